@@ -59,11 +59,12 @@ export async function framesOf(file) {
 /**
  * Runs in the page before its own scripts. Notes each frame that the browser reports as shown: its
  * media time, and the browser's count of decoded frames so far. Notes also at which frames the
- * player jumps, and the browser's last counts: it may count a frame after it reported that frame.
+ * player jumps and whether it had media ahead then, and the browser's last counts: it may count a
+ * frame after it reported that frame.
  * Stops when the media end or the player empties the element: a page may begin anew then.
  */
 function noteFrames() {
-  const noted = { shown: [], jumps: [], decoded: 0, dropped: 0, over: false };
+  const noted = { shown: [], jumps: [], at: 0, decoded: 0, dropped: 0, over: false };
   window.noted = noted;
   const count = (video) => {
     const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
@@ -74,7 +75,14 @@ function noteFrames() {
   const note = (video) => {
     video.noted = true;
     // Between these two events the browser may report frames from before the jump or after it.
-    video.addEventListener('seeking', () => noted.jumps.push([noted.shown.length, null]));
+    video.addEventListener('seeking', () => {
+      const { buffered } = video;
+      let ahead = false;
+      for (let i = 0; i < buffered.length; i++) {
+        ahead ||= buffered.start(i) <= noted.at && noted.at + 0.1 < buffered.end(i);
+      }
+      noted.jumps.push([noted.shown.length, null, ahead]);
+    });
     video.addEventListener('seeked', () => {
       for (const jump of noted.jumps) jump[1] ??= noted.shown.length;
     });
@@ -96,6 +104,7 @@ function noteFrames() {
     const video = document.querySelector('video');
     if (video && !video.noted) note(video);
     if (video && !noted.over) count(video);
+    if (video && !video.seeking) noted.at = video.currentTime;
   }, 10);
 }
 

@@ -49,14 +49,17 @@ const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 struct Control {
     origin: Arc<Origin>,
     webrtc: Option<Arc<webrtc::Server>>,
-    /// Rendered answers: the list of streams (no name) and single streams. The flag tells whether
-    /// the answer includes what only administrators may see.
-    rendered: Once<(Option<String>, bool)>,
+    /// Renderings of the list of streams. The flag tells whether one includes what only
+    /// administrators may see. Single streams can never take their place.
+    list: Once<bool>,
+    /// Renderings of single streams, with the same flag.
+    single: Once<(String, bool)>,
 }
 
 /// Makes the router for everything but media, and for the requests of WHIP and WHEP.
 pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Router {
-    let control = Arc::new(Control { origin, webrtc, rendered: Once::default() });
+    let (list, single) = (Once::default(), Once::default());
+    let control = Arc::new(Control { origin, webrtc, list, single });
     // These have no policy. A worker gets the policy of its script's response, and that response
     // may be a 304.
     let parts = Router::new()
@@ -283,7 +286,7 @@ async fn streams(
         let streams = streams.iter().map(|stream| describe(stream, now, admin)).collect();
         json(&StreamList { streams })
     };
-    api(control.rendered.get((None, admin), render).await, admin)
+    api(control.list.get(admin, render).await, admin)
 }
 
 async fn stream(
@@ -303,7 +306,7 @@ async fn stream(
         return (StatusCode::NOT_FOUND, "no such stream\n").into_response();
     };
     let render = || json(&describe(&stream, origin.now(), admin));
-    api(control.rendered.get((Some(name), admin), render).await, admin)
+    api(control.single.get((name, admin), render).await, admin)
 }
 
 fn json(value: &impl Serialize) -> Option<Bytes> {
@@ -390,6 +393,40 @@ mod tests {
         let ending = "connect-src 'self'; frame-ancestors https://a.example https://b.example";
         assert!(some.ends_with(ending), "{some}");
         assert!(player_policy(None, "").ends_with("; frame-ancestors 'none'"));
+    }
+
+    /// The list is the most expensive answer.
+    #[tokio::test(start_paused = true)]
+    async fn the_list_is_rendered_once_a_second_however_many_streams_are_asked_for() {
+        let origin = Arc::new(Origin::new(crate::config::Config::default()));
+        let control = Arc::new(Control {
+            origin: Arc::clone(&origin),
+            webrtc: None,
+            list: Once::default(),
+            single: Once::default(),
+        });
+        let peer = || ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 1000)));
+        let mut publishers = Vec::new();
+        let mut publish = |name: String| {
+            let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+            publishers.push(origin.registry.publish(&name, info, origin.now()).unwrap());
+        };
+        for i in 0..once::MOST + 1 {
+            publish(format!("s{i}"));
+            let (name, state) = (Path(format!("live/s{i}")), State(Arc::clone(&control)));
+            let answer = stream(state, peer(), name, Uri::default(), HeaderMap::new()).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+        }
+        let list = async || {
+            let state = State(Arc::clone(&control));
+            let answer = streams(state, peer(), Uri::default(), HeaderMap::new()).await;
+            axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap()
+        };
+        let before = list().await;
+        publish("new".to_owned());
+        assert_eq!(list().await, before);
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        assert_ne!(list().await, before);
     }
 
     #[tokio::test]

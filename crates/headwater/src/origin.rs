@@ -1,6 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use live::cursor::Limits;
 use live::{Registry, Settings, UnixMicros};
@@ -11,6 +11,10 @@ use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
 use crate::machine;
 use crate::pace::Balance;
 use crate::titles::{self, FlvTitles};
+
+/// Two clocks are compared only if reading them takes at most this long. If the process has to wait
+/// between the two, the wall clock looks as if somebody had set it.
+const AT_ONCE: Duration = Duration::from_millis(10);
 
 /// State that all listeners share: the configuration, the live streams, the clock.
 #[derive(Debug)]
@@ -43,6 +47,7 @@ pub struct Origin {
 impl Origin {
     /// Makes an origin without streams.
     pub fn new(config: Config) -> Self {
+        let started = (wall_clock(), Instant::now());
         let live = &config.live;
         let settings = Settings {
             part_target: live.part_target.into(),
@@ -61,20 +66,18 @@ impl Origin {
         let flv_titles =
             usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
         let live_memory = live_memory(config.live.memory, machine::memory);
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let started = UnixMicros::default().after(wall);
         Self {
             registry: Registry::with_memory(settings, live_memory),
             titles: vod::Library::new(config.vod.root.clone(), titles),
             title_viewers: titles::Viewers::default(),
             flv_titles: FlvTitles::new(flv_titles),
-            balance: Arc::new(Balance::new(started)),
+            balance: Arc::new(Balance::new(started.0)),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),
             chosen: Chosen::default(),
             ladders: Ladders::default(),
             draining: AtomicBool::new(false),
-            started: (started, Instant::now()),
+            started,
             config,
         }
     }
@@ -87,14 +90,16 @@ impl Origin {
 
     /// The wall clock, which may be set at any time. Use it only for times of day that others see.
     pub fn wall_clock(&self) -> UnixMicros {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        UnixMicros::default().after(wall)
+        wall_clock()
     }
 
     /// Makes the dates in live streams follow the wall clock. Call it about once a second.
     pub fn follow_wall_clock(&self) {
         let micros = |time: UnixMicros| i64::try_from(time.0).unwrap_or(i64::MAX);
-        self.registry.follow_wall_clock(micros(self.wall_clock()) - micros(self.now()));
+        let (now, wall) = (self.now(), self.wall_clock());
+        if self.now().since(now) <= AT_ONCE {
+            self.registry.follow_wall_clock(micros(wall).saturating_sub(micros(now)));
+        }
     }
 
     /// Limits on what one viewer of an endless delivery may cost.
@@ -114,10 +119,49 @@ fn live_memory(configured: Size, machine: impl FnOnce() -> Option<u64>) -> u64 {
     }
 }
 
+fn wall_clock() -> UnixMicros {
+    UnixMicros::default().after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::machine::tests::machine;
+
+    /// The clock that never steps stands still here, so both clocks are always read at once.
+    #[tokio::test(start_paused = true)]
+    async fn dates_follow_the_wall_clock_by_as_much_as_it_was_set() {
+        let mut origin = Origin::new(Config::default());
+        let began = origin.now();
+        let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = origin.registry.publish("x", info, began).unwrap();
+        let video = media::codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publisher.track(0, media::Codec::Avc(video), 1000, *b"und", began).unwrap();
+        let hour = Duration::from_secs(3600);
+        for (period, started) in
+            [began, UnixMicros(began.0 - 3_600_000_000), began.after(hour)].into_iter().enumerate()
+        {
+            // The wall clock cannot be set here. So the clock that never steps takes the step.
+            origin.started.0 = started;
+            origin.follow_wall_clock();
+            for millis in (0..4000).step_by(100).map(|millis| period as i64 * 4000 + millis) {
+                let sync = millis % 2000 == 0;
+                let data = bytes::Bytes::from_static(&[0; 64]);
+                let sample = media::Sample { dts: millis, cts: 0, duration: 0, sync, data };
+                let now = began.after(Duration::from_millis(millis.unsigned_abs()));
+                publisher.sample(0, sample, now).unwrap();
+            }
+        }
+        let window = publisher.stream().track("v0").unwrap().window();
+        let mut seconds =
+            window.all().map(|s| (s.period, s.epoch() / 1_000_000)).collect::<Vec<_>>();
+        seconds.dedup();
+        let (periods, epochs): (Vec<_>, Vec<_>) = seconds.into_iter().unzip();
+        assert_eq!(periods, [0, 1, 2]);
+        // The time that this test takes counts, too.
+        let is_ahead = |epoch: i64, by: i64| (-1..60).contains(&(epoch - epochs[0] - by));
+        assert!(is_ahead(epochs[1], 3600) && is_ahead(epochs[2], -3600), "{epochs:?}");
+    }
 
     /// The default memory on a machine with 8 GiB and these control groups.
     fn default_with(groups: &[(&str, &str)]) -> u64 {

@@ -41,9 +41,18 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
     let webrtc = match &config.webrtc {
         webrtc if webrtc.enabled => {
-            let bound = webrtc::Server::bind(Arc::clone(&origin), loops.workers);
-            let bound = bound.with_context(|| format!("webrtc.listen = {}", webrtc.listen))?;
-            Some(Arc::new(bound))
+            match webrtc::Server::bind(Arc::clone(&origin), loops.workers) {
+                Ok(bound) => Some(Arc::new(bound)),
+                // Nobody asked for this port. Another server of this machine may have it.
+                Err(error) if webrtc.is_by_default() => {
+                    tracing::warn!(listen = %webrtc.listen, %error, "no WebRTC");
+                    None
+                }
+                Err(error) => {
+                    let listen = webrtc.listen;
+                    return Err(error).with_context(|| format!("webrtc.listen = {listen}"));
+                }
+            }
         }
         _ => None,
     };

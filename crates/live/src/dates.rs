@@ -1,88 +1,63 @@
 //! Wall-clock times at which media were captured.
 //!
 //! The *epoch* is the capture time of the stream's time 0. The date of a sample is the epoch plus
-//! its presentation time. Players align tracks by such dates (hls.js does). So all tracks and
-//! segments of a period should have one epoch, to within the rounding of dates.
+//! its presentation time. Players align tracks by such dates (hls.js does). So an epoch belongs to
+//! a period: it is the same for all tracks of the period, and never changes.
 //!
 //! Samples arrive late, never early, so the earliest arrival gives the best epoch. Arrivals may
 //! later give another epoch, because the network has become faster or the publisher's clock drifts.
-//! An estimate then follows it slowly. The epoch follows the estimate when the two are far apart,
-//! at the same stream time for all tracks. Each step has a cost: if a player knows one track's
-//! dates from before the step and another's from after it, the tracks are apart by the step as long
-//! as both are listed. If the wall clock itself was set, or the machine slept, the epoch follows at
-//! once, with a new period.
+//! Or somebody sets the wall clock. Once the epoch is far off, a period has to begin, because only
+//! a new period may have another epoch. A period that begins for another reason also takes the best
+//! epoch known.
 
 use std::collections::VecDeque;
 
 use crate::UnixMicros;
 
-/// The most that the estimate moves at the start of a segment, in microseconds. For segments of two
-/// seconds this is 50 a second, about the drift of clocks.
-const STEP: i64 = 100;
-/// The least time between two moves, in microseconds of stream time.
-const APART: i64 = 1_500_000;
-/// The epoch follows the estimate when they differ by this many microseconds. Nobody sees such a
-/// difference, and clocks need some minutes to drift so far.
-const HELD: i64 = 20_000;
-/// The earliest arrival counts for this long, in microseconds of stream time, and up to twice as
-/// long.
-const RECENT: i64 = 10_000_000;
-/// A difference of at least this many microseconds means that the wall clock was set.
-const SET: i64 = 1_000_000;
-/// Number of epochs that are remembered, for tracks that come later than others.
+/// How far an epoch may be off before a period has to begin, in microseconds. DASH players judge by
+/// their clocks what is available, and latency is measured by dates: both bear this much. But each
+/// period interrupts viewers. By this much most publishers' clocks drift within an hour or more,
+/// and the samples that begin a stream are seldom so late.
+const HELD: i64 = 250_000;
+/// How long arrivals are collected before the earliest of them can make a period begin, in
+/// microseconds. A network that is slow for some minutes does not look like a clock that drifts.
+/// So drift and early arrivals make at most one period begin in this time.
+const SPAN: i64 = 1_800_000_000;
+/// Number of epochs that are remembered, for tracks that come later than others. No more than some
+/// tens of periods begin in a minute, and tracks are not a minute apart.
 const REMEMBERED: usize = 32;
-
-#[derive(Debug, Clone, Copy)]
-struct Epoch {
-    period: u64,
-    /// Stream time from which it applies. The first epoch of a period ignores this.
-    from: i64,
-    /// Whether it is the first of its period.
-    first: bool,
-    micros: i64,
-}
 
 /// The dates of a stream. All times are in microseconds.
 #[derive(Debug, Default)]
 pub(crate) struct Dates {
-    /// Newest last.
-    epochs: VecDeque<Epoch>,
-    /// Estimate of the epoch from arrivals, and the stream time at which it last moved.
-    estimate: (i64, i64),
-    /// How far the wall clock is ahead of the clock that never steps, as far as the epoch follows
-    /// it.
-    ahead: i64,
-    /// The smallest epoch that arrivals gave in this span of stream time, and in the one before.
-    earliest: [Option<i64>; 2],
+    /// Periods that began with a new epoch, and their epochs in whole milliseconds. Newest last.
+    epochs: VecDeque<(u64, i64)>,
+    /// The smallest epoch that arrivals gave in this span, and in the one before, by the clock that
+    /// never steps.
+    earliest: [i64; 2],
     /// When this span began.
     since: i64,
-    /// Corrections of the wall clock: from a period on, their sum since the stream began.
-    sets: Vec<(u64, i64)>,
 }
 
 impl Dates {
-    /// Begins the stream: the sample of stream time `t` was captured now.
+    /// Begins the stream: the sample of stream time `t` was captured now. `now` is by the clock
+    /// that never steps, and the wall clock is `ahead` of it.
     pub(crate) fn begin(&mut self, t: i64, now: i64, ahead: i64) {
-        let micros = now.saturating_add(ahead).saturating_sub(t);
-        self.epochs.push_back(Epoch { period: 0, from: t, first: true, micros });
-        self.estimate = (micros, t);
-        self.ahead = ahead;
-        self.since = t;
+        self.earliest = [now.saturating_sub(t); 2];
+        self.since = now;
+        self.turn(0, ahead);
     }
 
-    /// The epoch for media presented at stream time `t` of a period, in whole milliseconds. So if a
-    /// publisher's clock counts milliseconds, its dates do too, and writing them rounds nothing.
-    pub(crate) fn epoch(&self, period: u64, t: i64) -> i64 {
-        let holds = |epoch: &&Epoch| {
-            epoch.period < period || epoch.period == period && (epoch.first || epoch.from <= t)
-        };
-        let found = self.epochs.iter().rev().find(holds).or(self.epochs.front());
-        found.map_or(0, |epoch| (epoch.micros + 500).div_euclid(1000) * 1000)
+    /// The epoch of a period, in whole milliseconds. So if a publisher's clock counts milliseconds,
+    /// its dates do too, and writing them rounds nothing.
+    pub(crate) fn epoch(&self, period: u64) -> i64 {
+        let found = self.epochs.iter().rev().find(|&&(from, _)| from <= period);
+        found.or(self.epochs.front()).map_or(0, |&(_, epoch)| epoch)
     }
 
     /// When media presented at stream time `t` of a period were captured.
     pub(crate) fn of(&self, period: u64, t: i64) -> UnixMicros {
-        UnixMicros(u64::try_from(self.epoch(period, t).saturating_add(t)).unwrap_or(0))
+        UnixMicros(u64::try_from(self.epoch(period).saturating_add(t)).unwrap_or(0))
     }
 
     /// Takes the arrival of a sample of stream time `t`.
@@ -90,63 +65,28 @@ impl Dates {
         // `now` is by the clock that never steps, so a step of the wall clock does not look like an
         // early arrival.
         let tells = now.saturating_sub(t);
-        if t.saturating_sub(self.since) >= RECENT {
-            self.earliest = [None, self.earliest[0]];
-            self.since = t;
+        if now.saturating_sub(self.since) >= SPAN {
+            self.earliest = [tells, self.earliest[0]];
+            self.since = now;
         }
-        let least = &mut self.earliest[0];
-        *least = Some(least.map_or(tells, |known| known.min(tells)));
+        self.earliest[0] = self.earliest[0].min(tells);
     }
 
-    /// Adjusts the epoch when a segment of the leading track begins. A new epoch applies from
-    /// stream time `from` on, which no track has reached.
-    pub(crate) fn adjust(&mut self, period: u64, from: i64, ahead: i64) {
-        let Some(earliest) = self.earliest.iter().flatten().min() else { return };
-        let Some(newest) = self.epochs.back() else { return };
-        if !self.is_set(ahead) {
-            self.ahead = ahead;
-        }
-        let (estimate, moved) = self.estimate;
-        if from - moved < APART {
-            return;
-        }
-        let off = earliest + self.ahead - estimate;
-        let micros = estimate + off.clamp(-STEP, STEP);
-        self.estimate = (micros, from);
-        if (micros - newest.micros).abs() >= HELD {
-            self.push(Epoch { period, from, first: false, micros });
-        }
+    /// Whether the newest epoch is so far off that a period has to begin.
+    pub(crate) fn is_off(&self, ahead: i64) -> bool {
+        let known = self.earliest[1].saturating_add(ahead);
+        self.epochs.back().is_some_and(|&(_, epoch)| known.saturating_sub(epoch).abs() >= HELD)
     }
 
-    /// Whether the wall clock was set and the next period has to follow it.
-    pub(crate) fn is_set(&self, ahead: i64) -> bool {
-        !self.epochs.is_empty() && (ahead - self.ahead).abs() >= SET
-    }
-
-    /// Begins a period.
+    /// Begins a period, with the best epoch known.
     pub(crate) fn turn(&mut self, period: u64, ahead: i64) {
-        let Some(newest) = self.epochs.back() else { return };
-        let by = if self.is_set(ahead) { ahead - self.ahead } else { 0 };
-        if by != 0 {
-            let before = self.sets.last().map_or(0, |&(_, before)| before);
-            if self.sets.len() == REMEMBERED {
-                self.sets.remove(0);
-            }
-            self.sets.push((period, before + by));
+        // The span before must not bring the period's epoch back to where it was.
+        let best = self.earliest[0].min(self.earliest[1]);
+        self.earliest[1] = best;
+        let epoch = best.saturating_add(ahead).saturating_add(500).div_euclid(1000) * 1000;
+        if self.epochs.back().is_none_or(|&(_, newest)| newest != epoch) {
+            self.epochs.push_back((period, epoch));
         }
-        let micros = newest.micros.saturating_add(by);
-        self.estimate.0 = self.estimate.0.saturating_add(by);
-        self.ahead += by;
-        self.push(Epoch { period, from: newest.from, first: true, micros });
-    }
-
-    /// Corrections of the wall clock: from a period on, their sum since the stream began.
-    pub(crate) fn sets(&self) -> &[(u64, i64)] {
-        &self.sets
-    }
-
-    fn push(&mut self, epoch: Epoch) {
-        self.epochs.push_back(epoch);
         if self.epochs.len() > REMEMBERED {
             self.epochs.pop_front();
         }
@@ -158,64 +98,97 @@ mod tests {
     use super::*;
 
     const NOON: i64 = 1_700_000_000_000_000;
+    const MINUTE: i64 = 60_000_000;
 
     fn begun() -> Dates {
         let mut dates = Dates::default();
-        dates.begin(1_000_000, NOON, 0);
+        dates.begin(0, NOON, 0);
         dates
     }
 
-    /// Begins these segments of two seconds, with samples `late` microseconds late. Returns the
-    /// epoch after each, relative to the first.
-    fn told(dates: &mut Dates, segments: std::ops::Range<i64>, late: i64) -> Vec<i64> {
-        let mut told = Vec::new();
-        for segment in segments {
-            let t = 1_000_000 + segment * 2_000_000;
-            dates.observe(t, NOON + segment * 2_000_000 + late);
-            dates.adjust(0, t, 0);
-            told.push(dates.epoch(0, t) - (NOON - 1_000_000));
+    /// Takes a sample every ten seconds for these minutes, each late by what `late` says for its
+    /// stream time. A period begins where one has to. Returns the minutes and epochs of these
+    /// periods, the epochs relative to the first.
+    fn turns(
+        dates: &mut Dates,
+        minutes: std::ops::Range<i64>,
+        late: impl Fn(i64) -> i64,
+    ) -> Vec<(i64, i64)> {
+        let mut turns = Vec::new();
+        for t in (minutes.start * MINUTE..minutes.end * MINUTE).step_by(10_000_000) {
+            dates.observe(t, NOON + t + late(t));
+            if dates.is_off(0) {
+                let period = turns.len() as u64 + 1;
+                dates.turn(period, 0);
+                turns.push((t / MINUTE, dates.epoch(period) - NOON));
+            }
         }
-        told
+        turns
     }
 
     #[test]
-    fn an_epoch_is_held_until_what_arrivals_tell_is_far_from_it() {
+    fn a_clock_that_drifts_is_followed_in_few_periods_and_stays_near() {
+        for ppm in [-1000, -200, -50, 50, 200, 1000] {
+            let late = |t: i64| t / 1_000_000 * ppm;
+            let turns = turns(&mut begun(), 0..1440, late);
+            let steps = turns.windows(2).map(|pair| (pair[0], pair[1]));
+            for ((from, before), (to, after)) in steps.chain([((0, 0), turns[0])]) {
+                assert!(to - from >= 29 && (after - before).abs() >= HELD, "{ppm}: {turns:?}");
+                // No epoch was ever off by more than this much drift and two spans make up.
+                let most = HELD + 2 * SPAN / 1_000_000 * ppm.abs();
+                let (least, greatest) = (late(from * MINUTE), late(to * MINUTE));
+                let off = (before - least).abs().max((before - greatest).abs());
+                assert!(off <= most + 100_000, "{ppm}: {off} in {turns:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_small_difference_and_a_slow_network_begin_no_period() {
+        assert_eq!(turns(&mut begun(), 0..1440, |t| if t > 0 { -249_000 } else { 0 }), []);
+        let slow = |t: i64| if (t / MINUTE) % 40 < 29 { 700_000 } else { 0 };
+        assert_eq!(turns(&mut begun(), 0..1440, slow), []);
+    }
+
+    #[test]
+    fn samples_that_come_earlier_than_the_first_begin_one_period_and_not_at_once() {
+        let early = |t: i64| if t > 0 { -800_000 } else { 0 };
         let mut dates = begun();
-        // From now on samples arrive 0.8 s earlier.
-        assert_eq!(told(&mut dates, 1..200, -800_000), [0; 199]);
-        assert_eq!(told(&mut dates, 200..400, -800_000), [-20_000; 200]);
-        // Before the step, also for a track that comes later, the epoch is still the old one.
-        assert_eq!(dates.epoch(0, 1_000_000 + 200 * 2_000_000 - 1), NOON - 1_000_000);
-        assert_eq!(told(&mut dates, 400..401, -800_000), [-40_000]);
+        assert_eq!(turns(&mut dates, 0..1440, early), [(30, -800_000)]);
+        // A track that comes later has the old epoch in the old period.
+        assert_eq!(dates.epoch(0), NOON);
     }
 
     #[test]
-    fn a_difference_that_is_small_is_never_told() {
-        assert_eq!(told(&mut begun(), 1..2000, -19_000), [0; 1999]);
-    }
-
-    #[test]
-    fn late_arrivals_move_nothing_until_none_is_early() {
+    fn a_period_for_another_reason_takes_the_best_epoch_and_needs_no_further_one() {
         let mut dates = begun();
-        dates.observe(1_000_000, NOON);
-        told(&mut dates, 1..10, 300_000);
-        assert_eq!(dates.estimate.0, NOON - 1_000_000);
-        told(&mut dates, 10..40, 300_000);
-        assert!(dates.estimate.0 > NOON - 1_000_000);
+        dates.observe(MINUTE, NOON + MINUTE - 800_000);
+        assert!(!dates.is_off(0));
+        dates.turn(1, 0);
+        assert_eq!((dates.epoch(0), dates.epoch(1)), (NOON, NOON - 800_000));
+        assert_eq!(turns(&mut dates, 1..1440, |_| -800_000), []);
     }
 
     #[test]
     fn a_clock_that_was_set_is_followed_with_the_next_period_and_not_before() {
         let mut dates = begun();
-        let hour = 3_600_000_000;
-        assert!(!dates.is_set(900_000));
-        assert!(dates.is_set(hour) && dates.is_set(-hour));
+        let hour = 60 * MINUTE;
+        assert!(!dates.is_off(HELD - 1) && !dates.is_off(1 - HELD));
+        assert!(dates.is_off(HELD) && dates.is_off(hour) && dates.is_off(-hour));
+        assert_eq!(dates.epoch(1), NOON);
         dates.turn(1, hour);
-        assert!(!dates.is_set(hour));
-        assert_eq!(dates.sets(), [(1, hour)]);
-        assert_eq!(dates.epoch(1, 0) - dates.epoch(0, i64::MAX), hour);
-        // A period for another reason changes nothing.
-        dates.turn(2, hour + 1000);
-        assert_eq!(dates.epoch(2, 0), dates.epoch(1, 0));
+        assert!(!dates.is_off(hour));
+        assert_eq!((dates.epoch(0), dates.epoch(1)), (NOON, NOON + hour));
+    }
+
+    #[test]
+    fn only_the_newest_epochs_are_remembered() {
+        let mut dates = begun();
+        for period in 1..100_000 {
+            dates.turn(period, period as i64 * 1000);
+        }
+        assert_eq!(dates.epochs.len(), REMEMBERED);
+        assert_eq!(dates.epoch(99_999), NOON + 99_999_000);
+        assert_eq!(dates.epoch(0), dates.epoch(99_968));
     }
 }

@@ -147,8 +147,7 @@ impl Derived {
             }
             (None, None) => return Err(Refused::UnknownTrack),
         };
-        let ahead = self.stream.ahead();
-        inner.push(index, false, place.period, sample, (now, ahead))?;
+        inner.push(index, false, place.period, sample, now)?;
         inner.tracks[index].last_sample = now;
         let (track, id) = (Arc::clone(&inner.tracks[index].handle), inner.tracks[index].id());
         let active = &mut inner.publishers[publisher];

@@ -55,8 +55,8 @@ pub enum Refused {
     /// The stream is over.
     #[error("the stream is over")]
     Over,
-    /// The publisher's clock jumped, or its tracks changed, too often.
-    #[error("its clock jumped, or its tracks changed, too often within a minute")]
+    /// The publisher's clock jumped, it paused, or its tracks changed, too often.
+    #[error("its clock jumped, it paused, or its tracks changed, too often within a minute")]
     TooOften,
     /// The sample is of a track that was not announced.
     #[error("sample of a track without a configuration")]

@@ -5,7 +5,14 @@
 //! ten: players stay three target durations behind the end. But if the target duration is too short
 //! for the publisher, segments are cut without a keyframe, and a player that joins there shows
 //! nothing. So the decision comes before the first playlist. It depends on the encoder's own
-//! description, or on the first two keyframes.
+//! description, or on the first keyframes.
+//!
+//! A regular encoder makes a keyframe of the first frame at or after a multiple of its interval. So
+//! its distances are round, or up to one frame longer. Irregular distances are round by chance: at
+//! 30 frames a second 2 of 15 are. A first distance of more than 1 s is believed at once, so 13 % of
+//! irregular publishers that begin with 1 to 4 s are taken for regular. After a shorter one, the
+//! second distance must be equal within a frame. If it is any of up to 4 s, fewer than 1 % of such
+//! publishers are taken for regular. A regular publisher waits at most 1 s for that.
 
 use std::time::Duration;
 
@@ -13,8 +20,12 @@ use crate::Settings;
 
 /// The distance of a regular publisher's keyframes is a multiple of this, in microseconds.
 const GRID: i64 = 500_000;
-/// A keyframe distance may be off by one frame, but by no more than this, in microseconds.
+/// A keyframe may come one frame late, but by no more than this, in microseconds.
 const SLACK: i64 = 50_000;
+/// Rounding of publishers' clocks, in microseconds. A keyframe comes no earlier than this.
+const ROUNDING: i64 = 1_000;
+/// A first distance up to this is believed when the second is equal, in microseconds.
+const SHORT: i64 = 1_000_000;
 /// With the encoder's description and the first frames' rate the decision needs this much video, in
 /// microseconds.
 const GLANCE: i64 = 150_000;
@@ -45,6 +56,8 @@ pub(crate) struct Gop {
     /// Presentation time of the first keyframe, in microseconds, and the number of frames since
     /// then.
     first: Option<(i64, i64)>,
+    /// Distance of the first two keyframes in microseconds, if it is round and short.
+    before: Option<i64>,
     /// The most frames from one keyframe to the next, according to the encoder.
     most_frames: Option<u32>,
 }
@@ -71,25 +84,31 @@ impl Gop {
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let (regular, longest) =
             (micros(settings.target_duration), micros(settings.keyframe_distance));
+        let frame = (distance / *frames).min(SLACK);
+        let result = |regular: bool| match regular {
+            true => Learnt::regular(settings),
+            false => Learnt::irregular(settings),
+        };
         if let Some(most) = self.most_frames
             && distance >= GLANCE
         {
             // An encoder that adds keyframes at scene changes stays below its own maximum.
             let most = i64::from(most).saturating_mul(distance / *frames);
-            let slack = (distance / *frames).min(SLACK);
-            return Some(match most <= regular + slack {
-                true => Learnt::regular(settings),
-                false => Learnt::irregular(settings),
-            });
+            return Some(result(most <= regular + frame));
+        }
+        if let Some(before) = self.before {
+            let longer = distance - 2 * before;
+            let most = frame + ROUNDING;
+            return (sync || longer > most).then(|| result(longer.abs() <= most));
         }
         if sync {
-            let frame = (distance / *frames).min(SLACK);
-            let off = (distance + GRID / 2).rem_euclid(GRID) - GRID / 2;
-            let is_round = off.abs() <= frame * 3 / 2;
-            return Some(match distance <= regular + frame && is_round {
-                true => Learnt::regular(settings),
-                false => Learnt::irregular(settings),
-            });
+            let late = (distance + ROUNDING).rem_euclid(GRID) - ROUNDING;
+            let is_regular = late <= frame && distance <= regular + frame;
+            if is_regular && distance <= SHORT + frame {
+                self.before = Some(distance);
+                return None;
+            }
+            return Some(result(is_regular));
         }
         (distance >= longest).then(|| Learnt::irregular(settings))
     }
@@ -99,16 +118,12 @@ impl Gop {
 mod tests {
     use super::*;
 
-    /// The result, and at which frame it is known, for 30 frames a second with keyframes at these
-    /// distances in frames.
-    fn learn(distances: &[i64], data: &[u8]) -> (u64, bool, i64) {
+    /// The result, and at which frame it is known, for frames at `rate` a second, in milliseconds as
+    /// in RTMP, with keyframes at these frames.
+    fn learn_at(rate: f64, keyframes: &[i64], data: &[u8]) -> (u64, bool, i64) {
         let (mut gop, settings) = (Gop::default(), Settings::default());
-        let mut keyframes = vec![0];
-        for distance in distances {
-            keyframes.push(keyframes.last().unwrap() + distance);
-        }
         for frame in 0..1000 {
-            let at = 1_000_000 + frame * 100_000 / 3;
+            let at = 1_000_000 + (frame as f64 * 1000.0 / rate).round() as i64 * 1000;
             if let Some(learnt) = gop.observe((at, keyframes.contains(&frame)), data, &settings) {
                 return (learnt.target_duration.as_secs(), learnt.regular, frame);
             }
@@ -116,18 +131,71 @@ mod tests {
         panic!("nothing was learnt");
     }
 
+    /// The same at 30 frames a second, with keyframes at these distances in frames.
+    fn learn(distances: &[i64], data: &[u8]) -> (u64, bool, i64) {
+        let mut keyframes = vec![0];
+        for distance in distances {
+            keyframes.push(keyframes.last().unwrap() + distance);
+        }
+        learn_at(30.0, &keyframes, data)
+    }
+
     #[test]
     fn a_round_distance_is_a_regular_publishers() {
-        for frames in [15, 30, 60, 61, 90, 120] {
+        for frames in [45, 60, 61, 90, 120] {
             assert_eq!(learn(&[frames], b""), (4, true, frames), "{frames}");
+        }
+        for frames in [1, 15, 16, 30, 31] {
+            assert_eq!(learn(&[frames, frames], b""), (4, true, 2 * frames), "{frames}");
+        }
+    }
+
+    /// Each keyframe is the first frame at or after a multiple of the interval.
+    #[test]
+    fn regular_encoders_are_known_by_the_second_keyframe_or_a_second_later() {
+        let rates = [24.0, 25.0, 30_000.0 / 1001.0, 30.0, 50.0, 60_000.0 / 1001.0, 60.0];
+        for (rate, interval) in rates
+            .into_iter()
+            .flat_map(|rate| [0.5, 1.0, 2.0, 3.0, 4.0].map(|interval| (rate, interval)))
+        {
+            let nth = |number: i64| (number as f64 * interval * rate - 1e-6).ceil() as i64;
+            let keyframes: Vec<i64> = (0..10).map(nth).collect();
+            let decides = if interval > 1.0 { nth(1) } else { nth(2) };
+            let found = learn_at(rate, &keyframes, b"");
+            assert_eq!(found, (4, true, decides), "{interval} s at {rate}");
+            // Encoders also count frames.
+            let counted: Vec<i64> = (0..10).map(|number| number * nth(1)).collect();
+            assert!(learn_at(rate, &counted, b"").1, "{} frames at {rate}", nth(1));
         }
     }
 
     #[test]
+    fn few_random_distances_are_taken_for_regular() {
+        let mut random = testkit::Random::new(1);
+        let mut share = |least: i64, most: i64| {
+            let of = 4000;
+            let wrong = (0..of)
+                .filter(|_| {
+                    let first = least + random.below((most - least + 1) as u64) as i64;
+                    let second = 1 + random.below(120) as i64;
+                    learn(&[first, second], b"").1
+                })
+                .count();
+            wrong as f64 / f64::from(of)
+        };
+        let (short, long) = (share(2, 30), share(32, 119));
+        assert!(short < 0.01, "{short}");
+        assert!(long < 0.14, "{long}");
+    }
+
+    #[test]
     fn any_other_distance_may_be_followed_by_a_longer_one() {
-        for frames in [9, 24, 50, 130, 250, 299] {
+        for frames in [9, 24, 50, 59, 130, 250, 299] {
             assert_eq!(learn(&[frames], b""), (10, false, frames), "{frames}");
         }
+        // A short distance decides nothing. This is known when the next keyframe is late or early.
+        assert_eq!(learn(&[15, 40], b""), (10, false, 32));
+        assert_eq!(learn(&[30, 10], b""), (10, false, 40));
         // It does not wait for a second keyframe without end.
         assert_eq!(learn(&[600], b""), (10, false, 300));
     }

@@ -80,7 +80,7 @@ impl Publisher {
         });
         let index = match known {
             Some(index) => {
-                if inner.tracks[index].configure(codec, language)? {
+                if inner.tracks[index].configure(codec.clone(), language)? {
                     if !inner.turns.allows(now) {
                         return Err(Refused::TooOften);
                     }
@@ -92,47 +92,75 @@ impl Publisher {
                 index
             }
             None => {
+                // The track had gone, and comes back as a new one.
+                let returns = self.sources.contains_key(&source);
+                if returns && !inner.publishers[publisher].turns.allows(now) {
+                    return Err(Refused::TooOften);
+                }
                 let rendition = self.info.rendition.clone();
                 let settings = self.stream.settings();
                 let from = (inner.period, inner.joining_msn());
-                add(&mut inner, settings, (rendition, source), from, (codec, language), now)?;
+                let described = (codec.clone(), language);
+                add(&mut inner, settings, (rendition, source), from, described, now)?;
                 self.stream.announce(&inner);
                 inner.tracks.len() - 1
             }
         };
+        inner.tracks[index].over = None;
         let id = inner.tracks[index].id();
-        let announced = &mut inner.publishers[publisher].tracks;
-        // A track is announced again with each configuration, and so perhaps with each frame.
-        if !announced.contains(&id) {
-            announced.push(id);
-        }
-        if self.sources.get(&source).is_none_or(|known| known.track != id) {
-            self.sources.insert(source, Source::new(id, timescale, kind));
+        inner.publishers[publisher].owns(id);
+        match self.sources.get_mut(&source).filter(|known| known.track == id) {
+            Some(known) => known.described = (codec, language),
+            None => {
+                self.sources.insert(source, Source::new(id, timescale, (codec, language)));
+            }
         }
         Ok(())
+    }
+
+    /// Marks that no sample of a track follows. If the publisher goes on with other tracks, the
+    /// track ends for its viewers. Samples that come after all begin a new track, or continue one
+    /// that has not ended yet.
+    pub fn end_track(&mut self, source: u32, now: UnixMicros) {
+        let Some(source) = self.sources.get(&source) else { return };
+        let mut inner = self.stream.lock();
+        if inner.publisher(self.id).is_some()
+            && let Some(index) = inner.track(source.track)
+        {
+            inner.tracks[index].over.get_or_insert(now);
+        }
     }
 
     /// Publishes a sample of an announced track. Its times are by the publisher's own clock.
     ///
     /// # Errors
-    /// The track was not announced, the publisher was replaced, its clock jumped too often, or
-    /// memory ran out.
+    /// The track was not announced, the publisher was replaced, its clock jumped or it paused too
+    /// often, or memory ran out.
     pub fn sample(
         &mut self,
-        source: u32,
+        number: u32,
         mut sample: Sample,
         now: UnixMicros,
     ) -> Result<(), Refused> {
-        let source = self.sources.get_mut(&source).ok_or(Refused::UnknownTrack)?;
+        let source = self.sources.get_mut(&number).ok_or(Refused::UnknownTrack)?;
         let mut guard = self.stream.lock();
         let inner = &mut *guard;
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
+        if inner.track(source.track).is_none() {
+            let (codec, language) = source.described.clone();
+            let timescale = source.timescale;
+            drop(guard);
+            self.track(number, codec, timescale, language, now)?;
+            return self.sample(number, sample, now);
+        }
         inner.publishers[publisher].last_sample = now;
         if source.holds_back(&sample, self.stream.target_duration()) {
             return Ok(());
         }
         let index = inner.track(source.track).ok_or(Refused::UnknownTrack)?;
         inner.tracks[index].last_sample = now;
+        inner.tracks[index].over = None;
+        inner.publishers[publisher].owns(source.track);
         inner.tracks[index].began.get_or_insert(now);
 
         let ahead = self.stream.ahead();
@@ -161,16 +189,15 @@ impl Publisher {
             if let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
                 self.stream.learn(inner, learnt);
             }
-            let sets = inner.clock_sets();
-            inner.breaks_off(index, said.saturating_add(offset), sample.sync, ahead);
-            if inner.clock_sets() != sets {
-                self.stream.announce(inner);
+            let from = (said.saturating_add(offset), sample.sync);
+            if !inner.breaks_off(index, from, now, ahead) {
+                return Err(Refused::TooOften);
             }
         }
         if inner.resume(index, sample.dts, now)? {
             self.stream.announce(inner);
         }
-        inner.push(index, leads, inner.period, sample, (now, ahead))?;
+        inner.push(index, leads, inner.period, sample, now)?;
         if leads && inner.stand_in(self.stream.name(), publisher, now)? {
             self.stream.announce(inner);
         }
@@ -187,6 +214,8 @@ impl Drop for Publisher {
         for source in self.sources.values() {
             let Some(index) = inner.track(source.track) else { continue };
             let track = &mut inner.tracks[index];
+            // Encoders end their tracks when they stop. They may come back to all of them.
+            track.over = None;
             match track.packager.flush(last) {
                 Ok(true) => track.publish(),
                 Ok(false) => {}
@@ -251,6 +280,8 @@ struct Source {
     /// The track_ID of the stream's track.
     track: u32,
     timescale: u32,
+    /// Its newest codec and language.
+    described: (Codec, [u8; 3]),
     clock: TrackClock,
     gate: Gate,
 }
@@ -269,9 +300,10 @@ enum Gate {
 }
 
 impl Source {
-    fn new(track: u32, timescale: u32, kind: Kind) -> Self {
-        let gate = if kind == Kind::Video { Gate::Shut } else { Gate::Open };
-        Self { track, timescale, clock: TrackClock::default(), gate }
+    fn new(track: u32, timescale: u32, described: (Codec, [u8; 3])) -> Self {
+        let is_video = described.0.kind() == Kind::Video;
+        let gate = if is_video { Gate::Shut } else { Gate::Open };
+        Self { track, timescale, described, clock: TrackClock::default(), gate }
     }
 
     /// Whether to drop a sample because decoding cannot start at it. Samples are dropped for

@@ -7,6 +7,44 @@
 use bytes::Bytes;
 use media::Codec;
 
+use crate::UnixMicros;
+
+/// The most silence that may be made for a track at once, in microseconds. It is longer than any
+/// gap that silence fills.
+const AT_ONCE: u64 = 20_000_000;
+/// How much faster than time passes silence may be made. Publishers' clocks may run a little fast.
+const FASTER: u64 = 2;
+
+/// How much silence may be made for a track: [`AT_ONCE`], and [`FASTER`] times the time that
+/// passes.
+///
+/// The publisher's times tell how much audio is missing, and a publisher can claim seconds with a
+/// few bytes. So the origin's time decides how much of it is made.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    /// Microseconds of silence that were allowed at `since` and are not used.
+    left: u64,
+    since: UnixMicros,
+}
+
+impl Allowance {
+    pub(crate) fn new(now: UnixMicros) -> Self {
+        Self { left: AT_ONCE, since: now }
+    }
+
+    /// Uses `micros` of the allowance, and returns whether so much was left.
+    pub(crate) fn take(&mut self, micros: u64, now: UnixMicros) -> bool {
+        let passed = now.0.saturating_sub(self.since.0);
+        self.since = self.since.max(now);
+        self.left = self.left.saturating_add(passed.saturating_mul(FASTER)).min(AT_ONCE);
+        let allowed = micros <= self.left;
+        if allowed {
+            self.left -= micros;
+        }
+        allowed
+    }
+}
+
 /// An access unit that decodes to silence, and its duration in samples of the track's rate. `None`
 /// for configurations that have no such unit here.
 pub(crate) fn access_unit(codec: &Codec) -> Option<(Bytes, u32)> {

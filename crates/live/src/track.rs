@@ -167,6 +167,8 @@ pub(crate) struct TrackState {
     pub(crate) source: u32,
     pub(crate) packager: Packager,
     pub(crate) last_sample: UnixMicros,
+    /// When its publisher said that no sample follows, if none has come since.
+    pub(crate) over: Option<UnixMicros>,
     /// When its first sample came.
     pub(crate) began: Option<UnixMicros>,
     /// Duration of the leading video that came since its last sample, in microseconds.
@@ -177,6 +179,7 @@ pub(crate) struct TrackState {
     lateness: i64,
     /// Whether silence replaces its missing samples.
     pub(crate) silent: bool,
+    allowance: silence::Allowance,
     /// How many times silence has begun.
     silences: u32,
     /// Whether its samples are missing and silence cannot replace them.
@@ -201,11 +204,13 @@ impl TrackState {
             source,
             packager,
             last_sample: now,
+            over: None,
             began: None,
             waited: 0,
             behind: 0,
             lateness: ASSUMED_LATENESS,
             silent: false,
+            allowance: silence::Allowance::new(now),
             silences: 0,
             missing: false,
         }
@@ -316,7 +321,8 @@ impl TrackState {
         Ok(false)
     }
 
-    /// Pushes `unit` repeatedly, from `from` to `until` in the track's timescale.
+    /// Pushes `unit` repeatedly, from `from` to `until` in the track's timescale, as far as silence
+    /// is allowed now.
     fn fill(
         &mut self,
         (period, boundaries, dates): At<'_>,
@@ -327,10 +333,11 @@ impl TrackState {
         let described = &self.packager.header().track;
         let units = described.timescale;
         let rate = described.codec.audio().map_or(units, |(rate, _)| rate);
+        let micros = u64::from(duration) * 1_000_000 / u64::from(rate.max(1));
         let duration = u32::try_from(rescale(i64::from(duration), rate, units)).unwrap_or(1);
         let mut changed = false;
         let mut dts = from;
-        while dts + i64::from(duration) <= until {
+        while dts + i64::from(duration) <= until && self.allowance.take(micros, now) {
             let sample = Sample { dts, cts: 0, duration, sync: true, data: unit.clone() };
             let cutting = Cutting::Following(boundaries);
             changed |= self.packager.push(sample, period, cutting, now, dates)?;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use payload::memory::Charge;
 
 use crate::sequence::Sequence;
-use crate::{Region, UnixMicros};
+use crate::{Region, UnixMicros, rescale};
 
 /// A CMAF header and the track it describes. A new header begins when the configuration changes.
 #[derive(Debug)]
@@ -129,7 +129,7 @@ pub struct Segment {
     /// Whether it is the first segment of its period. False for the stream's first segment.
     pub discontinuity: bool,
     /// When its first sample was captured: its presentation time on the wall clock. The difference
-    /// between the two times is the same for all of the stream's tracks.
+    /// between the two times is its [`epoch`](Self::epoch).
     pub captured: UnixMicros,
     /// Where the next segment most likely starts: a forecast made when this segment began, as
     /// presentation time in the track's timescale. `None` if keyframes are irregular.
@@ -149,6 +149,13 @@ impl Segment {
     /// Presentation time after its last sample, as far as known before the next segment begins.
     pub fn presented_end(&self) -> i64 {
         self.presents.saturating_add(i64::try_from(self.duration).unwrap_or(i64::MAX))
+    }
+
+    /// Wall-clock time of stream time 0, in microseconds. This is one number, in whole milliseconds,
+    /// for all tracks and segments of a period.
+    pub fn epoch(&self) -> i64 {
+        let captured = i64::try_from(self.captured.0).unwrap_or(i64::MAX);
+        captured.saturating_sub(rescale(self.presents, self.header.track.timescale, 1_000_000))
     }
 
     /// Bytes of its parts so far.

@@ -125,11 +125,7 @@ fn a_clock_that_stands_still_does_not_fill_the_memory() {
         for i in 0..10 * 60 * 30 {
             let now = UnixMicros(START + i * 33_333);
             publisher.sample(0, sample(clock, i % 60 == 0, 4000), now).unwrap();
-            if i > 60 {
-                clock += step;
-            } else {
-                clock += 33;
-            }
+            clock += if i > 60 { step } else { (i as i64 + 1) * 100 / 3 - i as i64 * 100 / 3 };
         }
         let track = publisher.stream().track("v0").unwrap();
         let seconds = held(&track) / (4000 * 30);
@@ -291,6 +287,27 @@ fn a_publisher_may_return_from_another_address_beside_what_is_made_of_its_media(
     assert!(publish("192.0.2.2:1000").is_ok());
 }
 
+/// An encoder that publishes nothing but renditions, and whose address changed, is not kept out. A
+/// stranger could take the stream by its name as well, as long as nobody publishes it.
+#[test]
+fn an_encoder_of_renditions_may_return_from_another_address() {
+    let registry = Registry::new(Settings::default());
+    let publish = |peer: &str, rendition: &str| {
+        let (peer, rendition) = (Some(peer.parse().unwrap()), Some(rendition.to_owned()));
+        let info = PublisherInfo { peer, protocol: "test", rendition };
+        registry.publish("x", info, UnixMicros(START))
+    };
+    let (high, low) =
+        (publish("192.0.2.1:1", "high").unwrap(), publish("192.0.2.1:2", "low").unwrap());
+    drop(high);
+    assert_eq!(publish("192.0.2.2:1", "high").unwrap_err(), PublishError::Foreign);
+    drop(low);
+    let _high = publish("192.0.2.2:2", "high").unwrap();
+    let _low = publish("192.0.2.2:3", "low").unwrap();
+    // Now the new address owns the stream.
+    assert_eq!(publish("192.0.2.1:3", "other").unwrap_err(), PublishError::Foreign);
+}
+
 #[test]
 fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     let registry = Registry::new(Settings::default());
@@ -335,6 +352,176 @@ fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
     assert!(!picture.window().ended);
 }
 
+/// AAC-LC with 5.1 channels, for which there is no silent access unit.
+fn surround_codec() -> Codec {
+    let config: u16 = 2 << 11 | 3 << 7 | 6 << 3;
+    Codec::Aac(aac::Config::parse(Bytes::copy_from_slice(&config.to_be_bytes())).unwrap())
+}
+
+/// One publisher sends a video track with source 0, and beside it for ten seconds a track of this
+/// codec with source 1. After that it sends the second track no more, or ends it. After 100 s it
+/// sends the second track again. `each` sees the stream and the second track in every second.
+fn leave_out(codec: Codec, ends: bool, each: impl Fn(i64, &live::Stream, &live::Track)) {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    publisher.track(1, codec, 1000, *b"und", at(0)).unwrap();
+    let stream = std::sync::Arc::clone(publisher.stream());
+    let (stays, leaves) = (stream.state().tracks[0].clone(), stream.state().tracks[1].clone());
+    for frame in 0..4000 {
+        let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        if !(300..3000).contains(&frame) {
+            publisher.sample(1, sample(millis, frame % 60 == 0, 50), now).unwrap();
+        } else if frame == 300 && ends {
+            publisher.end_track(1, now);
+        }
+        if frame % 30 == 29 {
+            registry.sweep(now);
+            assert!(stays.is_present() && !stays.window().ended, "{millis} ms");
+            each(frame / 30, &stream, &leaves);
+        }
+    }
+    // What comes again is a track of its own.
+    let names: Vec<String> = stream.state().tracks.iter().map(|track| track.name.clone()).collect();
+    let new = if leaves.name == "v1" { "v2" } else { "a1" };
+    assert_eq!(names, ["v0", new]);
+    let track = stream.track(new).unwrap();
+    let behind = stays.window().newest().unwrap().captured.since(UnixMicros(START)).as_secs_f64()
+        - track.window().newest().unwrap().captured.since(UnixMicros(START)).as_secs_f64();
+    assert!(behind.abs() < 4.0, "{behind} s");
+}
+
+#[test]
+fn a_track_that_is_no_longer_sent_ends_while_others_go_on() {
+    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
+        let Settings { reconnect, silence, .. } = Settings::default();
+        leave_out(codec.clone(), false, |second, stream, track| {
+            let rest = 10 + reconnect.as_secs() as i64;
+            if second < rest - 1 {
+                assert!(!track.window().ended, "at {second} s");
+            } else if (rest..99).contains(&second) {
+                assert!(track.window().ended && !track.is_present(), "at {second} s");
+                assert!(stream.track(&track.name).is_none(), "at {second} s");
+            }
+            // Silence stands in for stereo, and new viewers get it until the track has gone.
+            let listed = track.is_silenced() || track.is_present();
+            if (11 + silence.as_secs() as i64..99).contains(&second) && track.name != "a0" {
+                assert!(!listed, "at {second} s");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_track_that_its_publisher_ends_ends_within_two_seconds() {
+    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
+        leave_out(codec, true, |second, stream, track| {
+            assert_eq!(track.window().ended, second >= 11, "at {second} s");
+            let listed = stream.track(&track.name).is_some();
+            assert_eq!(listed, second < 11, "at {second} s");
+        });
+    }
+}
+
+/// A viewer who plays two tracks would wait for the audio. So silence goes on while it asks.
+#[test]
+fn sound_that_its_publisher_ends_is_silent_for_those_who_play_it() {
+    let ask = |second: i64, track: &live::Track| {
+        if second < 50 {
+            track.ask(UnixMicros(START + second as u64 * 1_000_000));
+        }
+    };
+    for ends in [false, true] {
+        leave_out(audio_codec(48_000), ends, |second, _, track| {
+            ask(second, track);
+            assert_eq!(track.window().ended, second >= 79, "at {second} s");
+            let silenced = if ends { 12 } else { 41 };
+            if (silenced..79).contains(&second) {
+                assert!(!track.is_present() && track.is_silenced(), "at {second} s");
+            }
+        });
+    }
+}
+
+/// Encoders that stop end all tracks. They may come back: nothing ends but what they sent.
+#[test]
+fn a_publisher_that_ends_all_its_tracks_may_return_to_them() {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    for began in [0, 20_000] {
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(31), 1000, *b"und", at(began)).unwrap();
+        publisher.track(1, surround_codec(), 1000, *b"und", at(began)).unwrap();
+        for frame in 0..300 {
+            let (now, millis) = (at(began + frame * 100 / 3), frame * 100 / 3);
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+            publisher.sample(1, sample(millis, true, 50), now).unwrap();
+        }
+        publisher.end_track(0, at(began + 10_000));
+        publisher.end_track(1, at(began + 10_000));
+        registry.sweep(at(began + 14_000));
+        let tracks = &publisher.stream().state().tracks;
+        assert_eq!(tracks.len(), 2);
+        assert!(tracks.iter().all(|track| !track.window().ended && track.is_present()));
+    }
+}
+
+/// The encoder of one rendition stops and ends its track. It may come back, while others go on.
+#[test]
+fn a_rendition_whose_encoder_stops_waits_for_it_to_return() {
+    let settings = Settings { reconnect: Duration::from_secs(8), ..Settings::default() };
+    let registry = Registry::new(settings);
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    let mut renditions = ["high", "low"].map(|name| {
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: Some(name.into()) };
+        let mut publisher = registry.publish("x", info, at(0)).unwrap();
+        publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+        Some(publisher)
+    });
+    let listed = |seconds: i64| {
+        registry.sweep(at(seconds * 1000));
+        registry.stream("x").unwrap().state().tracks.len()
+    };
+    for frame in 0..600i64 {
+        let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
+        for publisher in renditions.iter_mut().flatten() {
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        }
+        if frame == 150 {
+            let mut low = renditions[1].take().unwrap();
+            low.end_track(0, now);
+        }
+        if frame % 30 == 0 {
+            let seconds = frame / 30;
+            assert_eq!(listed(seconds), if seconds < 13 { 2 } else { 1 }, "at {seconds} s");
+        }
+    }
+}
+
+/// Each end and return makes a track. A publisher may not do so without end.
+#[test]
+fn who_ends_tracks_and_begins_them_again_too_often_is_refused() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    let refused = (0..100i64).find_map(|i| {
+        let at = |millis: i64| UnixMicros(START + (i * 2_000 + millis) as u64 * 1000);
+        let begins = publisher.track(0, video_codec(31), 1000, *b"und", at(0));
+        if let Err(error) = begins {
+            return Some((i, error.to_string()));
+        }
+        publisher.sample(0, sample(i * 2_000, true, 100), at(0)).unwrap();
+        publisher.end_track(0, at(10));
+        publisher.sample(1, sample(i * 2_000 + 1_500, true, 50), at(1_500)).unwrap();
+        registry.sweep(at(1_500));
+        None
+    });
+    let (times, why) = refused.unwrap();
+    assert!((5..30).contains(&times) && why.contains("too often within a minute"), "{times} {why}");
+}
+
 /// Media times follow the publisher's clock. Dates follow the wall clock, also when it was set.
 #[test]
 fn dates_follow_a_wall_clock_that_was_set_with_the_next_period() {
@@ -360,7 +547,62 @@ fn dates_follow_a_wall_clock_that_was_set_with_the_next_period() {
         assert!(old.len() == 5 && new.len() == 5, "{epochs:?}");
         assert!(new.iter().all(|epoch| (epoch - old[0] - hour).abs() < 10_000), "{epochs:?}");
         assert_eq!(window.all().filter(|segment| segment.discontinuity).count(), 1);
-        assert_eq!(stream.state().clock_sets, [(1, hour)]);
+    }
+}
+
+/// Dates follow a clock that drifts, too: with a period once they are far off, and never within
+/// one.
+#[test]
+fn dates_follow_a_clock_that_drifts_in_few_periods_that_all_tracks_share() {
+    for ppm in [200i64, -200] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        let drifted =
+            |millis: i64| START.saturating_add_signed(millis * 1000 + millis * ppm / 1000);
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+        publisher.track(1, audio_codec(8_000), 1000, *b"und", UnixMicros(START)).unwrap();
+        let stream = std::sync::Arc::clone(publisher.stream());
+        // By track, the periods in order: number, epoch, and when the first segment was captured.
+        let mut periods = [const { Vec::<(u64, i64, u64)>::new() }; 2];
+        let mut worst = 0;
+        for frame in 0..3 * 3600 * 10i64 {
+            let millis = frame * 100;
+            let now = UnixMicros(drifted(millis));
+            publisher.sample(0, sample(millis, frame % 20 == 0, 100), now).unwrap();
+            // An access unit lasts 128 ms.
+            for unit in (millis + 127) / 128..(millis + 227) / 128 {
+                publisher.sample(1, sample(unit * 128, true, 50), now).unwrap();
+            }
+            if frame % 50 != 49 {
+                continue;
+            }
+            for (name, periods) in ["v0", "a0"].into_iter().zip(&mut periods) {
+                for segment in stream.track(name).unwrap().window().all() {
+                    if periods.last().is_none_or(|&(number, ..)| number < segment.period) {
+                        assert!(segment.parts[0].independent, "{name}: a period without keyframe");
+                        assert_eq!(segment.discontinuity, segment.period > 0);
+                        periods.push((segment.period, segment.epoch(), segment.captured.0));
+                    }
+                    let known = periods.iter().find(|&&(number, ..)| number == segment.period);
+                    assert_eq!(known.unwrap().1, segment.epoch(), "{name}");
+                }
+            }
+            let newest =
+                std::sync::Arc::clone(stream.track("v0").unwrap().window().newest().unwrap());
+            let due = newest.presents * 100 / 9 - 1_000_000;
+            worst = worst.max(drifted(due / 1000).abs_diff(newest.captured.0));
+        }
+        let [video, audio] = periods;
+        let numbered = |track: &[(u64, i64, u64)]| -> Vec<_> {
+            track.iter().map(|&(number, epoch, _)| (number, epoch)).collect()
+        };
+        assert_eq!(numbered(&video), numbered(&audio));
+        assert!((3..=6).contains(&video.len()), "{ppm}: {video:?}");
+        for pair in video.windows(2) {
+            assert!((pair[1].1 - pair[0].1).abs() >= 250_000, "{ppm}: {video:?}");
+            assert!(pair[1].2 - pair[0].2 > 1_700_000_000, "{ppm}: {video:?}");
+        }
+        assert!(worst < 1_000_000, "{ppm}: off by {worst} µs");
     }
 }
 
@@ -629,4 +871,153 @@ fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
     let lasted = |segment: &std::sync::Arc<live::Segment>| segment.duration * 1000 / 48_000;
     let short: Vec<u64> = audio.window().listed().map(lasted).filter(|&ms| ms < 1200).collect();
     assert!(short.is_empty(), "{short:?} ms");
+}
+
+/// Counts what a track publishes.
+#[derive(Default)]
+struct Made {
+    /// Number of the newest segment, and of its parts so far.
+    last: (u64, usize),
+    parts: usize,
+    samples: usize,
+    end: i64,
+}
+
+impl Made {
+    /// Counts what is new since it last looked. Parts come one after the other, and no longer than
+    /// they may be.
+    fn look(&mut self, track: &live::Track) {
+        let (newest, parts) = self.last;
+        for segment in track.window().all().filter(|segment| segment.msn >= newest) {
+            let known = if segment.msn == newest { parts } else { 0 };
+            for part in &segment.parts[known..] {
+                assert!(part.start >= self.end, "{} after {}", part.start, self.end);
+                self.end = part.start + i64::from(part.duration);
+                assert!(track.part_limit().is_none_or(|limit| part.duration <= limit));
+                self.samples += part.samples.len();
+            }
+            self.parts += segment.parts.len() - known;
+            self.last = (segment.msn, segment.parts.len());
+        }
+    }
+}
+
+/// One read from a socket may bring 16,000 access units of 4 bytes, each of which claims that 3.9 s
+/// of audio are missing before it.
+#[test]
+fn silence_is_bounded_by_the_time_that_passes() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    let track = publisher.stream().track("a0").unwrap();
+    let mut made = Made::default();
+    for i in 0..16_000 {
+        publisher.sample(1, sample(i * 3_900, true, 1), UnixMicros(START)).unwrap();
+        made.look(&track);
+    }
+    // Silence of 20 s is 938 access units of 21 ms, in parts of 0.2 s and of what is left of them.
+    assert!(made.samples <= 16_000 + 938, "{} samples", made.samples);
+    assert!(made.parts <= 16_000 + 2 * 100, "{} parts", made.parts);
+    assert!(track.window().all().all(|segment| segment.duration <= 48_000 * 9 / 2));
+
+    // Gaps of a publisher in real time are filled as before.
+    let (before, mut clock) = (made.samples, 15_999 * 3_900);
+    for i in 1..=100u64 {
+        clock += 3_900;
+        let now = UnixMicros(START + i * 3_900_000);
+        publisher.sample(1, sample(clock, true, 1), now).unwrap();
+        made.look(&track);
+    }
+    let expected = 100 * 3_900 * 48 / 1024;
+    assert!((made.samples - before).abs_diff(expected) <= 10, "{} samples", made.samples - before);
+}
+
+/// The same with frames of video that lie up to ten seconds apart, beside audio that does not come.
+#[test]
+fn silence_beside_video_is_bounded_by_the_time_that_passes() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.sample(1, sample(0, true, 1), UnixMicros(START)).unwrap();
+    let track = publisher.stream().track("a0").unwrap();
+    let mut made = Made::default();
+    for i in 0..16_000 {
+        publisher.sample(0, sample(i * 9_900, true, 1), UnixMicros(START)).unwrap();
+        made.look(&track);
+    }
+    assert!((900..=940).contains(&made.samples), "{} samples", made.samples);
+    assert!(made.parts <= 2 * 100, "{} parts", made.parts);
+
+    // Time that passes allows more, but not more than 20 s at once.
+    for seconds in [5, 65] {
+        let now = UnixMicros(START + seconds * 1_000_000);
+        let before = made.samples;
+        let clock = 16_000 * 9_900 + seconds as i64 * 1000;
+        publisher.sample(0, sample(clock, true, 1), now).unwrap();
+        made.look(&track);
+        let expected = if seconds == 5 { 10 } else { 20 } * 48_000 / 1024;
+        // Up to a part is not complete.
+        let more = made.samples - before;
+        assert!(more.abs_diff(expected) <= 10, "{more} samples after {seconds} s");
+    }
+}
+
+/// A file that is published as fast as possible has silence where its audio has a gap.
+#[test]
+fn a_gap_is_filled_although_no_time_passes() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    let now = UnixMicros(START);
+    publisher.track(0, video_codec(31), 1000, *b"und", now).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", now).unwrap();
+    let track = publisher.stream().track("a0").unwrap();
+    let mut made = Made::default();
+    let mut units = 0;
+    for frame in 0..1200 {
+        let millis = frame * 100 / 3;
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        while units * 64 / 3 <= millis {
+            if !(10_000..16_000).contains(&millis) {
+                publisher.sample(1, sample(units * 64 / 3, true, 50), now).unwrap();
+            }
+            units += 1;
+        }
+        made.look(&track);
+    }
+    let lasted = (made.end - 48_000) / 1024;
+    assert_eq!(made.samples as i64, lasted, "there is a hole");
+    assert!((units - lasted).abs() < 20, "{lasted} of {units} units");
+}
+
+/// Each pause of more than a segment begins a period. By the wall clock a publisher cannot pause as
+/// often as one whose clock jumps.
+#[test]
+fn who_claims_too_many_pauses_is_refused_and_who_pauses_is_not() {
+    // Frames 5 s apart are pauses where a segment lasts 4 s.
+    let run = |apart: u64, frames: u64| {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+        let mut time = 0;
+        for i in 0..90 {
+            time = i * 100 / 3;
+            let now = UnixMicros(START + time as u64 * 1000);
+            publisher.sample(0, sample(time, i % 30 == 0, 100), now).unwrap();
+        }
+        assert_eq!(publisher.stream().target_duration(), Duration::from_secs(4));
+        let began = START + time as u64 * 1000;
+        let refused = (1..=frames).find_map(|i| {
+            let now = UnixMicros(began + i * apart);
+            time += 5_000;
+            publisher.sample(0, sample(time, true, 100), now).err()
+        });
+        let window = registry.stream("x").unwrap().track("v0").unwrap().window();
+        (refused.map(|why| why.to_string()), window.newest().unwrap().period)
+    };
+    let (refused, periods) = run(1_000, 10_000);
+    assert!(refused.unwrap().contains("too often within a minute"));
+    assert!(periods <= 20, "{periods} periods");
+    // It really pauses, for three minutes.
+    assert_eq!(run(5_000_000, 36).0, None);
 }

@@ -330,6 +330,13 @@ fn aac_extensions() {
         (&[0x17, 0x80], "is cut off"),
         (&[0x16, 0x90], "reserved sampling frequency"),
         (&[0x11, 0xc8, 0x00], "reserved channel configuration"),
+        // Rates outside the range of the table, written out: also that of SBR.
+        (&[0x17, 0x80, 0x00, 0x00, 0x10], "AAC sampling rate of 0 Hz"),
+        (&[0x17, 0x80, 0x00, 0x00, 0x90], "AAC sampling rate of 1 Hz"),
+        (&[0x17, 0x80, 0x0e, 0x5a, 0x90], "AAC sampling rate of 7349 Hz"),
+        (&[0x17, 0x80, 0xbb, 0x80, 0x90], "AAC sampling rate of 96001 Hz"),
+        (&[0x17, 0xff, 0xff, 0xff, 0x90], "AAC sampling rate of 16777215 Hz"),
+        (&[0x2b, 0x97, 0xff, 0xff, 0xff, 0x88, 0x00], "AAC sampling rate of 16777215 Hz"),
         (&[], "AudioSpecificConfig"),
     ] {
         let error = aac::Config::parse(Bytes::copy_from_slice(bytes)).unwrap_err().to_string();
@@ -510,7 +517,8 @@ fn parse_as_everything(bytes: &Bytes) {
     let _ = av1::is_keyframe(bytes);
     let _ = av1::check(bytes);
     if let Ok(config) = aac::Config::parse(bytes.clone()) {
-        assert!(config.sample_rate > 0 && config.channels > 0 && config.frame_length > 0);
+        assert!((7350..=96_000).contains(&config.sample_rate));
+        assert!(config.channels > 0 && config.frame_length > 0);
     }
     if let Ok(config) = opus::Config::parse(bytes.clone()) {
         assert_eq!(Codec::Opus(config).kind(), Kind::Audio);

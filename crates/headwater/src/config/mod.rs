@@ -304,6 +304,13 @@ impl Default for Rtmp {
     }
 }
 
+impl WebRtc {
+    /// Whether the port is the one that it has if nobody configures another.
+    pub fn is_by_default(&self) -> bool {
+        self.listen == Self::default().listen
+    }
+}
+
 impl Default for WebRtc {
     fn default() -> Self {
         Self {

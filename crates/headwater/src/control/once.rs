@@ -11,8 +11,9 @@ use tokio::time::Instant;
 /// How long an answer is reused.
 const KEPT: Duration = Duration::from_secs(1);
 
-/// Most answers that are kept. Further ones are rendered for each request.
-const MOST: usize = 1024;
+/// Most answers that are kept. Further ones are rendered for each request. An answer that must not
+/// be rendered so often needs a [`Once`] of its own.
+pub(super) const MOST: usize = 1024;
 
 /// Recent answers by request key.
 #[derive(Debug)]

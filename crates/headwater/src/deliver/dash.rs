@@ -47,6 +47,11 @@ const SAME: u64 = 60;
 /// stream's first minute that time is one second, because the timeline begins there.
 const GLIMPSE: Duration = Duration::from_millis(1200);
 
+/// A period may begin this many milliseconds before the end of the one before, if that one was
+/// dated too late. Players then leave out the end of the period before: it lasts until the next
+/// begins (ISO/IEC 23009-1 5.3.2.1). Segments usually last longer, so no whole segment is left out.
+const OVERLAP: u64 = 1000;
+
 /// A period without audio, or without video, waits this long for it, in time of the media. Silence
 /// stands in for missing audio sooner. dash.js, up to 5.2 at least, plays a period to its end with
 /// the kinds of media that it had when dash.js first read of it.
@@ -176,13 +181,9 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
         periods.pop_last();
     }
     let latency = latency_target(settings, regular);
-    let end = state.tracks.iter().filter_map(|track| {
-        let window = track.window();
-        let newest = window.newest()?;
-        Some(ticks_to_millis(newest.end(), newest.header.track.timescale))
-    });
+    let (periods, end) = self::periods(state, periods);
     let presentation = if ended {
-        Presentation::Static { duration: end.max().unwrap_or(0) }
+        Presentation::Static { duration: end }
     } else {
         Presentation::Dynamic(Live {
             availability_start_time: state.epoch.0 / 1000,
@@ -204,7 +205,7 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
             latency_max: Some(latency * 4),
             playback_rate: Some(PlaybackRate { min: 96, max: 104 }),
         }),
-        periods: self::periods(state, periods),
+        periods,
         utc_timing: vec![UtcTiming {
             scheme: dash::UTC_HTTP_ISO.to_owned(),
             value: "/api/v1/time".to_owned(),
@@ -241,18 +242,22 @@ fn latency_target(settings: &live::Settings, regular: bool) -> u64 {
     if regular { steady } else { steady + 4 * millis(update_period(settings, false)) }
 }
 
-/// The periods, oldest first. A period starts where its media do. If the wall clock was set, the
-/// period's start is moved by the same amount, so that times computed from `availabilityStartTime`
-/// stay right.
-fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
-    let mut end = 0;
+/// The periods, oldest first, and the end of the newest. A period starts where its media do. If its
+/// epoch is not the stream's first, its start is moved by the difference, so that times computed
+/// from `availabilityStartTime` agree with its dates.
+fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> (Vec<Period>, u64) {
+    let (mut begun, mut end) = (0, 0);
+    let first = i64::try_from(state.epoch.0).unwrap_or(i64::MAX);
     let mut periods = Vec::with_capacity(runs.len());
     for (number, runs) in runs {
-        let set = state.clock_sets.iter().rev().find(|&&(from, _)| from <= number);
-        let set = set.map_or(0, |&(_, micros)| micros / 1000);
         let media = media_start(&runs);
-        // Periods must not overlap, although a clock may be set back.
-        let start = media.saturating_add_signed(set).max(end);
+        let epoch = runs.iter().find_map(|run| run.segments.first()).map_or(first, |s| s.epoch());
+        let dated = media.saturating_add_signed(epoch.saturating_sub(first) / 1000);
+        // If the wall clock was set far back, the period is late as long as the one before is
+        // listed: periods come one after the other.
+        let follows = dated >= begun && dated.saturating_add(OVERLAP) >= end;
+        let start = if follows { dated } else { end };
+        begun = start;
         let ends = runs.iter().filter_map(|run| {
             let last = run.segments.last()?;
             Some(ticks_to_millis(last.presented_end(), last.header.track.timescale))
@@ -260,7 +265,7 @@ fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> Vec<Period> {
         end = start + ends.max().unwrap_or(media).saturating_sub(media);
         periods.push(period(number, &runs, start, media));
     }
-    periods
+    (periods, end)
 }
 
 fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
@@ -464,6 +469,12 @@ mod tests {
         registry: live::Registry,
         publishers: Vec<(live::Publisher, u32)>,
         frame: u32,
+        /// Frames per second.
+        rate: u32,
+        /// By how many millionths the publishers' clock is too slow.
+        drift: i64,
+        /// Whether the first publisher sends audio, too.
+        sound: bool,
     }
 
     impl Renditions {
@@ -478,21 +489,41 @@ mod tests {
                 publisher.track(0, video, 1000, *b"und", Self::at(0)).unwrap();
                 publishers.push((publisher, distance));
             }
-            Self { registry, publishers, frame: 0 }
+            Self { registry, publishers, frame: 0, rate: 30, drift: 0, sound: false }
         }
 
-        fn at(frame: u32) -> live::UnixMicros {
-            live::UnixMicros(1_700_000_000_000_000 + u64::from(frame) * 33_333)
+        /// Adds audio to the first publisher's video. `drift` is by how many millionths its clock
+        /// is too slow.
+        fn with_sound(rate: u32, drift: i64) -> Self {
+            let mut renditions = Self { rate, drift, sound: true, ..Self::new(&[2 * rate; 2]) };
+            let (_, audio) = super::super::hls::tests::codecs();
+            renditions.publishers[0].0.track(1, audio, 48_000, *b"und", Self::at(0)).unwrap();
+            renditions
+        }
+
+        /// When something is captured, by the publishers' clock in microseconds.
+        fn at(micros: u64) -> live::UnixMicros {
+            live::UnixMicros(1_700_000_000_000_000 + micros)
         }
 
         fn publish(&mut self, frames: u32) {
             for _ in 0..frames {
-                let (dts, now) = (i64::from(self.frame) * 100 / 3, Self::at(self.frame));
+                let dts = i64::from(self.frame) * 1000 / i64::from(self.rate);
+                let micros = u64::from(self.frame) * 1_000_000 / u64::from(self.rate);
+                let drifted = micros as i64 / 1_000_000 * self.drift;
+                let now = Self::at(micros.saturating_add_signed(drifted));
                 for (publisher, distance) in self.publishers.iter_mut().filter(|(_, d)| *d > 0) {
                     let sync = self.frame.is_multiple_of(*distance);
                     let data = bytes::Bytes::from_static(&[0; 64]);
                     let sample = media::Sample { dts, cts: 0, duration: 0, sync, data };
                     publisher.sample(0, sample, now).unwrap();
+                }
+                let units = |frame: u32| i64::from(frame) * 48_000 / i64::from(self.rate) / 1024;
+                for unit in units(self.frame)..units(self.frame + 1) * i64::from(self.sound) {
+                    let data = bytes::Bytes::from_static(&[0; 64]);
+                    let sample =
+                        media::Sample { dts: unit * 1024, cts: 0, duration: 0, sync: true, data };
+                    self.publishers[0].0.sample(1, sample, now).unwrap();
                 }
                 self.frame += 1;
                 if self.frame.is_multiple_of(30) {
@@ -544,20 +575,21 @@ mod tests {
         dated
     }
 
-    /// The dates that a manifest gives video, in milliseconds of their day.
+    /// The dates that a manifest gives, in milliseconds of their day.
     #[derive(Default)]
     struct Dated {
         /// By track, period and media time: the sum of availabilityStartTime, the start of the
         /// period and the media time in the period.
         segments: HashMap<(String, String, u64), f64>,
-        /// Media time and wall-clock time of each reference, with its period.
-        references: Vec<(String, u64, f64)>,
+        /// Media time and wall-clock time of each reference, with its kind and its period.
+        references: Vec<(Kind, String, u64, f64)>,
     }
 
     fn dated_by_dash(manifest: &str) -> Dated {
         let mpd = dash_mpd_core::parse(manifest).unwrap();
         let of_day = |millis: i64| millis.rem_euclid(86_400_000) as f64;
         let epoch = mpd.availabilityStartTime.unwrap().timestamp_millis();
+        assert!(mpd.periods.is_sorted_by_key(|period| period.start.unwrap()));
         let mut dated = Dated::default();
         for period in &mpd.periods {
             let id = period.id.clone().unwrap();
@@ -566,7 +598,9 @@ mod tests {
                 for reference in &set.ProducerReferenceTime {
                     let time = reference.wallClockTime.unwrap().timestamp_millis();
                     let media = reference.presentationTime.unwrap();
-                    dated.references.push((id.clone(), media, of_day(time)));
+                    let audio = set.contentType.as_deref() == Some("audio");
+                    let kind = if audio { Kind::Audio } else { Kind::Video };
+                    dated.references.push((kind, id.clone(), media, of_day(time)));
                 }
                 for representation in &set.representations {
                     let template = representation.SegmentTemplate.as_ref();
@@ -576,7 +610,8 @@ mod tests {
                     for run in &template.SegmentTimeline.as_ref().unwrap().segments {
                         at = run.t.unwrap_or(at);
                         for _ in 0..=run.r.unwrap_or(0) {
-                            let date = start + (at as f64 - offset) / 90.0;
+                            let ticks = template.timescale.unwrap() as f64 / 1000.0;
+                            let date = start + (at as f64 - offset) / ticks;
                             let name = representation.id.clone().unwrap();
                             dated.segments.insert((name, id.clone(), at), date);
                             at += run.d;
@@ -589,50 +624,67 @@ mod tests {
     }
 
     /// DASH gives the wall clock in three places. They must agree with the dates in HLS, also after
-    /// somebody has set the wall clock. One exception: availabilityStartTime never changes, and a
-    /// period cannot start before the one before it ends. So after the clock was set back, the
-    /// times of segments are too late by as much as long as the manifest lists the period before.
-    /// The references tell the date.
+    /// somebody has set the wall clock, and where the publisher's clock drifts. One exception: if
+    /// the clock was set far back, the times of segments are too late by as much as long as the
+    /// manifest lists the period before. The references tell the date.
     #[test]
     fn manifests_and_playlists_date_the_same_media_alike() {
         const HOUR: i64 = 3_600_000_000;
-        for ahead in [0, HOUR, -HOUR] {
-            let mut renditions = Renditions::new(&[60, 60]);
-            renditions.publish(630);
+        for (ahead, drift) in [(0, 0), (HOUR, 0), (-HOUR, 0), (0, 150), (0, -150)] {
+            let mut renditions = Renditions::with_sound(10, drift);
+            renditions.publish(210);
             renditions.registry.follow_wall_clock(ahead);
-            renditions.publish(630);
             let stream = renditions.registry.stream("x").unwrap();
+            let newest = || stream.track("v0").unwrap().window().newest().unwrap().period;
+            while drift != 0 && newest() == 0 {
+                renditions.publish(1);
+            }
+            renditions.publish(210);
             let state = stream.state();
             let dash = dated_by_dash(&model(&stream, &state, 0).render());
             let (mut compared, mut referenced) = (0, 0);
+            let mut epochs: BTreeMap<u64, i64> = BTreeMap::new();
             for track in &state.tracks {
                 let window = track.window();
+                let timescale = track.header().track.timescale;
                 let playlist = super::super::hls::playlist(&stream, track, &window);
                 let hls = dated_by_hls(&playlist.render(protocol::hls::Skip::No));
                 for segment in window.listed() {
+                    let told = *epochs.entry(segment.period).or_insert(segment.epoch());
+                    assert!(told == segment.epoch() && told % 1000 == 0, "{told}");
                     // The playlist lists a segment's end with the first part of the next.
                     let Some(date) = hls.get(&format!("{}.m4s", segment.msn)) else { continue };
                     let (period, media) = (format!("p{}", segment.period), segment.presents);
                     let media = media.unsigned_abs();
                     let told = dash.segments[&(track.name.clone(), period.clone(), media)];
-                    let set_back = if segment.period > 0 && ahead < 0 { 3_600_000.0 } else { 0.0 };
-                    assert!((told - set_back - date).abs() <= 1.0, "{ahead}: {told}, {date}");
+                    // A period that is set back begins where the last track ended, a little late.
+                    let set_back = segment.period > 0 && ahead < 0;
+                    let (late, most) = if set_back { (3_600_000.0, 25.0) } else { (0.0, 1.0) };
+                    let off = (told - date - late).abs();
+                    assert!(off <= most, "{ahead}, {drift}: {told}, {date}");
                     compared += 1;
                 }
                 let newest = window.listed().last().unwrap();
                 let date = hls[&format!("{}.m4s", newest.msn)];
-                let periods = if ahead == 0 { 1 } else { 2 };
-                assert_eq!(dash.references.len(), periods);
-                for (period, media, told) in &dash.references {
+                let periods = if (ahead, drift) == (0, 0) { 1 } else { 2 };
+                assert_eq!(dash.references.len(), 2 * periods);
+                for (kind, period, media, told) in &dash.references {
                     // What both give is the difference of date and media time.
-                    if *period == format!("p{}", newest.period) {
-                        let apart = (*media as f64 - newest.presents as f64) / 90.0;
+                    if *kind == track.kind && *period == format!("p{}", newest.period) {
+                        let ticks = f64::from(timescale) / 1000.0;
+                        let apart = (*media as f64 - newest.presents as f64) / ticks;
                         assert!((told - apart - date).abs() <= 1.0, "{ahead}: {told}, {date}");
                         referenced += 1;
                     }
                 }
             }
-            assert!(compared >= 30 && referenced == 2, "{compared} and {referenced}");
+            assert!(compared >= 30 && referenced == 3, "{compared} and {referenced}");
+            let apart: Vec<_> = epochs.values().map(|epoch| epoch - epochs[&0]).collect();
+            match (ahead, drift) {
+                (0, 0) => assert_eq!(apart, [0]),
+                (_, 0) => assert_eq!(apart, [0, ahead]),
+                _ => assert!(apart.len() == 2 && apart[1].signum() == drift.signum(), "{apart:?}"),
+            }
         }
     }
 

@@ -58,7 +58,8 @@ impl FlvIngest {
                 }
                 Event::Sample { track, sample, .. } => self.ingest.sample(track, sample, now)?,
                 Event::Problem(problem) => self.ingest.problem(problem.track, &problem),
-                Event::End { .. } | Event::Metadata(_) => {}
+                Event::End { track } => self.ingest.end(track, now),
+                Event::Metadata(_) => {}
             }
         }
         self.ingest.check()

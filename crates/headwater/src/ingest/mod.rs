@@ -121,6 +121,11 @@ impl Ingest {
         Ok(())
     }
 
+    /// Takes the end of a track. Others may go on.
+    pub fn end(&mut self, track: impl Source, now: UnixMicros) {
+        self.publisher.end_track(track.number(), now);
+    }
+
     /// Counts a problem in what the publisher sends, of one track or of all, and may log it.
     pub fn problem(&mut self, track: Option<impl Source>, problem: &dyn Display) {
         let count = self.problems.entry(track.map(Source::number)).or_default();

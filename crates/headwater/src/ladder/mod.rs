@@ -110,21 +110,24 @@ pub async fn run(origin: Arc<Origin>) {
 async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
     let over = ended(stream.subscribe());
     tokio::select! {
-        () = make_renditions(origin, stream, slots) => {}
+        () = async { while make_renditions(&origin, &stream, &slots).await {} } => {}
         // The stream is over, and `make_renditions` is dropped at whatever point it waits. A
         // process that is left is killed with its handle.
         () = over => {}
     }
 }
 
-async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
+/// Makes renditions of one source track. Returns whether another may follow, because this one ended.
+async fn make_renditions(origin: &Arc<Origin>, stream: &Arc<Stream>, slots: &Arc<Slots>) -> bool {
     // The source is the publisher's main video. If the publisher sends renditions itself, they have
     // a rendition's name.
-    let is_source = |track: &&Arc<Track>| track.kind == Kind::Video && track.rendition.is_none();
+    let is_source = |track: &&Arc<Track>| {
+        track.kind == Kind::Video && track.rendition.is_none() && !track.window().ended
+    };
     let mut state = stream.subscribe();
     let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
-    let Ok(known) = known.await.map(|state| Arc::clone(&state)) else { return };
-    let Some(source) = known.tracks.iter().find(is_source).cloned() else { return };
+    let Ok(known) = known.await.map(|state| Arc::clone(&state)) else { return false };
+    let Some(source) = known.tracks.iter().find(is_source).cloned() else { return true };
     let log = Arc::new(Log::new(stream.name()));
     let config = &origin.config.ladder;
     let waits = |option: &str| {
@@ -141,10 +144,17 @@ async fn make_renditions(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Sl
     let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
     let applicant = Applicant { address, is_expected: config.expects(stream.name()) };
     drop(known);
-    let Some(_place) = slots.take(applicant, waits).await else { return };
-    let ladder = Arc::new(Ladder { origin, stream, source, frames: Mutex::default(), log });
+    let Some(_place) = slots.take(applicant, waits).await else { return false };
+    let ladder = Arc::new(Ladder {
+        origin: Arc::clone(origin),
+        stream: Arc::clone(stream),
+        source: Arc::clone(&source),
+        frames: Mutex::default(),
+        log,
+    });
     let mut supervisor = Supervisor { ladder, renditions: Vec::new(), given_up: HashSet::new() };
     supervisor.run().await;
+    source.window().ended
 }
 
 /// Waits until a stream is over and its last frames have had time to come out.

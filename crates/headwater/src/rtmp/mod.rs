@@ -32,6 +32,8 @@ enum Error {
     Io(#[from] std::io::Error),
     #[error("nothing was published or played within {0:?}")]
     Idle(Duration),
+    #[error("closed for a newer connection: nothing was published or played yet")]
+    Crowded,
     #[error("paused, or at the end of what it plays, for {0:?}")]
     AtRest(Duration),
     #[error("silent for {0:?}, and another publisher took over")]

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,14 +12,14 @@ use tokio::task::spawn_local;
 
 use super::connection::Connection;
 use super::play::{Broadcasts, Messages};
-use super::slots::{Pool, Shared};
+use super::slots::{Pool, Shared, Undecided};
 use crate::Origin;
 use crate::config::Config;
 
-/// Connections allowed beyond those that publish or play. A peer has `rtmp.setup_timeout` to say
-/// what it wants. During this time it needs no slot, so a peer that then finds no slot can still be
-/// told so.
-const UNDECIDED: usize = 256;
+/// How many connections may neither publish nor play, over all event loops: as many as may publish
+/// or play, within this range. If more come, the oldest are closed. After an interruption all peers
+/// may connect at once, and each needs a moment to say what it wants.
+const UNDECIDED: RangeInclusive<usize> = 256..=4096;
 
 /// A bound address, ready to serve.
 pub struct Server {
@@ -33,8 +34,10 @@ pub struct Server {
 /// Limits on connections, over all event loops.
 #[derive(Debug)]
 struct Capacity {
-    /// All connections, whatever they do: one for each slot below, and [`UNDECIDED`] more.
+    /// All connections, whatever they do, by address. Their places limit their number.
     all: Arc<Gate>,
+    /// Connections of one event loop that neither publish nor play.
+    undecided: usize,
     publishers: Arc<Pool>,
     players: Arc<Pool>,
 }
@@ -48,7 +51,7 @@ impl Server {
         let (listeners, address) =
             net::listen(origin.config.rtmp.listen, config.workers, config.unsent_limit)?;
         let listeners = Mutex::new(listeners.into_iter().map(Some).collect());
-        let capacity = Arc::new(Capacity::new(&origin.config));
+        let capacity = Arc::new(Capacity::new(&origin.config, config.workers.get()));
         Ok(Self { origin, address, listeners, capacity })
     }
 
@@ -68,6 +71,7 @@ impl Server {
         let shared = Rc::new(Shared {
             origin: Arc::clone(&self.origin),
             broadcasts,
+            undecided: Undecided::new(capacity.undecided),
             publishers: Arc::clone(&capacity.publishers),
             players: Arc::clone(&capacity.players),
             drain: worker.drain.clone(),
@@ -114,12 +118,13 @@ fn drive(
 }
 
 impl Capacity {
-    fn new(config: &Config) -> Self {
+    fn new(config: &Config, workers: usize) -> Self {
         let rtmp = &config.rtmp;
         let (publishers, players) = (Pool::new(rtmp.max_publishers), Pool::new(rtmp.max_players));
-        let all = publishers.most().saturating_add(players.most()).saturating_add(UNDECIDED);
+        let undecided = publishers.most().saturating_add(players.most());
+        let undecided = undecided.clamp(*UNDECIDED.start(), *UNDECIDED.end()).div_ceil(workers);
         let per_address = config.http.per_address(rtmp.max_connections_per_address);
-        Self { all: Arc::new(Gate::new(all, per_address)), publishers, players }
+        Self { all: Arc::new(Gate::new(usize::MAX, per_address)), undecided, publishers, players }
     }
 }
 
@@ -133,13 +138,14 @@ mod tests {
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();
         let origin = Arc::new(Origin::new(Config::default()));
-        let capacity = Capacity::new(&origin.config);
+        let capacity = Capacity::new(&origin.config, 1);
         let permit = capacity.all.admit(peer.ip()).unwrap();
-        let Capacity { publishers, players, .. } = capacity;
+        let Capacity { undecided, publishers, players, .. } = capacity;
+        let undecided = Undecided::new(undecided);
         let broadcasts = Broadcasts::new(Messages, std::time::Duration::ZERO);
         let worker = Worker::new(0);
         let drain = worker.drain.clone();
-        let shared = Rc::new(Shared { origin, broadcasts, publishers, players, drain });
+        let shared = Rc::new(Shared { origin, broadcasts, undecided, publishers, players, drain });
         let drive = drive(shared, socket, peer, (permit, worker.task()));
         // The future holds the session, the connection's own state, and hardly more.
         assert!(size_of_val(&drive) <= 950, "{}", size_of_val(&drive));

@@ -121,6 +121,9 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     if !access::may(action, StreamPath::Live(to.stream), request.peer, credentials) {
         return refuse(StatusCode::FORBIDDEN, "not allowed");
     }
+    if to.publishes && !is_of_this_site(request.headers, &origin.config.http.cors_origin) {
+        return refuse(StatusCode::FORBIDDEN, "pages of other sites may not publish");
+    }
     let offer = text(request, "application/sdp")?;
     // Nothing is made for a peer that has enough sessions.
     let permit = server.gate.admit(request.peer.ip()).map_err(|full| {
@@ -196,6 +199,17 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         (HeaderName::from_static("accept-patch"), "application/trickle-ice-sdpfrag".to_owned()),
     ];
     Ok((StatusCode::CREATED, headers, answer).into_response())
+}
+
+/// Whether a request comes from a page of this server, from a page of the one site that
+/// `http.cors_origin` names, or from no page. Any page that a user opens could otherwise publish on
+/// a server that only that user reaches: here `*` names no site.
+fn is_of_this_site(headers: &HeaderMap, allowed: &str) -> bool {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let Some(origin) = headers.get(header::ORIGIN) else { return true };
+    let Ok(origin) = origin.to_str() else { return false };
+    let own = origin.split_once("://").is_some_and(|(_, host)| text(header::HOST) == Some(host));
+    own || origin == allowed
 }
 
 /// The tracks of a stream that WebRTC can carry.
@@ -300,6 +314,24 @@ fn answer(asked: Asked, done: StatusCode) -> Result<Response, Refused> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_pages_of_this_site_or_of_the_one_that_is_configured_publish() {
+        let of = |origin: Option<&'static str>, allowed| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("tv.example:8080"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            }
+            is_of_this_site(&headers, allowed)
+        };
+        assert!(of(None, "*"), "a program is no page");
+        assert!(of(Some("http://tv.example:8080"), "*"));
+        assert!(of(Some("https://studio.example"), "https://studio.example"));
+        for origin in ["https://elsewhere.example", "http://tv.example", "null"] {
+            assert!(!of(Some(origin), "*") && !of(Some(origin), "https://studio.example"));
+        }
+    }
 
     #[test]
     fn what_paths_name() {

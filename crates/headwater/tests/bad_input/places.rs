@@ -175,3 +175,52 @@ fn connections_from_one_address() {
     let origin = Origin::start(limited);
     assert_eq!(let_in(origin.rtmp), [true; 4]);
 }
+
+/// More than 256 connections from many addresses that say nothing, or no more than `connect`, keep
+/// neither a publisher nor a player out. The oldest of them leave.
+#[test]
+fn who_is_undecided_takes_nobodys_place() {
+    let limits = "max_players = 2\nmax_publishers = 2\nsetup_timeout = \"1m\"\n";
+    let origin = Origin::start(&format!("workers = 1\n[rtmp]\n{limits}"));
+    let undecided: Vec<_> = (0..600u16)
+        .map(|i| {
+            let mut socket = connect_from(1 + (i % 100) as u8, origin.rtmp);
+            if i % 2 == 0 {
+                socket.write_all(&[&[3][..], &[0; 1536]].concat()).expect("it is accepted");
+            }
+            socket
+        })
+        .collect();
+    let _publisher = published(&origin, "live/one");
+    let _player = try_play(origin.rtmp, "live/one").expect("there is room");
+    let line = origin.warning(undecided[0].local_addr().unwrap());
+    assert!(line.contains("closed for a newer connection"), "{line}");
+    let newest = undecided[599].local_addr().unwrap();
+    assert!(origin.warnings(newest).is_empty(), "{}", origin.log());
+}
+
+/// Where all places are taken, a player that has one may play something else.
+#[test]
+fn a_player_that_plays_again_keeps_its_place() {
+    let origin = Origin::start("[rtmp]\nmax_players = 1\n");
+    let _publishers = ["live/one", "live/two"].map(|name| published(&origin, name));
+    let mut player = try_play(origin.rtmp, "live/one").expect("there is room");
+    let viewers = |name: &str, count: u32| {
+        let watched = format!("\"rtmp\":{count}");
+        origin.get_until(&format!("/api/v1/streams/{name}"), LIMIT, |response| {
+            response.text().contains(&watched)
+        });
+    };
+    viewers("live/one", 1);
+    assert!(player.raw(&play("two")));
+    viewers("live/two", 1);
+    viewers("live/one", 0);
+}
+
+/// The command `play` of a client that has a stream, in one message (RTMP 7.2.2.1).
+fn play(name: &str) -> Vec<u8> {
+    let text = |text: &str| [&[2, 0, text.len() as u8], text.as_bytes()].concat();
+    let command = [text("play"), vec![0; 9], vec![5], text(name)].concat();
+    let header = [8, 0, 0, 0, 0, 0, command.len() as u8, 20, 1, 0, 0, 0];
+    [&header[..], &command].concat()
+}

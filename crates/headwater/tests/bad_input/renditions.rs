@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use media::flv::TagKind;
+use bytes::Bytes;
+use media::flv::{Message, TagKind};
 use testkit::http::Response;
 
 use testkit::rtmp::Client;
@@ -146,6 +147,55 @@ fn a_rendition_whose_publisher_left_is_offered_no_longer() {
     until_listed(&origin, &mut high, Some(&mut low), &mut seconds, &["v0", "v1"]);
     drop(low);
     until_listed(&origin, &mut high, None, &mut seconds, &["v0"]);
+}
+
+/// A message of the clip's video as Enhanced RTMP's second track. `packet_type` 2 ends the track.
+fn as_second_track(legacy: &[u8], packet_type: u8) -> Bytes {
+    let mut bytes = vec![0x80 | legacy[0] & 0xf0 | 6, packet_type];
+    bytes.extend_from_slice(b"avc1\x01");
+    // A configuration has no composition time there.
+    match packet_type {
+        0 => bytes.extend_from_slice(&legacy[5..]),
+        1 => bytes.extend_from_slice(&legacy[2..]),
+        _ => {}
+    }
+    bytes.into()
+}
+
+/// A publisher of two video tracks ends one and goes on with the other. Viewers of the track do not
+/// wait for it.
+#[test]
+fn a_track_that_its_publisher_ends_ends_in_playlists_and_manifests() {
+    let origin = Origin::start(PATIENT);
+    let mut publisher = begin(&origin);
+    let second_track = |publisher: &mut Client, message: &Message, at: u32, packet_type: u8| {
+        publisher.tag(TagKind::Video, at, as_second_track(&message.payload(), packet_type));
+    };
+    let header = &clip()[..2].iter().find(|message| message.kind() == TagKind::Video).unwrap();
+    second_track(&mut publisher, header, 3000, 0);
+    for second in 3..6 {
+        send_second(&mut publisher, second, ALL);
+        let of_second = |message: &&Message| message.timestamp() / 1000 == second;
+        for message in clip()[2..].iter().filter(of_second) {
+            if message.kind() == TagKind::Video {
+                second_track(&mut publisher, message, message.timestamp(), 1);
+            }
+        }
+    }
+    let both = (names(&["v0", "v1"]), names(&["v0", "v1"]));
+    let begun = Instant::now();
+    while listed(&origin) != both {
+        assert!(begun.elapsed() < LIMIT, "{}", origin.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    second_track(&mut publisher, header, 6000, 2);
+    let (begun, mut seconds) = (Instant::now(), 6..);
+    while origin.get("/live/x/v1/media.m3u8").status() != 404 {
+        assert!(begun.elapsed() < LIMIT, "{}", origin.log());
+        send_second(&mut publisher, seconds.next().expect("it has no end"), ALL);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(listed(&origin), (names(&["v0"]), names(&["v0"])));
 }
 
 /// All renditions of a stream come from the stream's address. A stranger is told why it may not add

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use testkit::Server;
 
-use crate::support::{LIMIT, RUNGS, clip, ffmpeg, is_over, media, multivariant, named, program};
+use crate::support::{LIMIT, RUNGS, clip, ffmpeg, is_over, media, named, program, with_renditions};
 use crate::support::{publish, server};
 
 /// Acts like a decoder that an attacker controls, reports each result, and waits for the end of its
@@ -247,7 +247,7 @@ fn a_confined_ffmpeg_makes_renditions_as_any() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(&format!("sandbox = \"require\"\n{RUNGS}"), &[]);
     let publisher = publish(&server, &clip(&folder, "640x360", 5), "live/x", &[]);
-    let offered = multivariant(&server, "live/x");
+    let offered = with_renditions(&server, "live/x");
     let low = media(&server, "live/x", &named(&offered, "160x90"), is_over);
     assert!(publisher.wait(LIMIT).status.success());
     let file = folder.path().join("low.cmaf");

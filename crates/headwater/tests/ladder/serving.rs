@@ -6,7 +6,7 @@ use std::process::Command;
 use testkit::Program;
 
 use crate::support::{
-    LIMIT, RUNGS, clip, ffmpeg, is_over, media, multivariant, named, publish, server, times,
+    LIMIT, RUNGS, clip, ffmpeg, is_over, media, named, publish, server, times, with_renditions,
 };
 
 const SIZES: [&str; 3] = ["640x360", "320x180", "160x90"];
@@ -17,8 +17,7 @@ fn renditions_are_cut_where_their_source_is() {
     let server = server(RUNGS, &[]);
     let publisher = publish(&server, &clip(&folder, "640x360", 9), "live/x", &[]);
 
-    // The first playlist that is served has all renditions: players do not ask again.
-    let offered = multivariant(&server, "live/x");
+    let offered = with_renditions(&server, "live/x");
     let variants: Vec<&str> =
         offered.lines().filter(|line| line.starts_with("#EXT-X-STREAM-INF")).collect();
     assert_eq!(variants.len(), SIZES.len(), "{offered}");
@@ -76,7 +75,7 @@ fn dash_is_played_by_gstreamer() {
     let folder = tempfile::tempdir().unwrap();
     let server = server(RUNGS, &[]);
     let publisher = publish(&server, &clip(&folder, "640x360", 6), "live/x", &[]);
-    let offered = multivariant(&server, "live/x");
+    let offered = with_renditions(&server, "live/x");
     media(&server, "live/x", &named(&offered, "160x90"), is_over);
     assert!(publisher.wait(LIMIT).status.success());
     let manifest = server.url("/live/x/manifest.mpd");
@@ -146,7 +145,7 @@ fn a_source_of_another_codec_is_made_into_what_all_can_play() {
     let server = server(RUNGS, &[]);
     let file = testkit::clip("mp4/hevc.mp4");
     let publisher = publish(&server, &file, "live/h", &["--loop"]);
-    let offered = multivariant(&server, "live/h");
+    let offered = with_renditions(&server, "live/h");
     let codec = |size: &str| {
         let variant = offered.lines().find(|line| line.contains(&format!("RESOLUTION={size}")));
         let variant = variant.unwrap_or_else(|| panic!("{size}: {offered}"));
@@ -168,7 +167,7 @@ fn a_source_that_changes_its_size_has_other_renditions() {
     let server = server(RUNGS, &[]);
     let (large, small) = (clip(&folder, "640x360", 5), clip(&folder, "256x144", 6));
     let publisher = publish(&server, &large, "live/x", &[]);
-    let offered = multivariant(&server, "live/x");
+    let offered = with_renditions(&server, "live/x");
     assert!(publisher.wait(LIMIT).status.success());
     let publisher = publish(&server, &small, "live/x", &[]);
     assert!(publisher.wait(LIMIT).status.success());

@@ -87,6 +87,17 @@ pub(crate) fn multivariant(server: &Server, stream: &str) -> String {
     server.get_until(&path, LIMIT, |answer| answer.status() == 200).text().to_owned()
 }
 
+/// Waits for the multivariant playlist with the renditions that the server makes. The server waits
+/// for them too, but not for as long as a busy machine needs.
+#[track_caller]
+pub(crate) fn with_renditions(server: &Server, stream: &str) -> String {
+    let path = format!("/{stream}/index.m3u8");
+    let has_all = |text: &str| text.contains("RESOLUTION=160x");
+    let answer =
+        server.get_until(&path, LIMIT, |answer| answer.status() == 200 && has_all(answer.text()));
+    answer.text().to_owned()
+}
+
 /// The URI of the media playlist that a multivariant playlist names for video of this resolution.
 #[track_caller]
 pub(crate) fn named(multivariant: &str, size: &str) -> String {

@@ -11,7 +11,7 @@ use testkit::http::get_with;
 use testkit::push::{Client, KEY};
 use testkit::{Program, Server, certificate, eventually, track_of};
 
-use crate::support::metric;
+use crate::support::{metric, with_rare_pings};
 
 /// The longest that a program by others may take.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -36,7 +36,7 @@ asyncio.run(receive(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 e
 #[track_caller]
 pub(crate) fn server(root: &Path, tables: &str) -> Server {
     let arguments = [OsStr::new("--vod"), root.as_os_str()];
-    Server::configured(env!("CARGO_BIN_EXE_headwater"), tables, arguments)
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &with_rare_pings(tables), arguments)
 }
 
 /// A file of the test media.

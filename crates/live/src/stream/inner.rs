@@ -16,9 +16,13 @@ use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::TrackState;
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
 
-/// The most periods that may begin in a minute. A publisher whose clock jumps, or that changes or
-/// returns, more often than that is refused: each period makes all viewers' players start anew.
+/// The most periods that may begin in a minute. A publisher whose clock jumps, or that pauses,
+/// changes or returns, more often than that is refused: each period makes all viewers' players start
+/// anew.
 const MOST_TURNS: u32 = 20;
+/// A track that its publisher ended has gone once the publisher goes on for this long. Encoders that
+/// stop end all tracks, and may come back.
+const OVER: Duration = Duration::from_secs(1);
 /// Streams without video count as regular once this much audio has come, in microseconds.
 const AUDIO_ALONE: i64 = 300_000;
 /// A publisher's clock may lag the wall clock by this many microseconds before the lag counts as
@@ -37,7 +41,7 @@ pub(crate) struct Inner {
     pub(super) began: Option<UnixMicros>,
     pub(super) gop: Gop,
     pub(crate) learnt: Option<Learnt>,
-    /// The first publisher. Its address decides who may add renditions.
+    /// The first publisher of those who publish. Its address decides who may add renditions.
     pub(super) owner: Option<PublisherInfo>,
     pub(crate) turns: Limiter,
     pub(crate) period: u64,
@@ -69,9 +73,19 @@ pub(crate) struct Active {
     /// Its tracks, by track_ID.
     pub(crate) tracks: Vec<u32>,
     pub(super) timeline: Timeline,
-    pub(super) turns: Limiter,
+    pub(crate) turns: Limiter,
     /// Set for a rendition that is made of the stream's own media.
     pub(crate) derives: Option<Derives>,
+}
+
+impl Active {
+    /// Marks that it sends a track. A track is announced again with each configuration, and so
+    /// perhaps with each frame.
+    pub(crate) fn owns(&mut self, track: u32) {
+        if !self.tracks.contains(&track) {
+            self.tracks.push(track);
+        }
+    }
 }
 
 /// State of a rendition that is made of the stream's own media.
@@ -141,13 +155,16 @@ impl Inner {
     }
 
     /// Whether the publisher would add a rendition from another address than the first publisher's.
+    /// While nobody publishes, nobody owns the stream: anybody may take its name without a
+    /// rendition, so a rendition harms it no more. An encoder whose address changed may return.
     pub(super) fn is_foreign(&self, info: &PublisherInfo) -> bool {
         let address = |info: &PublisherInfo| info.peer.map(|peer| peer.ip().to_canonical());
         let from: Option<IpAddr> = address(info);
         // Renditions made here of the stream's own media belong to no publisher.
         let mut others = self.publishers.iter().filter(|active| active.derives.is_none());
         let others = others.any(|active| active.info.rendition != info.rendition);
-        (info.rendition.is_some() || others)
+        self.is_published()
+            && (info.rendition.is_some() || others)
             && self.owner.as_ref().is_some_and(|owner| address(owner) != from)
     }
 
@@ -155,6 +172,23 @@ impl Inner {
     pub(crate) fn is_main(&self, publisher: usize) -> bool {
         let mut others = self.publishers[..publisher].iter();
         !others.any(|active| active.derives.is_none())
+    }
+
+    /// Forgets which publisher sends a track, if that publisher ended the track or has sent nothing
+    /// of it for `patience`, and goes on with others. From then on the track is one that its
+    /// publisher came back without.
+    pub(super) fn disown(&mut self, patience: Duration) {
+        let tracks = &self.tracks;
+        for active in &mut self.publishers {
+            let goes_on = active.last_sample;
+            active.tracks.retain(|&id| {
+                let Some(track) = tracks.iter().find(|track| track.id() == id) else {
+                    return false;
+                };
+                let ended = track.over.is_some_and(|over| goes_on.since(over) >= OVER);
+                !ended && goes_on.since(track.last_sample) < patience
+            });
+        }
     }
 
     /// Whether anybody publishes it. Renditions made of its own media do not count.
@@ -186,7 +220,7 @@ impl Inner {
         }
         self.epoch = UnixMicros(now.0.saturating_sub(ORIGIN.unsigned_abs()));
         self.dates.begin(ORIGIN, signed(now), ahead);
-        self.began = Some(UnixMicros(u64::try_from(self.dates.epoch(0, ORIGIN)).unwrap_or(0)));
+        self.began = Some(UnixMicros(u64::try_from(self.dates.epoch(0)).unwrap_or(0)));
         true
     }
 
@@ -231,9 +265,16 @@ impl Inner {
     }
 
     /// Begins a period if the media from stream time `t` of the leading track do not continue what
-    /// came before, and returns whether it does so. The reason is a pause longer than a segment may
-    /// last, or a change of the wall clock.
-    pub(crate) fn breaks_off(&mut self, index: usize, t: i64, sync: bool, ahead: i64) -> bool {
+    /// came before: after a pause longer than a segment may last. Also begins one at a keyframe if
+    /// dates are off by too much. Returns false if that happens too often. Dates count too, because
+    /// a publisher's times can make them wrong; a wall clock is never set so often.
+    pub(crate) fn breaks_off(
+        &mut self,
+        index: usize,
+        (t, sync): (i64, bool),
+        now: UnixMicros,
+        ahead: i64,
+    ) -> bool {
         let longest = self.learnt.map_or(i64::MAX, |learnt| {
             i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
         });
@@ -241,17 +282,15 @@ impl Inner {
         let lasts = track.packager.lasts_until(rescale(t, 1_000_000, track.timescale()));
         let paused = track.packager.is_in(self.period)
             && rescale(lasts, track.timescale(), 1_000_000) > longest;
-        let breaks = self.period_begun && (paused || sync && self.dates.is_set(ahead));
-        if breaks {
+        if self.period_begun && (paused || sync && self.dates.is_off(ahead)) {
+            // The period is one of the whole stream, whoever publishes its leading track.
+            if !self.turns.allows(now) {
+                return false;
+            }
             self.next_period();
             self.begin_period(ahead);
         }
-        breaks
-    }
-
-    /// How many times the wall clock was set.
-    pub(crate) fn clock_sets(&self) -> usize {
-        self.dates.sets().len()
+        true
     }
 
     /// Packages a sample of this period. Its times are on the stream's timeline, in its track's
@@ -262,12 +301,11 @@ impl Inner {
         leads: bool,
         period: u64,
         sample: Sample,
-        (now, ahead): (UnixMicros, i64),
+        now: UnixMicros,
     ) -> io::Result<()> {
         self.give_way();
         let units = self.tracks[index].timescale();
         let at = rescale(sample.dts, units, 1_000_000);
-        let shown = rescale(sample.pts(), units, 1_000_000);
         if leads {
             self.keep_time(at, now);
             self.dates.observe(at, signed(now));
@@ -296,10 +334,6 @@ impl Inner {
         }
         if changed {
             track.publish();
-        }
-        if begins {
-            let from = self.tracks.iter().filter_map(TrackState::end).fold(shown, i64::max);
-            self.dates.adjust(period, from, ahead);
         }
         Ok(())
     }

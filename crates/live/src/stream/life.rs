@@ -104,6 +104,8 @@ impl Stream {
             tracing::info!(stream = %self.name, "stream ended");
         }
         let inner = &mut *inner;
+        // Frames may come further apart than publishers may be away.
+        inner.disown(self.settings.reconnect.max(self.settings.silence));
         let mut gone = Vec::new();
         let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
         for track in &mut inner.tracks {
@@ -145,7 +147,8 @@ impl Stream {
             // it, if silence can be made. Otherwise a segment player that plays two tracks would
             // wait for ever.
             let played = track.silent && track.handle.is_asked_for(now, self.settings.reconnect);
-            if !announced && quiet >= self.settings.reconnect && !played {
+            let waited = track.over.is_some() || quiet >= self.settings.reconnect;
+            if !announced && waited && !played {
                 gone.push(id);
             }
         }

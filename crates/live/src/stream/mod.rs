@@ -39,11 +39,9 @@ pub struct State {
     pub tracks: Vec<Arc<Track>>,
     /// The present publishers.
     pub publishers: Vec<PublisherInfo>,
-    /// Wall-clock time of stream time 0: `availabilityStartTime`.
+    /// Wall-clock time of stream time 0 as it was with the first sample: `availabilityStartTime`.
+    /// Later periods may have another ([`Segment::epoch`](crate::Segment::epoch)).
     pub epoch: UnixMicros,
-    /// Corrections of the wall clock: from a period on, by how many microseconds it has been set
-    /// since the stream began. `epoch` is off by that.
-    pub clock_sets: Vec<(u64, i64)>,
     /// Number of changes so far.
     pub version: u64,
 }
@@ -81,7 +79,6 @@ impl Stream {
             tracks: Vec::new(),
             publishers: Vec::new(),
             epoch: now,
-            clock_sets: Vec::new(),
             version: 0,
         };
         Self {
@@ -268,7 +265,6 @@ impl Stream {
                 tracks: inner.tracks.iter().map(|track| Arc::clone(&track.handle)).collect(),
                 publishers: inner.publishers.iter().map(|active| active.info.clone()).collect(),
                 epoch: inner.began.unwrap_or(inner.epoch),
-                clock_sets: inner.dates.sets().to_vec(),
                 version: state.version + 1,
             });
         });

@@ -15,6 +15,10 @@ const SAMPLE_RATES: [u32; 13] = [
     7_350,
 ];
 
+/// Rates that a record may write out instead of their index: the range of [`SAMPLE_RATES`]. With 24
+/// bits for a rate, an access unit could last from 61 µs to 17 minutes.
+const WRITTEN_OUT: std::ops::RangeInclusive<u32> = 7_350..=96_000;
+
 /// Contents of an AudioSpecificConfig.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -106,10 +110,12 @@ fn object_type(bits: &mut Bits<'_>) -> Result<u8, Error> {
 fn sample_rate(bits: &mut Bits<'_>) -> Result<u32, Error> {
     let index = bits.u(4)?;
     if index == 15 {
-        return match bits.u(24)? {
-            0 => Err(bits.malformed("a sampling rate of 0")),
-            rate => Ok(rate),
-        };
+        let rate = bits.u(24)?;
+        if !WRITTEN_OUT.contains(&rate) {
+            let what = format!("an AAC sampling rate of {rate} Hz");
+            return Err(Error::unsupported(what, bits.byte()));
+        }
+        return Ok(rate);
     }
     SAMPLE_RATES
         .get(index as usize)

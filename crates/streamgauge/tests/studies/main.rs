@@ -43,6 +43,7 @@ fn repeat(study: &str, peers: &[&str]) {
     assert_eq!(document["failed"], serde_json::json!({}), "{}", finished.stderr);
     // On a machine this busy, a saturated generator is no failure of the study.
     assert!(matches!(finished.status.code(), Some(0 | 3)), "{}", finished.stderr);
+    let saturated = finished.status.code() == Some(3);
     assert!(document["trials"].as_u64() >= Some(scenario.loads.len() as u64), "{document}");
 
     let mut report = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
@@ -59,10 +60,15 @@ fn repeat(study: &str, peers: &[&str]) {
     }
     assert!(page.contains("<svg"), "no figure");
     let trials = trials(&out);
-    // At this scale, some loads end before the kernel's clock has ticked.
+    // At this scale, some loads end before the kernel's clock has ticked, and a saturated generator
+    // may not reach all that a load measures.
     let measured = |name: &str| trials.iter().any(|trial| trial["metrics"].get(name).is_some());
     for shown in scenario.tables.iter().flat_map(|table| &table.values) {
-        assert!(measured(&shown.metric), "{:?} is of nothing that is measured", shown.title);
+        assert!(
+            saturated || measured(&shown.metric),
+            "{:?} is of nothing that is measured",
+            shown.title
+        );
     }
     for trial in trials {
         let metrics = trial["metrics"].as_object().unwrap();

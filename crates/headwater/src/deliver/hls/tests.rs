@@ -197,7 +197,8 @@ fn walk(runs: &[Run], frames_a_second: f64, part_target: u64) {
     let mut look = || {
         for track in &stream.state().tracks {
             let window = track.window();
-            if window.newest().is_some() {
+            // Requests wait until EXT-X-TARGETDURATION is known.
+            if window.newest().is_some() && stream.is_settled() {
                 let text = playlist(&stream, track, &window).render(Skip::No);
                 let memory = memories.entry(track.name.clone()).or_default();
                 memory.pauses = runs.iter().any(|&(_, _, pause, _)| pause > 1000);

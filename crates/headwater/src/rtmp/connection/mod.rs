@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::lookup::{self, Lookup};
 use super::publish::Publish;
-use super::slots::{Shared, Slot};
+use super::slots::{Place, Shared};
 use super::{Error, file, play};
 use crate::Origin;
 use crate::broadcast::{SendQueue, Subscription};
@@ -91,8 +91,8 @@ pub(super) struct Connection {
     /// The application, as the peer named it.
     app: String,
     role: Role,
-    /// Its slot among all publishers or all players, while it has a role.
-    slot: Option<Slot>,
+    /// A slot while it has a role or changes it, else a place among the undecided.
+    place: Place,
     /// Whether the peer was told why it must leave. The connection closes when this is sent.
     leaves: bool,
     drain: Watch,
@@ -111,6 +111,7 @@ impl Connection {
     pub(super) fn new(shared: Rc<Shared>, socket: TcpStream, peer: SocketAddr) -> Self {
         let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
         let drain = shared.drain.begun();
+        let place = shared.undecided.enter();
         Self {
             shared,
             socket: Rc::new(socket),
@@ -123,7 +124,7 @@ impl Connection {
             lookup: None,
             app: String::new(),
             role: Role::None,
-            slot: None,
+            place,
             leaves: false,
             drain,
             farewell: None,
@@ -236,8 +237,16 @@ impl Connection {
     async fn go_alone(&mut self) -> Result<Phase, Error> {
         loop {
             coop::consume_budget().await;
+            // A role that ended while another is asked for keeps its slot until then.
+            if matches!(self.role, Role::None) && self.lookup.is_none() {
+                self.place.give_back(&self.shared.undecided);
+            }
             if self.leaves {
-                return self.finish().await;
+                let lost = self.place.lost();
+                return tokio::select! {
+                    phase = self.finish() => phase,
+                    () = lost => Ok(Phase::Over),
+                };
             }
             self.send()?;
             let listens = self.lookup.is_none() && !self.send_queue.is_full();
@@ -286,6 +295,7 @@ impl Connection {
                     self.found(found)?;
                     self.collect();
                 }
+                () = self.place.lost() => return Err(Error::Crowded),
                 () = &mut self.drain, if self.farewell.is_none() => self.prepare_to_leave(),
                 () = sleep_until(wake) => self.overdue()?,
             }
@@ -440,7 +450,6 @@ impl Connection {
             Role::Play(_) | Role::File(_) => self.session.play_unpublished()?,
         }
         self.collect();
-        self.slot = None;
         self.leaves = true;
         Ok(())
     }
@@ -477,7 +486,6 @@ impl Connection {
         // The role ends before the connection closes, so a publisher that returns finds the name
         // free.
         self.role = Role::None;
-        self.slot = None;
         self.leaves = true;
     }
 

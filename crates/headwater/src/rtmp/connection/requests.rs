@@ -90,7 +90,6 @@ impl Connection {
             ServerEvent::Ignored(error) => self.ignore(error)?,
             ServerEvent::Close { .. } => {
                 self.role = Role::None;
-                self.slot = None;
                 self.again = None;
                 self.heard = Instant::now();
             }
@@ -141,18 +140,17 @@ impl Connection {
             .find_map(|pair| pair.strip_prefix("rendition="))
             .filter(|name| !name.is_empty())
             .map(str::to_owned);
-        let Some(slot) = self.shared.publishers.take() else {
+        if !self.place.take(&self.shared.publishers) {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
             self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
             self.leaves = true;
             return Ok(());
-        };
+        }
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
         match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
             Ok(publisher) => {
                 self.role = Role::Publish(Box::new(Publish::new(publisher)));
-                self.slot = Some(slot);
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
@@ -196,8 +194,9 @@ impl Connection {
         let Some(stream) = self.shared.origin.registry.stream(name) else {
             return self.refuse_unknown(name);
         };
-        let Some(slot) = self.shared.players.take() else { return self.refuse_player(name) };
-        self.slot = Some(slot);
+        if !self.place.take(&self.shared.players) {
+            return self.refuse_player(name);
+        }
         let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
         self.role = Role::Play(Box::new(play));
         self.keep_unsent(UNSENT);
@@ -248,10 +247,9 @@ impl Connection {
             // RTMP has no negative answer to this request.
             (Err(_), Wanted::Length { .. }) => {}
             (Ok(flv_title), Wanted::Play { path, plan, start, duration }) => {
-                let Some(slot) = self.shared.players.take() else {
+                if !self.place.take(&self.shared.players) {
                     return self.refuse_player(&path);
-                };
-                self.slot = Some(slot);
+                }
                 let play = file::Play::new(&self.shared.origin, flv_title, plan, start, duration);
                 tracing::debug!(peer = %self.peer, path = play.path(), "plays");
                 self.role = Role::File(Box::new(play));
