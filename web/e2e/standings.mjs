@@ -1,5 +1,7 @@
 // Notes where playback stands still, and whether the page waited for media or for a busy machine.
 
+/** A step of playback that is longer than this, in seconds, is a jump. */
+export const JUMP = 1;
 /** A frame that stands for longer than this, in milliseconds, is noted. The first frame is not. */
 export const STANDS = 300;
 /**
@@ -10,14 +12,15 @@ export const STANDS = 300;
 export const STOOD = 2000;
 
 /**
- * Runs in the page before its own scripts. Notes when frames are shown, and each time that playback
+ * Runs in the page before its own scripts. Notes when frames are shown, how much media was played
+ * (`played`, seconds, without what a player jumped over), and each time that playback
  * stands for longer than `stands` milliseconds. Such a standing has the length of the media
  * buffered ahead (`ahead`, seconds), and the longest time for which this script did not run
  * (`late`, milliseconds). A page that stands with media ahead, or whose script does not run, waits
  * for the machine and not for the stream.
  */
-export function observe(stands) {
-  const seen = { first: null, moves: 0, frames: 0, standings: [] };
+export function observe([stands, jump]) {
+  const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [] };
   window.seen = seen;
   let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
   const ahead = ({ buffered, currentTime }) => {
@@ -43,6 +46,8 @@ export function observe(stands) {
     if (!video || seen.first === null) return;
     // The viewer's pauses, and the end, are not standings.
     if (video.currentTime !== time || video.paused || video.ended) {
+      const step = video.currentTime - time;
+      if (time >= 0 && step > 0 && step < jump) seen.played += step;
       [time, since, standing, late] = [video.currentTime, now, null, 0];
       seen.moves += 1;
       // The first frame is shown before playback moves, until enough is buffered to play.

@@ -185,25 +185,21 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
     await page.goto(addressOf(server, plain, name, via));
     if (via === 'plain') await page.evaluate(watchPlacement);
     await untilFirstFrame(page, `${name} by ${via}`);
-    const now = () => page.evaluate(() => [document.querySelector('video').currentTime, performance.now()]);
-    const [begin, since] = await now();
+    const [begin, since] = await page.evaluate(() => [window.seen.played, performance.now()]);
     // On a busy machine this takes longer than `seconds`. The caller sees whether a page stood.
-    await page
-      .waitForFunction((until) => document.querySelector('video').currentTime >= until, begin + seconds)
-      .catch(() => {});
+    await page.waitForFunction((until) => window.seen.played >= until, begin + seconds).catch(() => {});
     const seen = await page.evaluate(() => {
       const video = document.querySelector('video');
       const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
       return {
         ...window.seen,
-        time: video.currentTime,
         now: performance.now(),
         decoded: totalVideoFrames,
         dropped: droppedVideoFrames,
         placed: window.placed ?? [],
       };
     });
-    return { ...seen, played: seen.time - begin, seconds: (seen.now - since) / 1000, complaints };
+    return { ...seen, played: seen.played - begin, seconds: (seen.now - since) / 1000, complaints };
   } finally {
     await page.context().close();
   }
