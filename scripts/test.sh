@@ -57,7 +57,6 @@ web() { (cd web && npm run --silent "$@"); }
 
 step web-build scripts/web.sh
 step media scripts/make-media.sh
-[ "$what" = check ] || step aiortc scripts/aiortc.sh
 
 # Types, lints and unit tests of the pages take only seconds.
 {
@@ -115,5 +114,5 @@ later cargo-test doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media aiortc web-check web-test format modules test-build \
-    clippy e2e-young e2e-live e2e-pages cargo-test doc-test
+scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy \
+    e2e-young e2e-live e2e-pages cargo-test doc-test

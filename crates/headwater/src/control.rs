@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::rejection::BytesRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
+use axum::extract::{ConnectInfo, Path, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -22,8 +21,8 @@ pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
+use crate::Origin;
 use crate::path::StreamPath;
-use crate::{Origin, webrtc};
 
 /// The output of `npm run build` in `web/`.
 #[derive(RustEmbed)]
@@ -48,7 +47,6 @@ const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// State of the control plane's handlers.
 struct Control {
     origin: Arc<Origin>,
-    webrtc: Option<Arc<webrtc::Server>>,
     /// Renderings of the list of streams. The flag tells whether one includes what only
     /// administrators may see. Single streams can never take their place.
     list: Once<bool>,
@@ -56,10 +54,9 @@ struct Control {
     single: Once<(String, bool)>,
 }
 
-/// Makes the router for everything but media, and for the requests of WHIP and WHEP.
-pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Router {
-    let (list, single) = (Once::default(), Once::default());
-    let control = Arc::new(Control { origin, webrtc, list, single });
+/// Makes the router for everything but media.
+pub fn router(origin: Arc<Origin>) -> Router {
+    let control = Arc::new(Control { origin, list: Once::default(), single: Once::default() });
     // These have no policy. A worker gets the policy of its script's response, and that response
     // may be a 304.
     let parts = Router::new()
@@ -74,8 +71,9 @@ pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Route
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        // The media plane answers GET and HEAD.
-        .route("/live/{*path}", any(signal).layer(DefaultBodyLimit::max(webrtc::MOST_OFFER)))
+        // Only methods other than GET arrive here; the media plane answers viewers' requests.
+        // Publishing over HTTP will use this route.
+        .route("/live/{*path}", any(only_read))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .layer(map_response(harmless))
         .merge(parts.layer(map_response(nosniff)))
@@ -123,21 +121,9 @@ fn player_policy(host: Option<&Authority>, embed: &str) -> String {
     format!("{PLAYER}; connect-src 'self'{sockets}{ancestors}")
 }
 
-/// Answers WHIP and WHEP, and methods that a stream's other resources do not support.
-async fn signal(
-    State(control): State<Arc<Control>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    Path(path): Path<String>,
-    (method, uri, headers): (Method, Uri, HeaderMap),
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
-    let (method, query, headers) = (&method, uri.query().unwrap_or_default(), &headers);
-    let request = webrtc::Request { method, path: &path, query, headers, peer, body };
-    let answer = control.webrtc.as_ref().and_then(|server| webrtc::respond(server, &request));
-    answer.unwrap_or_else(|| {
-        let allow = [(header::ALLOW, "GET, HEAD, OPTIONS")];
-        (StatusCode::METHOD_NOT_ALLOWED, allow, "only GET and HEAD\n").into_response()
-    })
+/// Answers methods that a stream's resources do not support.
+async fn only_read() -> impl IntoResponse {
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD, OPTIONS")], "only GET and HEAD\n")
 }
 
 /// Tells whether new viewers and publishers are welcome. From the signal to end on they are not,
@@ -401,7 +387,6 @@ mod tests {
         let origin = Arc::new(Origin::new(crate::config::Config::default()));
         let control = Arc::new(Control {
             origin: Arc::clone(&origin),
-            webrtc: None,
             list: Once::default(),
             single: Once::default(),
         });

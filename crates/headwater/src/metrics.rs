@@ -20,7 +20,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::control::{Once, harmless};
 use crate::path::StreamPath;
-use crate::{Origin, log, webrtc};
+use crate::{Origin, log};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRendition {
@@ -45,27 +45,22 @@ struct InState {
 }
 
 /// Makes the router for `/metrics`.
-pub fn router(
-    origin: Arc<Origin>,
-    http: Arc<Counters>,
-    webrtc: Option<Arc<webrtc::Server>>,
-) -> Router {
-    let state = Arc::new(Metrics { origin, http, webrtc, rendered: Once::default() });
+pub fn router(origin: Arc<Origin>, http: Arc<Counters>) -> Router {
+    let state = Arc::new(Metrics { origin, http, rendered: Once::default() });
     Router::new().route("/metrics", get(metrics)).with_state(state).layer(map_response(harmless))
 }
 
 struct Metrics {
     origin: Arc<Origin>,
     http: Arc<Counters>,
-    webrtc: Option<Arc<webrtc::Server>>,
     rendered: Once<()>,
 }
 
 async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
-    let Metrics { origin, http, webrtc, rendered } = &*metrics;
+    let Metrics { origin, http, rendered } = &*metrics;
     let render = || {
         let mut text = String::new();
-        encode(&mut text, &registry(origin, http, webrtc.as_deref())).ok().map(|()| text.into())
+        encode(&mut text, &registry(origin, http)).ok().map(|()| text.into())
     };
     // Writing to a string does not fail.
     let Some(text) = rendered.get((), render).await else {
@@ -77,7 +72,7 @@ async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
 
 /// Collects all metrics. Streams come and go, so their metrics are collected anew each time and not
 /// kept.
-fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -> Registry {
+fn registry(origin: &Origin, http: &Counters) -> Registry {
     let mut registry = Registry::with_prefix("headwater");
     let now = origin.now();
 
@@ -168,14 +163,6 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
         ("ladders_skipped", "Times frames were not made fast enough", ladders.skipped()),
     ] {
         registry.register(name, help, ConstCounter::new(value));
-    }
-
-    if let Some(webrtc) = webrtc {
-        let sessions = Gauge::<i64>::default();
-        sessions.set(whole(webrtc.open() as u64));
-        registry.register("webrtc_sessions", "WebRTC sessions now", sessions);
-        let help = "Datagrams that belonged to no session, or for which a session had no room";
-        registry.register("webrtc_dropped", help, ConstCounter::new(webrtc.dropped()));
     }
 
     let memory = origin.registry.memory();

@@ -29,22 +29,12 @@ pub enum Delivery {
     Rtmp,
     /// Push over WebSocket.
     Push,
-    /// WebRTC.
-    WebRtc,
 }
 
 impl Delivery {
     /// Every delivery.
-    pub const ALL: [Self; 8] = [
-        Self::LlHls,
-        Self::Hls,
-        Self::Dash,
-        Self::Mp4,
-        Self::Flv,
-        Self::Rtmp,
-        Self::Push,
-        Self::WebRtc,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::LlHls, Self::Hls, Self::Dash, Self::Mp4, Self::Flv, Self::Rtmp, Self::Push];
 
     /// Name in the API and in metrics.
     pub fn name(self) -> &'static str {
@@ -56,7 +46,6 @@ impl Delivery {
             Self::Flv => "flv",
             Self::Rtmp => "rtmp",
             Self::Push => "push",
-            Self::WebRtc => "webrtc",
         }
     }
 }

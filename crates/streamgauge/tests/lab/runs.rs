@@ -21,8 +21,6 @@ text = '''
 listen = "{{host}}:{{http}}"
 [rtmp]
 listen = "{{host}}:{{rtmp}}"
-[webrtc]
-listen = "{{host}}:0"
 [vod]
 root = "{{root}}"
 '''
