@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs test programs of the workspace, several at a time.
 
-Usage: scripts/run-tests.py LANES SECONDS <BUILT
+Usage: scripts/run-tests.py LANES SECONDS [--but] CRATE... <BUILT
 
-BUILT is the output of `cargo test --no-run` with `--message-format=json-render-diagnostics`: this script
-builds nothing.
+It runs those of the named crates, or with --but those of all others. BUILT is the output of `cargo test
+--no-run` with `--message-format=json-render-diagnostics`: this script builds nothing, so several of it may run
+at once.
 
 `cargo test` runs one program after the other, but most of ours wait for players and compute little. Each runs
 in the folder in which cargo would run it, and its output is shown at its end. After SECONDS, programs that
@@ -28,13 +29,15 @@ FIRST = ["foreign", "push", "studies", "ladder", "bad_input", "players", "mp4_co
 TIMES = ["-Zunstable-options", "--report-time"]
 
 
-def programs(lines):
-    """Yields each test program: the folder of its crate, its name, and the program."""
+def programs(lines, chosen):
+    """Yields each test program of the chosen crates: its folder, its name, and the program."""
     for line in lines:
         built = json.loads(line)
         is_test = built.get("executable") and built["profile"]["test"] and built["target"]["test"]
         if is_test and not {"bench", "example"} & set(built["target"]["kind"]):
-            yield os.path.dirname(built["manifest_path"]), built["target"]["name"], built["executable"]
+            folder = os.path.dirname(built["manifest_path"])
+            if chosen(os.path.basename(folder)):
+                yield folder, built["target"]["name"], built["executable"]
 
 
 running = set()
@@ -95,8 +98,9 @@ def stop(number, _):
 
 
 def main():
-    lanes, seconds = sys.argv[1:]
-    found = list(programs(sys.stdin))
+    lanes, seconds, *crates = sys.argv[1:]
+    but = crates[0] == "--but"
+    found = list(programs(sys.stdin, lambda crate: (crate in crates) != but))
     order = {name: place for place, name in enumerate(FIRST)}
     found.sort(key=lambda test: (order.get(test[1], len(FIRST)), test[2]))
     deadline = time.monotonic() + int(seconds)

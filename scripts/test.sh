@@ -98,21 +98,28 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# All other tests yield to the browsers', in which a page must keep up with live. But they always run
-# on: at idle priority they would stand still on a machine that is never idle.
+# These crates use no sockets, or few: their tests read files, or let other programs read files.
+# They yield to the browsers' tests, which mostly wait and must not be delayed. But they always run on:
+# at idle priority they would stand still on a machine that is never idle.
+light="live media payload protocol testkit vod"
 {
-    step cargo-test nice -n 5 scripts/run-tests.py 3 "$TEST_TIMEOUT" <"$built"
+    step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
-# How closely a page follows live is a matter of time, so these browsers run one after the other.
+# How closely a page follows live is a matter of time. So these browsers run one after the other, and
+# no other tests at normal priority.
 step e2e-young e2e young
 step e2e-live e2e live
-step e2e-pages e2e pages
 wait "$beside"
-later cargo-test doc-test
+later cargo-light doc-test
+step e2e-pages e2e pages >/dev/null &
+beside=$!
+step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built"
+wait "$beside"
+later e2e-pages
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy \
-    e2e-young e2e-live e2e-pages cargo-test doc-test
+scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy cargo-light doc-test \
+    e2e-young e2e-live e2e-pages cargo-test
