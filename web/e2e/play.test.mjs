@@ -88,15 +88,15 @@ async function watch(via) {
   const begin = await page.evaluate(() => performance.now());
   // On a busy machine so much media takes longer.
   const until = Date.now() + PATIENCE;
-  const played = () => page.evaluate(() => window.seen.played);
-  const before = await played();
-  while (Date.now() < until && (await played()) < before + WATCHED) {
+  const playedSoFar = () => page.evaluate(() => window.seen.played);
+  const before = await playedSoFar();
+  while (Date.now() < until && (await playedSoFar()) < before + WATCHED) {
     readings.push(await stats(page));
     await page.waitForTimeout(500);
   }
   await keep(page, `watch-${via}`);
   const last = await stats(page);
-  const seconds = (await played()) - before;
+  const played = (await playedSoFar()) - before;
   const standings = await standingsOf(page, begin);
   const quality = await page.evaluate(() => {
     const { totalVideoFrames, droppedVideoFrames } = document
@@ -106,7 +106,7 @@ async function watch(via) {
   });
   const caughtUp = await catchUp(page);
   await page.context().close();
-  return { readings, last, played: seconds, standings, quality, complaints, caughtUp };
+  return { readings, last, played, standings, quality, complaints, caughtUp };
 }
 
 function assertPlayedWell(t, { readings, last, played, standings, quality, complaints }) {
