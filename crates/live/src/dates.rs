@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use crate::UnixMicros;
 
 /// How far an epoch may be off before a period has to begin, in microseconds. DASH players judge by
-/// their clocks what is available, and latency is measured by dates: both bear this much. But each
-/// period interrupts viewers. By this much most publishers' clocks drift within an hour or more,
-/// and the samples that begin a stream are seldom so late.
+/// their clocks which segments are available, and latency is measured by dates: both tolerate an
+/// error of 250 ms. But each period interrupts viewers. Most publishers' clocks need an hour or more
+/// to drift by 250 ms, and the samples that begin a stream are seldom so late.
 const HELD: i64 = 250_000;
 /// How long arrivals are collected before the earliest of them can make a period begin, in
 /// microseconds. A network that is slow for some minutes does not look like a clock that drifts.

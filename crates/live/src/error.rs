@@ -5,6 +5,10 @@ use crate::PublisherInfo;
 /// The most tracks a stream may have.
 pub(crate) const MOST_TRACKS: usize = 16;
 
+/// The most publishers of one stream that publish renditions, those included that make renditions of
+/// its media. A publisher without a rendition comes on top.
+pub(crate) const MOST_PUBLISHERS: usize = 16;
+
 /// The most streams at once. This bounds what publishers can make the origin hold.
 pub(crate) const MOST_STREAMS: usize = 10_000;
 
@@ -23,6 +27,9 @@ pub enum PublishError {
     /// It is a rendition of a stream that another address publishes.
     #[error("other renditions of this stream are published from another address")]
     Foreign,
+    /// Too many publishers of its renditions.
+    #[error("a stream has at most {MOST_PUBLISHERS} publishers of renditions")]
+    TooManyPublishers,
     /// The stream is over.
     #[error("the stream is over")]
     Over,

@@ -81,7 +81,7 @@ impl Publisher {
         let index = match known {
             Some(index) => {
                 if inner.tracks[index].configure(codec.clone(), language)? {
-                    if !inner.turns.allows(now) {
+                    if !inner.turns_of(publisher).allows(now) {
                         return Err(Refused::TooOften);
                     }
                     inner.next_period();

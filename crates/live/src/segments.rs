@@ -20,6 +20,9 @@ const MOST_SCRATCH: usize = 4 << 20;
 /// The most complete segments that a window holds, listed in playlists or not. A publisher whose
 /// clock hardly moves, or jumps, would make more.
 const MOST_SEGMENTS: usize = 1 << 15;
+/// The most parts of a segment. A publisher whose clock hardly moves would make more, and each new
+/// part copies the list of the segment's parts.
+const MOST_PARTS: usize = 512;
 
 /// A segment that begins.
 pub(crate) struct Begin {
@@ -36,6 +39,8 @@ pub(crate) struct Begin {
 
 /// How much of a track the window keeps, in the track's timescale.
 pub(crate) struct Holding {
+    /// Playlists list no segment that is presented before this time.
+    pub(crate) from: i64,
     /// Duration that playlists list.
     pub(crate) listed: i64,
     /// Duration of the segments that viewers can ask for. Viewers with an older playlist have three
@@ -51,6 +56,8 @@ pub(crate) struct Segments {
     scratch: Vec<u8>,
     /// The segment being made. It has no parts while its first chunk fills.
     open: Option<Segment>,
+    /// Bytes of its parts.
+    open_bytes: usize,
     next_msn: u64,
     sequence: u32,
     window: Window,
@@ -68,6 +75,7 @@ impl Segments {
             arena,
             scratch: Vec::new(),
             open: None,
+            open_bytes: 0,
             next_msn: msn,
             sequence: 1,
             window: Window::default(),
@@ -96,6 +104,7 @@ impl Segments {
             None if begin.period == 0 => 0,
             None => begin.presents,
         };
+        self.open_bytes = 0;
         self.open = Some(Segment {
             msn: self.next_msn,
             start: begin.start,
@@ -119,11 +128,11 @@ impl Segments {
     }
 
     /// Writes one chunk and adds it to the segment being made. Samples of video are decoded early:
-    /// each is due `slack` before its decode duration ends. Audio has no `slack`.
+    /// `dues` tells when each is due.
     pub(crate) fn publish(
         &mut self,
         chunk: &[Sample],
-        slack: Option<i64>,
+        dues: &[i64],
         now: UnixMicros,
     ) -> io::Result<()> {
         let (Some(first), Some(last), Some(segment)) =
@@ -147,21 +156,19 @@ impl Segments {
         let layout =
             media::cmaf::write_chunk(&mut self.scratch, &info, chunk).map_err(io::Error::other)?;
         let region = self.arena.store(&self.scratch)?;
+        self.open_bytes += region.len();
         let known = size_of::<Part>() + chunk.len() * size_of::<SampleLayout>();
         let known = region.charge(known).ok_or_else(no_room)?;
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let samples = layout
             .samples(chunk)
-            .zip(chunk)
-            .map(|(range, sample)| {
-                let early = slack.map_or(0, |slack| (i64::from(sample.duration) - slack).max(0));
-                SampleLayout {
-                    dts: sample.dts + early,
-                    cts: sample.cts.saturating_sub(i32::try_from(early).unwrap_or(i32::MAX)),
-                    sync: sample.sync,
-                    offset: narrow(range.start),
-                    size: narrow(range.len()),
-                }
+            .zip(chunk.iter().zip(dues))
+            .map(|(range, (sample, &due))| SampleLayout {
+                dts: due,
+                cts: i32::try_from(sample.pts() - due).unwrap_or(0),
+                sync: sample.sync,
+                offset: narrow(range.start),
+                size: narrow(range.len()),
             })
             .collect();
         segment.duration = u64::try_from(start - segment.start).unwrap_or(0) + u64::from(duration);
@@ -212,20 +219,25 @@ impl Segments {
 
     /// Marks the window as complete: no segment follows.
     pub(crate) fn end(&mut self) {
+        // A publisher may have gone right after its first frame. All that is left is listed then.
+        self.window.unlisted =
+            self.window.unlisted.min(self.window.segments.len().saturating_sub(1));
         self.window.ended = true;
         self.window.version += 1;
     }
 
-    /// Whether the segment being made must end because it has lasted too long or holds too many
-    /// bytes. This happens where media time hardly moves: segments end and leave the window by
-    /// media time.
+    /// Whether the segment being made must end because it has lasted too long, or holds too many
+    /// bytes or parts. This happens where media time hardly moves: segments end and leave the window
+    /// by media time.
     pub(crate) fn is_overlong(&self, holding: &Holding, now: UnixMicros) -> bool {
         let Some((open, first)) =
             self.open.as_ref().and_then(|open| Some((open, open.parts.first()?)))
         else {
             return false;
         };
-        now.since(first.published) > holding.longest || open.len() > MOST_HELD_BYTES / 4
+        now.since(first.published) > holding.longest
+            || self.open_bytes > MOST_HELD_BYTES / 4
+            || open.parts.len() >= MOST_PARTS
     }
 
     /// Gives up the oldest complete segment, but never the newest. If there is a `least`, playlists
@@ -262,9 +274,10 @@ impl Segments {
         self.peaks.push_back((segment.msn, rate));
     }
 
-    /// Drops from the playlists the segments that exceed the window, and from memory those that
-    /// viewers with an older playlist have had time to fetch. Where the publisher's clock hardly
-    /// moves, the wall clock, the bytes held and the number of segments decide.
+    /// Drops from the playlists the segments that exceed the window or came long before the first
+    /// frame, and from memory those that viewers with an older playlist have had time to fetch. Where
+    /// the publisher's clock hardly moves, the wall clock, the bytes held and the number of segments
+    /// decide.
     fn evict(&mut self, holding: &Holding, now: UnixMicros) {
         let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
         while let Some(first) = self.window.segments.front()
@@ -281,10 +294,10 @@ impl Segments {
             self.drop_oldest();
         }
         let Window { segments, unlisted, .. } = &mut self.window;
-        while segments
-            .get(*unlisted)
-            .is_some_and(|segment| end - segment.end() >= holding.listed && segment.end() < end)
-        {
+        while segments.get(*unlisted).is_some_and(|segment| {
+            let leaves = end - segment.end() >= holding.listed && segment.end() < end;
+            leaves || segment.presents < holding.from
+        }) {
             *unlisted += 1;
         }
     }

@@ -171,7 +171,8 @@ pub(crate) struct TrackState {
     pub(crate) over: Option<UnixMicros>,
     /// When its first sample came.
     pub(crate) began: Option<UnixMicros>,
-    /// Duration of the leading video that came since its last sample, in microseconds.
+    /// Duration of the leading video that came since its last sample, in microseconds. Of the time
+    /// before this period, at most half of `patience` counts.
     waited: i64,
     /// How far its end was behind the leading video when the last frame came, in microseconds.
     behind: i64,
@@ -265,6 +266,16 @@ impl TrackState {
         Ok(std::mem::take(&mut self.missing) && self.handle.set_present(true))
     }
 
+    /// Notes that a period begins. Silence does not fill the pause before it.
+    pub(crate) fn begin_period(&mut self) {
+        self.waited = self.waited.min(self.patience() / 2);
+    }
+
+    /// How far its end may be behind the leading video before its audio counts as missing.
+    fn patience(&self) -> i64 {
+        (2 * self.lateness).clamp(*MISSING.start(), *MISSING.end())
+    }
+
     /// Fills audio that has fallen behind the leading track with silence. The leading track's
     /// newest frame starts at `at` and probably lasts `lasts` microseconds. Audio that silence
     /// cannot replace is no longer offered. Returns whether that is new.
@@ -285,7 +296,7 @@ impl TrackState {
         self.behind = covered.map_or(waited, |end| at - end);
         // Silence stays as far behind as the audio usually comes late. So audio that returns finds
         // its place free.
-        let patience = (2 * self.lateness).clamp(*MISSING.start(), *MISSING.end());
+        let patience = self.patience();
         let reach = patience / 2;
         if self.missing || behind < if self.silent { reach } else { patience } {
             return Ok(false);

@@ -35,9 +35,9 @@ pub async fn settled(stream: &Arc<Stream>) -> bool {
         || tokio::time::timeout(patience(stream), known).await.unwrap_or(false)
 }
 
-/// Whether the track has no complete segment.
+/// Whether playlists list no complete segment of the track.
 pub fn is_empty(track: &Track) -> bool {
-    track.window().segments.is_empty()
+    !track.window().has_listed()
 }
 
 /// Waits until the stream's publisher has gone and the stream still `has_nothing` of what the

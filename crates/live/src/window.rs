@@ -177,8 +177,9 @@ impl Segment {
 /// next. They only leave at the front.
 #[derive(Debug, Clone, Default)]
 pub struct Window {
-    /// Complete segments, oldest first. The first [`Window::unlisted`] of them have left the
-    /// playlists. They are kept for viewers that hold an older playlist.
+    /// Complete segments, oldest first. The first [`Window::unlisted`] of them are in no playlist.
+    /// They have left the playlists, and viewers that hold an older one may ask for them. Or they
+    /// came long before the first frame.
     pub segments: Sequence<Arc<Segment>>,
     /// Number of `segments` that playlists no longer list.
     pub unlisted: usize,
@@ -214,6 +215,13 @@ impl Window {
     /// The segments that playlists list, oldest first.
     pub fn listed(&self) -> impl DoubleEndedIterator<Item = &Arc<Segment>> {
         self.segments.iter_from(self.unlisted)
+    }
+
+    /// Whether a playlist of the track can be told: it lists a complete segment, or the track was
+    /// away for a whole period, and players wait for the segment being made.
+    pub fn has_listed(&self) -> bool {
+        let later = || self.newest().is_some_and(|newest| newest.period > 0);
+        self.segments.len() > self.unlisted || !self.segments.is_empty() && later()
     }
 
     /// Every segment that viewers can ask for, oldest first. The last one may still grow.

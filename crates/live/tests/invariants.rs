@@ -47,9 +47,9 @@ struct Witness {
     part_limit: Option<u32>,
     /// Presentation time and period of each sample, by its bytes.
     pts: HashMap<Bytes, (i64, u64)>,
-    /// Frames that came after more than parts can make up for, by their bytes, and how many seconds
+    /// Frames before and after more than parts can make up for, by their bytes, and how many seconds
     /// a part with such a frame may last longer than `PART-TARGET`.
-    after_pauses: HashMap<Bytes, f64>,
+    around_pauses: HashMap<Bytes, f64>,
     /// Date minus presentation time of all segments of a period, in milliseconds.
     epochs: BTreeMap<u64, i128>,
 }
@@ -112,7 +112,7 @@ impl Witness {
                 if part.duration > limit {
                     let pauses = part.samples.iter().filter_map(|sample| {
                         let data = Bytes::copy_from_slice(part.sample(sample));
-                        self.after_pauses.get(&data)
+                        self.around_pauses.get(&data)
                     });
                     let beyond = f64::from(part.duration - limit) / timescale as f64;
                     let most = pauses.copied().reduce(f64::max);
@@ -216,6 +216,8 @@ enum Event {
     Run { frames: u32, gop: u32 },
     /// The same with irregular frames.
     Vary { frames: u32, gop: u32, how: Vary },
+    /// Frames this many milliseconds apart, whatever the frame rate is.
+    Burst { frames: u32, gop: u32, step: u32 },
     /// The publisher sends nothing while its clock goes on.
     Pause { millis: u32 },
     /// The connection is lost. After a while another publisher of the same name comes, whose clock
@@ -268,6 +270,8 @@ fn event() -> impl Strategy<Value = Event> {
         8 => (1u32..200, 1u32..300).prop_map(|(frames, gop)| Event::Run { frames, gop }),
         4 => (1u32..200, 1u32..300, Vary::strategy())
             .prop_map(|(frames, gop, how)| Event::Vary { frames, gop, how }),
+        2 => (1u32..200, 1u32..300, 5u32..50)
+            .prop_map(|(frames, gop, step)| Event::Burst { frames, gop, step }),
         1 => (1u32..12_000).prop_map(|millis| Event::Pause { millis }),
         1 => (1u32..25_000, clocks()).prop_map(|(millis, clock)| Event::Reconnect { millis, clock }),
         1 => clocks().prop_map(|to| Event::Jump { to }),
@@ -327,7 +331,7 @@ impl Arrival {
 /// The most seconds that parts can make up for after a pause.
 const MADE_UP_FOR: f64 = 1.0;
 
-/// How far decode times may be behind the publisher's. [`Witness::after_pauses`] has the frames
+/// How far decode times may be behind the publisher's. [`Witness::around_pauses`] has the frames
 /// for which this becomes more than parts can make up for.
 #[derive(Default)]
 struct Lag {
@@ -373,10 +377,10 @@ fn play(
     let mut sent: HashMap<u32, Vec<(Bytes, i64, u64)>> = HashMap::new();
     let mut counter = 0u32;
     let (mut breaks, mut lag) = (0, Lag::default());
-    let frame = f64::from(frame_rate.1) / f64::from(frame_rate.0);
     let mut next_audio = 0f64;
     let mut waits_for_key;
     let mut video_begun = false;
+    let mut newest: Option<Bytes> = None;
     // When the newest sample came.
     let arrived = Cell::new(now);
     macro_rules! announce {
@@ -408,7 +412,12 @@ fn play(
         publisher.sample(source, sample, UnixMicros(arrived.get())).unwrap();
         data
     };
+    let rate = f64::from(frame_rate.1) / f64::from(frame_rate.0);
     for event in events {
+        let frame = match *event {
+            Event::Burst { step, .. } => f64::from(step) / 1000.0,
+            _ => rate,
+        };
         // The distance of two frames may be longer than a part may last.
         let longest = match *event {
             Event::Vary { how: Vary::Dropped(_), .. } => 2.0 * frame,
@@ -419,7 +428,9 @@ fn play(
         breaks += if longest > 2.0 || matches!(event, Event::Mute { .. }) { 200 } else { 0 };
         let vary = if let Event::Vary { how, .. } = *event { how } else { Vary::Rare(1) };
         let (frames, gop, mute) = match *event {
-            Event::Run { frames, gop } | Event::Vary { frames, gop, .. } => (frames, gop, false),
+            Event::Run { frames, gop }
+            | Event::Vary { frames, gop, .. }
+            | Event::Burst { frames, gop, .. } => (frames, gop, false),
             Event::Mute { frames } => (frames, 30, true),
             // Video that is still to come leads. Until then no pause begins a period, so audio has a
             // hole where the publisher paused for longer than silence fills. If the clock jumps,
@@ -477,20 +488,21 @@ fn play(
             assert!(!waits_for_key, "every run starts with a keyframe");
             // The next frame's time must not be earlier.
             let latest = (frame * 1000.0) as i64 - 1;
-            // Video begins regularly. slow_frames.rs tests the cost of frames that come sooner than
-            // the first ones tell.
-            let begins = comes(arrival.video_from) && matches!(vary, Vary::Rare(1));
-            let late = vary.late(i).filter(|_| video && (video_begun || begins && i + 3 <= frames));
+            let late = vary.late(i).filter(|_| video && (video_begun || comes(arrival.video_from)));
             if let Some(late) = late.map(|late| late.min(latest)) {
                 video_begun = true;
                 let dts = millis + late;
                 let shown = if arrival.reordered { [1.0, 2.0, 0.0][order(i, gop)] } else { 0.0 };
                 let cts = (shown * frame * 1000.0).round() as i32;
                 let data = push(&mut publisher, 0, (dts, cts), sync, now, breaks);
+                let before = newest.replace(data.clone());
                 let witness = witnesses.entry("v0".into()).or_default();
                 let limit = witness.part_limit.map_or(0.0, |limit| f64::from(limit) / 90_000.0);
                 if let Some(most) = lag.take(dts as f64 / 1000.0, limit) {
-                    witness.after_pauses.insert(data, most);
+                    for data in before.into_iter().chain([data]) {
+                        let known = witness.around_pauses.entry(data).or_default();
+                        *known = known.max(most);
+                    }
                 }
             }
             while audio && next_audio < media_time + frame {
@@ -587,25 +599,48 @@ proptest! {
 }
 
 /// Each walk once broke a promise: a part longer than PART-TARGET where a period began after rare
-/// frames, a hole in a period where the frame after a pause told what segments may last, and a
-/// segment longer than EXT-X-TARGETDURATION where rare frames paused.
+/// frames, a hole in a period where the frame after a pause told what segments may last, a segment
+/// longer than EXT-X-TARGETDURATION where rare frames paused, a segment that was complete before
+/// EXT-X-TARGETDURATION was known because audio began before video, a hole where frames that came
+/// after audio were rare, a hole where silence also filled the pause before a period, and a segment
+/// that was complete before EXT-X-TARGETDURATION was known because the codec changed.
 #[test]
 fn what_a_pause_or_a_period_once_broke_holds() {
     let run = |frames, gop| Event::Run { frames, gop };
-    for (events, rate) in [
+    let rare = |frames, nth| Event::Vary { frames, gop: 1, how: Vary::Rare(nth) };
+    for (events, rate, video_from) in [
         (
             vec![
-                run(40, 30),
-                Event::Vary { frames: 39, gop: 1, how: Vary::Rare(7) },
-                Event::Reconnect { millis: 600, clock: 0 },
+                run(61, 30),
+                Event::Vary { frames: 33, gop: 5, how: Vary::Rare(7) },
+                Event::Reconfigure { level: 40 },
                 run(1, 1),
             ],
-            (5, 1),
+            (25, 1),
+            2_440_001,
         ),
-        (vec![run(3, 3), Event::Pause { millis: 3995 }, run(40, 30)], (60, 1)),
-        (vec![run(40, 30), Event::Pause { millis: 9500 }, run(1, 1)], (1, 1)),
+        (
+            vec![run(40, 30), rare(39, 7), Event::Reconnect { millis: 600, clock: 0 }, run(1, 1)],
+            (5, 1),
+            0,
+        ),
+        (vec![run(3, 3), Event::Pause { millis: 3995 }, run(40, 30)], (60, 1), 0),
+        (vec![run(40, 30), Event::Pause { millis: 9500 }, run(1, 1)], (1, 1), 0),
+        (vec![run(61, 30), run(1, 1)], (30_000, 1001), 967_615),
+        (vec![run(61, 30), rare(54, 32), run(2, 1)], (30, 1), 1_933_315),
+        (
+            vec![
+                run(61, 30),
+                Event::Mute { frames: 20 },
+                Event::Reconnect { millis: 18_776, clock: 0 },
+                run(1, 1),
+            ],
+            (1, 1),
+            0,
+        ),
     ] {
-        play(&events, rate, true, true, &Settings::default(), Arrival::default());
+        let arrival = Arrival { video_from, ..Arrival::default() };
+        play(&events, rate, true, true, &Settings::default(), arrival);
     }
 }
 

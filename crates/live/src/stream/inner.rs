@@ -224,6 +224,16 @@ impl Inner {
         true
     }
 
+    /// The limiter of the periods, jumps and changes that a publisher makes. The main publisher's is
+    /// the stream's: whoever returns as the main publisher takes it over. One publisher never uses
+    /// up what another has.
+    pub(crate) fn turns_of(&mut self, publisher: usize) -> &mut Limiter {
+        match self.is_main(publisher) {
+            true => &mut self.turns,
+            false => &mut self.publishers[publisher].turns,
+        }
+    }
+
     /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline. The
     /// track's media end at `end`. If the clock of the main publisher jumps, a period begins. If
     /// another publisher's clock jumps, its samples are moved to where the stream is now, which
@@ -236,7 +246,7 @@ impl Inner {
         now: UnixMicros,
         ahead: i64,
     ) -> Option<Mapped> {
-        let here = self.here(now);
+        let here = self.here(publisher, now);
         if self.publishers[publisher].timeline.offset().is_none() {
             let others = self.publishers.iter().find_map(|active| active.timeline.offset());
             self.publishers[publisher].timeline = Timeline::beside(others);
@@ -245,8 +255,7 @@ impl Inner {
         let active = &mut self.publishers[publisher];
         let mapped = active.timeline.map(clock, t, (signed(now), here), end);
         if matches!(mapped, Mapped::Jumped { .. }) {
-            let turns = if main { &mut self.turns } else { &mut active.turns };
-            if !turns.allows(now) {
+            if !self.turns_of(publisher).allows(now) {
                 return None;
             }
             if main {
@@ -261,6 +270,7 @@ impl Inner {
     fn begin_period(&mut self, ahead: i64) {
         if !std::mem::replace(&mut self.period_begun, true) && self.period > 0 {
             self.dates.turn(self.period, ahead);
+            self.tracks.iter_mut().for_each(TrackState::begin_period);
         }
     }
 
@@ -311,7 +321,10 @@ impl Inner {
             self.dates.observe(at, signed(now));
         }
         let track = &mut self.tracks[index];
-        let cutting = if leads || track.handle.kind == Kind::Video {
+        let video = track.handle.kind == Kind::Video;
+        let cutting = if (leads || video) && self.learnt.is_none() {
+            Cutting::Nowhere
+        } else if leads || video {
             Cutting::Leading
         } else {
             Cutting::Following(&self.boundaries)
@@ -381,10 +394,16 @@ impl Inner {
         first(Kind::Video).or_else(|| first(Kind::Audio))
     }
 
-    /// The latest time that the stream has reached, in microseconds of stream time.
-    fn here(&self, now: UnixMicros) -> i64 {
+    /// The latest time that the stream has reached for this publisher, in microseconds of stream
+    /// time. Other publishers than the main one may be far ahead, and count only for themselves.
+    fn here(&self, publisher: usize, now: UnixMicros) -> i64 {
         let wall = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
-        self.tracks.iter().filter_map(TrackState::end).fold(wall, i64::max)
+        let main = self.publishers.iter().find(|active| active.derives.is_none());
+        let counts = |track: &&TrackState| {
+            let of = |active: &Active| active.info.rendition == track.handle.rendition;
+            main.is_some_and(of) || of(&self.publishers[publisher])
+        };
+        self.tracks.iter().filter(counts).filter_map(TrackState::end).fold(wall, i64::max)
     }
 
     /// Number of a new track's first segment: the number of the leading track's newest segment or,
@@ -442,10 +461,18 @@ impl Inner {
         if self.learnt.is_some() {
             return None;
         }
-        let track = &self.tracks[index];
-        let at = rescale(sample.pts(), track.timescale(), 1_000_000);
-        if track.handle.kind == Kind::Video {
-            return self.gop.observe((at, sample.sync), &sample.data, settings);
+        let TrackState { handle, packager, .. } = &self.tracks[index];
+        let at = rescale(sample.pts(), packager.header().track.timescale, 1_000_000);
+        if handle.kind == Kind::Video {
+            // No segment is complete before it is known what segments may last.
+            let ends = packager.must_end_segment(self.period);
+            // hls.js cannot place audio that begins long before video, and stands still later on
+            // (docs/player.md). So playlists begin with the video.
+            if packager.window().newest().is_none() && packager.is_between_segments() {
+                self.tracks.iter_mut().for_each(|track| track.packager.list_from(at));
+            }
+            let learnt = self.gop.observe((at, sample.sync), &sample.data, settings);
+            return learnt.or_else(|| ends.then(|| Learnt::irregular(settings)));
         }
         let first = *self.boundaries.starts.front()?;
         (at - first >= AUDIO_ALONE).then(|| Learnt::regular(settings))

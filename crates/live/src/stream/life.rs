@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use super::Stream;
 use super::inner::{Active, Derives, Inner, Limiter};
-use crate::error::PublishError;
+use crate::error::{MOST_PUBLISHERS, PublishError};
 use crate::gop::Learnt;
 use crate::timeline::Timeline;
 use crate::{PublisherInfo, UnixMicros};
 
-/// Samples that do not fill a part are published after this time without new samples. It is longer
-/// than the distance between the frames of a slide show: otherwise their parts would be too short.
+/// Samples that do not fill a part, or wait for the next, are published after this time without new
+/// samples. It is longer than the distance between the frames of a slide show: otherwise their parts
+/// would be too short.
 const HELD: Duration = Duration::from_secs(3);
 impl Stream {
     /// Adds a publisher and returns its number.
     ///
     /// # Errors
-    /// The stream is over, the publisher may not add a rendition, somebody else publishes, or
-    /// periods begin too often.
+    /// The stream is over, the publisher may not add a rendition, somebody else publishes, there are
+    /// too many publishers, or periods begin too often.
     pub(crate) fn enter(
         &self,
         info: &PublisherInfo,
@@ -44,6 +45,10 @@ impl Stream {
             let silent = inner.publishers.remove(at);
             let peer = silent.info.peer.map(tracing::field::display);
             tracing::info!(stream = %self.name, peer, "silent publisher replaced");
+        }
+        // The source itself may always return, whoever has added renditions to it.
+        if info.rendition.is_some() && inner.publishers.len() >= MOST_PUBLISHERS {
+            return Err(PublishError::TooManyPublishers);
         }
         if derives.is_none() {
             // A returning publisher's media do not continue the earlier media, so they begin a
@@ -110,7 +115,7 @@ impl Stream {
         let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
-            if quiet > HELD {
+            if track.packager.quiet(now) > HELD.max(track.packager.awaits()) {
                 match track.packager.flush(now) {
                     Ok(true) => track.publish(),
                     Ok(false) => {}

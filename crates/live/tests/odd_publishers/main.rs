@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod leaving;
+mod silence;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -270,6 +273,71 @@ fn another_publishers_clock_cuts_nobody_elses_tracks_and_strangers_may_not_join(
     assert!(!low.is_present() && high.is_present());
 }
 
+/// A publisher of a rendition whose clock runs ahead, in steps too small for jumps, moves nobody
+/// else. Nor does one whose configuration changes too often use up what the main publisher may.
+#[test]
+fn a_rendition_that_runs_ahead_or_changes_does_not_move_the_main_publisher() {
+    let registry = Registry::new(Settings::default());
+    let publish = |rendition: Option<&str>| {
+        let rendition = rendition.map(str::to_owned);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition };
+        registry.publish("x", info, UnixMicros(START)).unwrap()
+    };
+    let (mut first, mut second) = (publish(None), publish(Some("low")));
+    let at = |millis: i64| UnixMicros(START + millis.unsigned_abs() * 1000);
+    first.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    second.track(0, video_codec(30), 1000, *b"und", at(0)).unwrap();
+    let mut refused = None;
+    for frame in 0..600i64 {
+        let now = at(frame * 33);
+        first.sample(0, sample(frame * 33, frame % 60 == 0, 100), now).unwrap();
+        second.sample(0, sample(frame * 9_000, frame % 60 == 0, 50), now).unwrap();
+        if refused.is_none() {
+            let codec = video_codec(30 + (frame % 2) as u8);
+            refused = second.track(0, codec, 1000, *b"und", now).err();
+        }
+    }
+    assert!(refused.unwrap().to_string().contains("too often within a minute"));
+    let ahead = registry.stream("x").unwrap().track("v1").unwrap().window().newest().unwrap().end();
+    assert!(ahead > 3_600 * 90_000, "{} s", ahead / 90_000);
+    first.sample(0, sample(7_200_000, true, 100), at(600 * 33)).unwrap();
+    let window = registry.stream("x").unwrap().track("v0").unwrap().window();
+    let newest = window.newest().unwrap();
+    assert!(newest.end() < 22 * 90_000, "{} s", newest.end() / 90_000);
+}
+
+#[test]
+fn a_stream_has_so_many_publishers_and_no_more() {
+    let registry = Registry::new(Settings::default());
+    let publish = |number: u32| {
+        let rendition = Some(format!("r{number}"));
+        let info = PublisherInfo { peer: None, protocol: "test", rendition };
+        registry.publish("x", info, UnixMicros(START))
+    };
+    let mut publishers: Vec<_> = (0..16).map(|number| publish(number).unwrap()).collect();
+    assert_eq!(publish(16).unwrap_err(), PublishError::TooManyPublishers);
+    // The source itself is not kept out.
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    drop(registry.publish("x", info, UnixMicros(START)).unwrap());
+    publishers.pop();
+    publish(16).unwrap();
+}
+
+/// Each new part copies the list of its segment's parts, and playlists name them all.
+#[test]
+fn tiny_frames_on_a_clock_that_stands_still_make_no_endless_segment() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    for i in 0..700_000 {
+        let now = UnixMicros(START + i * 10);
+        publisher.sample(0, sample(i.min(60) as i64 * 100 / 3, i == 0, 11), now).unwrap();
+    }
+    let window = publisher.stream().track("v0").unwrap().window();
+    let parts: Vec<_> = window.all().map(|segment| segment.parts.len()).collect();
+    assert!(parts.len() > 1 && parts.iter().all(|&parts| parts <= 513), "{parts:?}");
+}
+
 /// A phone changes its network, and so its address. A rendition made here from its stream does not
 /// keep it out.
 #[test]
@@ -306,220 +374,6 @@ fn an_encoder_of_renditions_may_return_from_another_address() {
     let _low = publish("192.0.2.2:3", "low").unwrap();
     // Now the new address owns the stream.
     assert_eq!(publish("192.0.2.1:3", "other").unwrap_err(), PublishError::Foreign);
-}
-
-#[test]
-fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
-    let registry = Registry::new(Settings::default());
-    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
-    let mut first = publisher(&registry);
-    first.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
-    first.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
-    for frame in 0..300 {
-        let millis = frame * 100 / 3;
-        first.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
-        first.sample(1, sample(millis, true, 50), at(millis)).unwrap();
-    }
-    let stream = std::sync::Arc::clone(first.stream());
-    let (picture, sound) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
-    drop(first);
-    registry.sweep(at(12_000));
-    assert!(sound.is_present(), "its publisher may come back with it");
-
-    let mut second = publisher(&registry);
-    second.track(0, video_codec(31), 1000, *b"und", at(12_000)).unwrap();
-    for frame in 0..2700 {
-        let now = 12_000 + frame * 100 / 3;
-        second.sample(0, sample(frame * 100 / 3, frame % 60 == 0, 100), at(now)).unwrap();
-        if frame % 30 == 29 {
-            registry.sweep(at(now));
-        }
-        // A viewer plays the audio as HLS for half a minute.
-        if frame < 900 {
-            sound.ask(at(now));
-        }
-        if (60..1500).contains(&frame) {
-            assert!(!sound.is_present() && picture.is_present(), "frame {frame}");
-            assert!(!sound.window().ended, "frame {frame}");
-            let end = |track: &live::Track, timescale: f64| {
-                track.window().newest().unwrap().presented_end() as f64 / timescale
-            };
-            let behind = end(&picture, 90_000.0) - end(&sound, 48_000.0);
-            assert!((-0.1..1.0).contains(&behind), "{behind} s behind at frame {frame}");
-        }
-    }
-    assert!(sound.window().ended && stream.track("a0").is_none());
-    assert!(!picture.window().ended);
-}
-
-/// AAC-LC with 5.1 channels, for which there is no silent access unit.
-fn surround_codec() -> Codec {
-    let config: u16 = 2 << 11 | 3 << 7 | 6 << 3;
-    Codec::Aac(aac::Config::parse(Bytes::copy_from_slice(&config.to_be_bytes())).unwrap())
-}
-
-/// One publisher sends a video track with source 0, and beside it for ten seconds a track of this
-/// codec with source 1. After that it sends the second track no more, or ends it. After 100 s it
-/// sends the second track again. `each` sees the stream and the second track in every second.
-fn leave_out(codec: Codec, ends: bool, each: impl Fn(i64, &live::Stream, &live::Track)) {
-    let registry = Registry::new(Settings::default());
-    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
-    let mut publisher = publisher(&registry);
-    publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
-    publisher.track(1, codec, 1000, *b"und", at(0)).unwrap();
-    let stream = std::sync::Arc::clone(publisher.stream());
-    let (stays, leaves) = (stream.state().tracks[0].clone(), stream.state().tracks[1].clone());
-    for frame in 0..4000 {
-        let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
-        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
-        if !(300..3000).contains(&frame) {
-            publisher.sample(1, sample(millis, frame % 60 == 0, 50), now).unwrap();
-        } else if frame == 300 && ends {
-            publisher.end_track(1, now);
-        }
-        if frame % 30 == 29 {
-            registry.sweep(now);
-            assert!(stays.is_present() && !stays.window().ended, "{millis} ms");
-            each(frame / 30, &stream, &leaves);
-        }
-    }
-    // What comes again is a track of its own.
-    let names: Vec<String> = stream.state().tracks.iter().map(|track| track.name.clone()).collect();
-    let new = if leaves.name == "v1" { "v2" } else { "a1" };
-    assert_eq!(names, ["v0", new]);
-    let track = stream.track(new).unwrap();
-    let behind = stays.window().newest().unwrap().captured.since(UnixMicros(START)).as_secs_f64()
-        - track.window().newest().unwrap().captured.since(UnixMicros(START)).as_secs_f64();
-    assert!(behind.abs() < 4.0, "{behind} s");
-}
-
-#[test]
-fn a_track_that_is_no_longer_sent_ends_while_others_go_on() {
-    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
-        let Settings { reconnect, silence, .. } = Settings::default();
-        leave_out(codec.clone(), false, |second, stream, track| {
-            let rest = 10 + reconnect.as_secs() as i64;
-            if second < rest - 1 {
-                assert!(!track.window().ended, "at {second} s");
-            } else if (rest..99).contains(&second) {
-                assert!(track.window().ended && !track.is_present(), "at {second} s");
-                assert!(stream.track(&track.name).is_none(), "at {second} s");
-            }
-            // Silence stands in for stereo, and new viewers get it until the track has gone.
-            let listed = track.is_silenced() || track.is_present();
-            if (11 + silence.as_secs() as i64..99).contains(&second) && track.name != "a0" {
-                assert!(!listed, "at {second} s");
-            }
-        });
-    }
-}
-
-#[test]
-fn a_track_that_its_publisher_ends_ends_within_two_seconds() {
-    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
-        leave_out(codec, true, |second, stream, track| {
-            assert_eq!(track.window().ended, second >= 11, "at {second} s");
-            let listed = stream.track(&track.name).is_some();
-            assert_eq!(listed, second < 11, "at {second} s");
-        });
-    }
-}
-
-/// A viewer who plays two tracks would wait for the audio. So silence goes on while it asks.
-#[test]
-fn sound_that_its_publisher_ends_is_silent_for_those_who_play_it() {
-    let ask = |second: i64, track: &live::Track| {
-        if second < 50 {
-            track.ask(UnixMicros(START + second as u64 * 1_000_000));
-        }
-    };
-    for ends in [false, true] {
-        leave_out(audio_codec(48_000), ends, |second, _, track| {
-            ask(second, track);
-            assert_eq!(track.window().ended, second >= 79, "at {second} s");
-            let silenced = if ends { 12 } else { 41 };
-            if (silenced..79).contains(&second) {
-                assert!(!track.is_present() && track.is_silenced(), "at {second} s");
-            }
-        });
-    }
-}
-
-/// Encoders that stop end all tracks. They may come back: nothing ends but what they sent.
-#[test]
-fn a_publisher_that_ends_all_its_tracks_may_return_to_them() {
-    let registry = Registry::new(Settings::default());
-    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
-    for began in [0, 20_000] {
-        let mut publisher = publisher(&registry);
-        publisher.track(0, video_codec(31), 1000, *b"und", at(began)).unwrap();
-        publisher.track(1, surround_codec(), 1000, *b"und", at(began)).unwrap();
-        for frame in 0..300 {
-            let (now, millis) = (at(began + frame * 100 / 3), frame * 100 / 3);
-            publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
-            publisher.sample(1, sample(millis, true, 50), now).unwrap();
-        }
-        publisher.end_track(0, at(began + 10_000));
-        publisher.end_track(1, at(began + 10_000));
-        registry.sweep(at(began + 14_000));
-        let tracks = &publisher.stream().state().tracks;
-        assert_eq!(tracks.len(), 2);
-        assert!(tracks.iter().all(|track| !track.window().ended && track.is_present()));
-    }
-}
-
-/// The encoder of one rendition stops and ends its track. It may come back, while others go on.
-#[test]
-fn a_rendition_whose_encoder_stops_waits_for_it_to_return() {
-    let settings = Settings { reconnect: Duration::from_secs(8), ..Settings::default() };
-    let registry = Registry::new(settings);
-    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
-    let mut renditions = ["high", "low"].map(|name| {
-        let info = PublisherInfo { peer: None, protocol: "test", rendition: Some(name.into()) };
-        let mut publisher = registry.publish("x", info, at(0)).unwrap();
-        publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
-        Some(publisher)
-    });
-    let listed = |seconds: i64| {
-        registry.sweep(at(seconds * 1000));
-        registry.stream("x").unwrap().state().tracks.len()
-    };
-    for frame in 0..600i64 {
-        let (now, millis) = (at(frame * 100 / 3), frame * 100 / 3);
-        for publisher in renditions.iter_mut().flatten() {
-            publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
-        }
-        if frame == 150 {
-            let mut low = renditions[1].take().unwrap();
-            low.end_track(0, now);
-        }
-        if frame % 30 == 0 {
-            let seconds = frame / 30;
-            assert_eq!(listed(seconds), if seconds < 13 { 2 } else { 1 }, "at {seconds} s");
-        }
-    }
-}
-
-/// Each end and return makes a track. A publisher may not do so without end.
-#[test]
-fn who_ends_tracks_and_begins_them_again_too_often_is_refused() {
-    let registry = Registry::new(Settings::default());
-    let mut publisher = publisher(&registry);
-    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
-    let refused = (0..100i64).find_map(|i| {
-        let at = |millis: i64| UnixMicros(START + (i * 2_000 + millis) as u64 * 1000);
-        let begins = publisher.track(0, video_codec(31), 1000, *b"und", at(0));
-        if let Err(error) = begins {
-            return Some((i, error.to_string()));
-        }
-        publisher.sample(0, sample(i * 2_000, true, 100), at(0)).unwrap();
-        publisher.end_track(0, at(10));
-        publisher.sample(1, sample(i * 2_000 + 1_500, true, 50), at(1_500)).unwrap();
-        registry.sweep(at(1_500));
-        None
-    });
-    let (times, why) = refused.unwrap();
-    assert!((5..30).contains(&times) && why.contains("too often within a minute"), "{times} {why}");
 }
 
 /// Media times follow the publisher's clock. Dates follow the wall clock, also when it was set.
@@ -700,45 +554,6 @@ fn a_publisher_that_falls_silent_keeps_its_tracks_until_it_goes_on() {
 }
 
 #[test]
-fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
-    // How late the audio comes behind the video, and how far behind silence may be once the audio
-    // stops.
-    for (late, most) in [(0, 0.45), (200, 0.65), (450, 0.85)] {
-        let registry = Registry::new(Settings::default());
-        let mut publisher = publisher(&registry);
-        let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
-        publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
-        publisher.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
-        let stream = std::sync::Arc::clone(publisher.stream());
-        let (picture, sound) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
-        let mut units = 0;
-        for frame in 0..900 {
-            let millis = frame * 100 / 3;
-            publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
-            while frame < 600 && units * 1024 / 48 + late <= millis {
-                publisher.sample(1, sample(units * 1024 / 48, true, 50), at(millis)).unwrap();
-                units += 1;
-            }
-            let end = |track: &live::Track, timescale: f64| {
-                track.window().newest().map(|newest| newest.presented_end() as f64 / timescale)
-            };
-            if frame > 620 {
-                let behind = end(&picture, 90_000.0).unwrap() - end(&sound, 48_000.0).unwrap();
-                assert!(behind < most, "{late} ms late: {behind} s behind at frame {frame}");
-            }
-            if frame == 599 {
-                let window = sound.window();
-                let parts = window.all().flat_map(|segment| &segment.parts);
-                let sizes: Vec<_> = parts.flat_map(|part| part.samples.iter()).collect();
-                assert!(sizes.iter().all(|sample| sample.size == 50), "{late} ms late: silence");
-            }
-        }
-    }
-}
-
-/// The table of pauses in README.md of this crate: a pause of up to a second, a longer one, and one
-/// longer than a segment may last.
-#[test]
 fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
     for (pause, discontinuities, long_parts) in [(800, 0, 0), (3_000, 0, 1), (15_000, 1, 0)] {
         let registry = Registry::new(Settings::default());
@@ -873,121 +688,69 @@ fn segments_begin_with_keyframes_however_far_apart_up_to_ten_seconds() {
     assert!(short.is_empty(), "{short:?} ms");
 }
 
-/// Counts what a track publishes.
-#[derive(Default)]
-struct Made {
-    /// Number of the newest segment, and of its parts so far.
-    last: (u64, usize),
-    parts: usize,
-    samples: usize,
-    end: i64,
-}
-
-impl Made {
-    /// Counts what is new since it last looked. Parts come one after the other, and no longer than
-    /// they may be.
-    fn look(&mut self, track: &live::Track) {
-        let (newest, parts) = self.last;
-        for segment in track.window().all().filter(|segment| segment.msn >= newest) {
-            let known = if segment.msn == newest { parts } else { 0 };
-            for part in &segment.parts[known..] {
-                assert!(part.start >= self.end, "{} after {}", part.start, self.end);
-                self.end = part.start + i64::from(part.duration);
-                assert!(track.part_limit().is_none_or(|limit| part.duration <= limit));
-                self.samples += part.samples.len();
-            }
-            self.parts += segment.parts.len() - known;
-            self.last = (segment.msn, segment.parts.len());
-        }
-    }
-}
-
-/// One read from a socket may bring 16,000 access units of 4 bytes, each of which claims that 3.9 s
-/// of audio are missing before it.
-#[test]
-fn silence_is_bounded_by_the_time_that_passes() {
-    let registry = Registry::new(Settings::default());
-    let mut publisher = publisher(&registry);
-    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
-    let track = publisher.stream().track("a0").unwrap();
-    let mut made = Made::default();
-    for i in 0..16_000 {
-        publisher.sample(1, sample(i * 3_900, true, 1), UnixMicros(START)).unwrap();
-        made.look(&track);
-    }
-    // Silence of 20 s is 938 access units of 21 ms, in parts of 0.2 s and of what is left of them.
-    assert!(made.samples <= 16_000 + 938, "{} samples", made.samples);
-    assert!(made.parts <= 16_000 + 2 * 100, "{} parts", made.parts);
-    assert!(track.window().all().all(|segment| segment.duration <= 48_000 * 9 / 2));
-
-    // Gaps of a publisher in real time are filled as before.
-    let (before, mut clock) = (made.samples, 15_999 * 3_900);
-    for i in 1..=100u64 {
-        clock += 3_900;
-        let now = UnixMicros(START + i * 3_900_000);
-        publisher.sample(1, sample(clock, true, 1), now).unwrap();
-        made.look(&track);
-    }
-    let expected = 100 * 3_900 * 48 / 1024;
-    assert!((made.samples - before).abs_diff(expected) <= 10, "{} samples", made.samples - before);
-}
-
-/// The same with frames of video that lie up to ten seconds apart, beside audio that does not come.
-#[test]
-fn silence_beside_video_is_bounded_by_the_time_that_passes() {
+/// How much later than the first listed segment of video the first listed one of audio is
+/// presented, in milliseconds, 9 s after the first frame. The audio began `lead` milliseconds before
+/// the video.
+fn listed_after_audio_alone(lead: u64) -> i64 {
     let registry = Registry::new(Settings::default());
     let mut publisher = publisher(&registry);
     publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
     publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
-    publisher.sample(1, sample(0, true, 1), UnixMicros(START)).unwrap();
-    let track = publisher.stream().track("a0").unwrap();
-    let mut made = Made::default();
-    for i in 0..16_000 {
-        publisher.sample(0, sample(i * 9_900, true, 1), UnixMicros(START)).unwrap();
-        made.look(&track);
+    for millis in 0..lead + 9_000 {
+        let now = UnixMicros(START + millis * 1000);
+        // An access unit lasts 21 1/3 ms.
+        if millis * 3 % 64 < 3 {
+            publisher.sample(1, sample(millis as i64, true, 9), now).unwrap();
+        }
+        if millis >= lead && (millis - lead).is_multiple_of(40) {
+            let sync = (millis - lead).is_multiple_of(2000);
+            publisher.sample(0, sample(millis as i64, sync, 9), now).unwrap();
+        }
+        if millis.is_multiple_of(1000) {
+            registry.sweep(now);
+        }
     }
-    assert!((900..=940).contains(&made.samples), "{} samples", made.samples);
-    assert!(made.parts <= 2 * 100, "{} parts", made.parts);
-
-    // Time that passes allows more, but not more than 20 s at once.
-    for seconds in [5, 65] {
-        let now = UnixMicros(START + seconds * 1_000_000);
-        let before = made.samples;
-        let clock = 16_000 * 9_900 + seconds as i64 * 1000;
-        publisher.sample(0, sample(clock, true, 1), now).unwrap();
-        made.look(&track);
-        let expected = if seconds == 5 { 10 } else { 20 } * 48_000 / 1024;
-        // Up to a part is not complete.
-        let more = made.samples - before;
-        assert!(more.abs_diff(expected) <= 10, "{more} samples after {seconds} s");
-    }
+    let first = |name| {
+        let track = publisher.stream().track(name).unwrap();
+        let first = track.window().listed().next().unwrap().presents;
+        first * 1000 / i64::from(track.header().track.timescale)
+    };
+    first("a0") - first("v0")
 }
 
-/// A file that is published as fast as possible has silence where its audio has a gap.
+/// hls.js does not place audio from before its video (docs/player.md).
 #[test]
-fn a_gap_is_filled_although_no_time_passes() {
+fn playlists_of_a_new_stream_begin_with_its_video() {
+    let listed = listed_after_audio_alone(3_000);
+    assert!((-250..50).contains(&listed), "{listed} ms");
+    // So little audio before the video is listed.
+    let listed = listed_after_audio_alone(100);
+    assert!((-102..=-98).contains(&listed), "{listed} ms");
+    // The playlists of the audio alone were told before the video came.
+    let listed = listed_after_audio_alone(20_000);
+    assert!((-20_002..=-19_998).contains(&listed), "{listed} ms");
+}
+
+/// A publisher that leaves right after its first frame leaves only audio from before it.
+#[test]
+fn a_playlist_is_not_left_without_media_when_its_stream_ends() {
     let registry = Registry::new(Settings::default());
     let mut publisher = publisher(&registry);
-    let now = UnixMicros(START);
-    publisher.track(0, video_codec(31), 1000, *b"und", now).unwrap();
-    publisher.track(1, audio_codec(48_000), 1000, *b"und", now).unwrap();
-    let track = publisher.stream().track("a0").unwrap();
-    let mut made = Made::default();
-    let mut units = 0;
-    for frame in 0..1200 {
-        let millis = frame * 100 / 3;
-        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
-        while units * 64 / 3 <= millis {
-            if !(10_000..16_000).contains(&millis) {
-                publisher.sample(1, sample(units * 64 / 3, true, 50), now).unwrap();
-            }
-            units += 1;
-        }
-        made.look(&track);
+    let at = |millis: u64| UnixMicros(START + millis * 1000);
+    publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
+    for unit in 0..141 {
+        let millis = unit * 64 / 3;
+        publisher.sample(1, sample(millis as i64, true, 9), at(millis)).unwrap();
     }
-    let lasted = (made.end - 48_000) / 1024;
-    assert_eq!(made.samples as i64, lasted, "there is a hole");
-    assert!((units - lasted).abs() < 20, "{lasted} of {units} units");
+    publisher.sample(0, sample(3_000, true, 9), at(3_000)).unwrap();
+    let audio = publisher.stream().track("a0").unwrap();
+    drop(publisher);
+    registry.sweep(at(3_000));
+    registry.sweep(at(3_000).after(Settings::default().reconnect));
+    let window = audio.window();
+    assert!(window.ended);
+    assert_eq!(window.listed().map(|segment| segment.duration / 48_000).collect::<Vec<_>>(), [3]);
 }
 
 /// Each pause of more than a segment begins a period. By the wall clock a publisher cannot pause as

@@ -5,10 +5,11 @@
 //! frame before it was due, so each decode duration ends when the frame itself is due. All decode
 //! durations are known then, and decode times abut: parts add up to segments, and segments to the
 //! timeline, at any frame rate and without one. Presentation times are the publisher's, within the
-//! rounding of its clock. The durations of audio access units are known, and audio is decoded when
-//! it is heard.
+//! rounding of its clock. Where frames come far apart, the newest waits for the next instead. The
+//! durations of audio access units are known, and audio is decoded when it is heard.
 
-use std::collections::VecDeque;
+mod cuts;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,10 @@ use std::time::Duration;
 use media::{Kind, Sample};
 use payload::memory::{Arena, Pressure};
 
+pub(crate) use self::cuts::{Boundaries, Cutting};
 use crate::dates::Dates;
 use crate::frames::{Cadence, Units};
 use crate::segments::{Begin, Holding, Segments};
-use crate::timeline::ORIGIN;
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
 
@@ -40,42 +41,6 @@ const MOST_LAG: Duration = Duration::from_secs(1);
 /// this. hls.js places video by decode time and looks for audio there: with a lead as long as an
 /// audio part it leaves out one or several audio parts.
 const LEAD: Duration = Duration::from_millis(100);
-/// How much longer than the target duration a segment may be while it waits for its keyframe. Such
-/// a segment is allowed, because RFC 8216bis 4.4.3.1 compares `TARGETDURATION` with durations
-/// rounded to seconds.
-const ROUNDED: Duration = Duration::from_millis(450);
-/// Number of successive segments of one duration that forecast the duration of the next.
-const ALIKE: usize = 3;
-
-/// Where a track's segments may end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cutting<'a> {
-    /// Near the segment target: video at keyframes, audio anywhere.
-    Leading,
-    /// Where the leading track starts a segment.
-    Following(&'a Boundaries),
-}
-
-/// Where the leading track starts segments, in microseconds of stream time.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Boundaries {
-    /// Starts of segments, the newest last.
-    pub(crate) starts: VecDeque<i64>,
-    /// Where the next segment most likely starts.
-    pub(crate) next: Option<i64>,
-}
-
-/// Number of the leading track's latest segment starts that other tracks may still cut at.
-const BOUNDARIES: usize = 16;
-
-impl Boundaries {
-    pub(crate) fn push(&mut self, start: i64) {
-        self.starts.push_back(start);
-        if self.starts.len() > BOUNDARIES {
-            self.starts.pop_front();
-        }
-    }
-}
 
 /// Works out the times of a track's samples.
 enum Timing {
@@ -111,22 +76,33 @@ pub(crate) struct Packager {
     /// Samples of the chunk being filled. [`Packager::follows`] and [`Packager::publish`] may still
     /// adjust their times.
     pending: Vec<Sample>,
+    /// When each of them is due, by the source's clock. These times increase.
+    dues: Vec<i64>,
     pending_bytes: usize,
     /// When the first of them came, or when the part before them was published.
     pending_since: UnixMicros,
+    /// When the newest sample came.
+    came: UnixMicros,
     /// When the newest sample is due, by the source's clock.
     newest: i64,
+    /// The due time of the newest sample that viewers get. It is later than that of the sample before,
+    /// even where the source's clock runs back.
+    told: i64,
     /// Duration of the newest sample.
     lasted: i64,
     /// Number of frames so far, as long as there are few.
     frames: u8,
-    /// How long after it is due each frame's decode duration ends. The next frame comes no sooner.
-    slack: i64,
+    /// How long the newest frame is expected to last, if the track began with frames further apart
+    /// than [`LEAD`]. Each frame of such a track is decoded [`LEAD`] before it is due, and lasts
+    /// until the next is decoded. So the newest frame waits for the next.
+    expects: Option<i64>,
     period: u64,
     /// The source's time of the first sample in the segment being made.
     opened: i64,
     /// Time of the last keyframe, and its distance from the keyframe before.
     keyframe: Option<(i64, Option<i64>)>,
+    /// Playlists list no segment that is presented before this time.
+    listed_from: i64,
     segments: Segments,
 }
 
@@ -148,15 +124,19 @@ impl Packager {
             new_header: None,
             part_limit: None,
             pending: Vec::new(),
+            dues: Vec::new(),
             pending_bytes: 0,
             pending_since: UnixMicros(0),
+            came: UnixMicros(0),
             newest: 0,
+            told: 0,
             lasted: 0,
             frames: 0,
-            slack: 0,
+            expects: None,
             period,
             opened: 0,
             keyframe: None,
+            listed_from: i64::MIN,
         }
     }
 
@@ -165,6 +145,13 @@ impl Packager {
     pub(crate) fn set_target_duration(&mut self, longest: Duration, regular: bool) {
         self.target_duration = longest;
         self.regular = regular;
+    }
+
+    /// Lets playlists list only segments that are presented from `micros` of stream time on, or at
+    /// most one shortest segment earlier. This must be set before any playlist is told.
+    pub(crate) fn list_from(&mut self, micros: i64) {
+        let units = self.header.track.timescale;
+        self.listed_from = rescale(micros, 1_000_000, units) - self.shortest_segment();
     }
 
     pub(crate) fn window(&self) -> &Window {
@@ -177,6 +164,12 @@ impl Packager {
 
     pub(crate) fn next_msn(&self) -> u64 {
         self.segments.next_msn()
+    }
+
+    /// Whether the segment being made ends before a sample of `period`, keyframe or not.
+    pub(crate) fn must_end_segment(&self, period: u64) -> bool {
+        let ends = self.new_header.is_some() || !self.is_in(period);
+        ends && !self.is_between_segments()
     }
 
     /// Whether no segment is being made. If so, the next sample starts one, whatever it is.
@@ -226,7 +219,20 @@ impl Packager {
     /// From the end of the last sample to when a sample that is due at `due` is decoded to its end,
     /// or for audio to when it begins, in the track's timescale.
     pub(crate) fn lasts_until(&self, due: i64) -> i64 {
-        self.end().map_or(0, |end| due.saturating_add(self.slack).saturating_sub(end))
+        self.end().map_or(0, |end| due.saturating_add(self.slack()).saturating_sub(end))
+    }
+
+    /// For how long the newest frame waits for the next, before a pause is certain.
+    pub(crate) fn awaits(&self) -> Duration {
+        let timescale = self.header.track.timescale;
+        let micros = rescale(self.expects.unwrap_or(0), timescale, 1_000_000);
+        Duration::from_micros(micros.unsigned_abs())
+    }
+
+    /// How long after it is due the newest frame's decode duration ends. At a regular rate, the
+    /// next frame comes no sooner.
+    fn slack(&self) -> i64 {
+        self.expects.map_or(0, |expects| expects - self.duration_ticks(LEAD))
     }
 
     /// Duration of the last sample.
@@ -252,6 +258,7 @@ impl Packager {
         let mut changed = false;
         let new_period = period != self.period;
         if new_period || self.new_header.is_some() {
+            self.settle(sample.dts, 0);
             changed |= self.flush(now)?;
             changed |= self.close_segment(now);
             if let Some(header) = self.new_header.take() {
@@ -277,7 +284,10 @@ impl Packager {
         }
         if self.starts_segment(&sample, cutting) || self.segments.is_overlong(&self.holding(), now)
         {
+            let end = self.end().unwrap_or(0);
             changed |= self.flush(now)?;
+            // What a part may last may be decided only now, and the last frame be cut to it.
+            begin_earlier(&mut sample, end - self.end().unwrap_or(0));
             changed |= self.close_segment(now);
         }
         if sample.sync && self.header.track.kind() == Kind::Video {
@@ -303,15 +313,35 @@ impl Packager {
         }
         self.lasted = i64::from(sample.duration);
         self.pending_bytes += sample.data.len();
+        self.dues.push(match self.timing {
+            Timing::Units(_) => sample.dts,
+            Timing::Frames(_) => self.told,
+        });
         self.pending.push(sample);
+        self.came = now;
+        if self.expects.is_none() {
+            changed |= self.publish_parts(now)?;
+        }
+        Ok(changed)
+    }
+
+    /// Publishes the parts that are complete. Publishes all pending samples if they are too many,
+    /// or wait for too long.
+    fn publish_parts(&mut self, now: UnixMicros) -> io::Result<bool> {
         let crowded =
             self.pending.len() >= MOST_PENDING || self.pending_bytes >= MOST_PENDING_BYTES;
         if crowded || now.since(self.pending_since) >= self.target_duration {
-            changed |= self.flush(now)?;
+            self.flush(now)
         } else if self.part_limit.is_some() || self.has_learnt() {
-            changed |= self.publish(false, now)?;
+            self.publish(false, now)
+        } else {
+            Ok(false)
         }
-        Ok(changed)
+    }
+
+    /// How long ago the newest sample came, silence that stands in for audio included.
+    pub(crate) fn quiet(&self, now: UnixMicros) -> Duration {
+        now.since(self.came)
     }
 
     /// Publishes all pending samples without closing the segment. Returns whether there were any.
@@ -347,18 +377,16 @@ impl Packager {
                     if too_long <= lag {
                         sample.duration -= u32::try_from(too_long).unwrap_or(0);
                         if let Some(next) = self.pending.get_mut(over + 1) {
-                            next.dts -= too_long;
-                            next.cts = narrow(i64::from(next.cts) + too_long);
-                            next.duration += u32::try_from(too_long).unwrap_or(0);
+                            begin_earlier(next, too_long);
                         }
                     }
                     over + 1
                 }
             };
-            let slack = matches!(self.timing, Timing::Frames(_)).then_some(self.slack);
-            let written = self.segments.publish(&self.pending[..count], slack, now);
+            let written = self.segments.publish(&self.pending[..count], &self.dues[..count], now);
             // The samples go even if there was no room for the part: the packager does not try
             // again to publish them, together with all that follow.
+            self.dues.drain(..count);
             let taken = self.pending.drain(..count).map(|sample| sample.data.len()).sum::<usize>();
             self.pending_bytes -= taken;
             written?;
@@ -390,10 +418,9 @@ impl Packager {
         Ok(())
     }
 
-    /// Gives up the oldest complete segment, to make room. With [`Pressure::Shorten`] it must be
-    /// one that playlists no longer list, or one without which they still list three target
-    /// durations (RFC 8216bis 6.2.2). Otherwise it may be any but the newest. Returns whether there
-    /// was one.
+    /// Gives up the oldest complete segment, to make room, but never the newest. With
+    /// [`Pressure::Shorten`], gives it up only if no playlist lists it, or if playlists still list
+    /// three target durations afterwards (RFC 8216bis 6.2.2). Returns whether it gave one up.
     pub(crate) fn give_way(&mut self, pressure: Pressure) -> bool {
         let least = match pressure {
             Pressure::Shorten => Some(3 * self.longest_segment()),
@@ -413,6 +440,7 @@ impl Packager {
         let listed = self.settings.window.max(4 * self.target_duration);
         let held = listed + 3 * self.target_duration;
         Holding {
+            from: self.listed_from,
             listed: self.duration_ticks(listed),
             held: self.duration_ticks(held),
             longest: 2 * held,
@@ -457,34 +485,44 @@ impl Packager {
         let usual = cadence.usual();
         let due = cadence.observe(said, sample.duration);
         let shown = due + i64::from(sample.cts);
+        // A period begins, or nothing came for longer than a segment may last.
+        let breaks_off = new_period || self.lasts_until(due) > self.longest_segment();
         if !new_period {
             self.follows(due);
         }
+        if self.expects.is_some() && !breaks_off {
+            let most = self.longest_part();
+            self.settle(due, most);
+            self.expects = Some((due - self.newest).clamp(1, most));
+            *changed |= self.publish_parts(now)?;
+        }
         let end = self.end();
+        let early = match self.expects {
+            Some(_) => self.duration_ticks(LEAD),
+            // The frame lasts as long as frames did before, but no longer than a part.
+            None => usual.unwrap_or(0).min(self.part_limit.map_or(i64::MAX, i64::from)),
+        };
+        let ends = due + self.slack();
         sample.dts = match end {
-            // A period begins, or nothing came for longer than a segment may last. The frame lasts
-            // as long as frames did before, but no longer than a part.
-            Some(end) if new_period || due + self.slack - end > self.longest_segment() => {
-                let most = self.part_limit.map_or(i64::MAX, i64::from).max(self.slack);
-                (due + self.slack - usual.unwrap_or(self.slack).min(most)).max(end)
-            }
+            Some(end) if breaks_off => (due - early).max(end),
             Some(end) => end,
-            None => (due - usual.unwrap_or(0)).max(0),
+            None => (due - early).max(0),
         };
         self.newest = due;
+        self.told = due.max(self.told + 1);
         self.frames =
             if usual.is_none() && end.is_none() { 1 } else { self.frames.saturating_add(1) };
         // If the source's clock runs back, the frame is shown when it is decoded. It is shown
         // earlier only by as much as the publisher's own composition offset says.
         sample.cts = narrow((shown - sample.dts).max(i64::from(sample.cts.min(0))));
-        sample.duration = u32::try_from(due + self.slack - sample.dts).unwrap_or(1).max(1);
+        sample.duration = u32::try_from(ends - sample.dts).unwrap_or(1).max(1);
         Ok(true)
     }
 
-    /// Adjusts the pending frames and the slack to a frame that is due at `due`.
+    /// Adjusts the pending frames to a frame that is due at `due`.
     fn follows(&mut self, due: i64) {
         let step = due - self.newest;
-        let lead = self.duration_ticks(LEAD);
+        let (lead, longest) = (self.duration_ticks(LEAD), self.longest_part());
         let decode = |sample: &mut Sample, later: i64| {
             sample.dts += later;
             sample.cts = narrow(i64::from(sample.cts) - later);
@@ -500,17 +538,37 @@ impl Packager {
             // After two steps of about the same length, all frames are expected so far apart.
             (2, [first, second]) => {
                 let before = i64::from(second.duration);
-                if step.abs_diff(before) * 5 <= before.unsigned_abs() {
-                    self.slack = (step.min(before) - lead).max(0);
-                    decode(first, self.slack);
-                    decode(second, self.slack);
+                let later = step.min(before) - lead;
+                if step.abs_diff(before) * 5 <= before.unsigned_abs() && later > 0 {
+                    self.expects = Some(step.min(longest));
+                    decode(first, later);
+                    decode(second, later);
                     self.segments.begin_at(first.dts);
                 }
             }
-            // A frame that comes sooner than expected is shown late, but only the first: the slack
-            // shrinks.
-            _ => self.slack = self.slack.min((step - lead).max(0)),
+            _ => {}
         }
+    }
+
+    /// Lets the newest frame last until the next is decoded, which is due at `due`, if it waits for
+    /// the next. But the segment must not become too long, and a frame that lasts longer than `most`,
+    /// because it makes up for a pause, becomes no longer.
+    fn settle(&mut self, due: i64, most: i64) {
+        let until = due - self.duration_ticks(LEAD);
+        let at_latest = self.at_latest(true);
+        if self.expects.is_some()
+            && let (Some(newest), Some(open)) = (self.pending.last_mut(), self.segments.open())
+        {
+            let expected = i64::from(newest.duration);
+            let longest = if expected > most { expected } else { i64::MAX };
+            let lasts = (until.min(open.start + at_latest) - newest.dts).min(longest);
+            newest.duration = u32::try_from(lasts).unwrap_or(1).max(1);
+        }
+    }
+
+    /// The longest that a part may be, as far as that is known.
+    fn longest_part(&self) -> i64 {
+        self.part_limit.map_or_else(|| self.longest_segment(), i64::from)
     }
 
     /// Whether enough samples are pending to decide how long a part is.
@@ -558,74 +616,6 @@ impl Packager {
         limit
     }
 
-    fn starts_segment(&self, sample: &Sample, cutting: Cutting<'_>) -> bool {
-        let Some(open) = self.segments.open() else { return false };
-        let elapsed = self.newest - self.opened;
-        let video = self.header.track.kind() == Kind::Video;
-        // A track that follows waits for the leading track's keyframe as video does.
-        let waits = video || matches!(cutting, Cutting::Following(_));
-        let rounded = if waits { ROUNDED } else { Duration::ZERO };
-        let at_latest = self.duration_ticks(self.target_duration + rounded);
-        let ends = (sample.dts + i64::from(sample.duration)).max(self.newest);
-        if ends - open.start > at_latest {
-            return true;
-        }
-        let target = self.duration_ticks(self.settings.segment_target);
-        match cutting {
-            Cutting::Following(boundaries) => boundaries
-                .starts
-                .iter()
-                .rev()
-                .map(|&boundary| rescale(boundary, 1_000_000, self.header.track.timescale))
-                .take_while(|&boundary| boundary > open.start + target / 8)
-                .any(|boundary| boundary <= sample.pts()),
-            Cutting::Leading if video => {
-                let Some((_, distance)) = self.keyframe.filter(|_| sample.sync) else {
-                    return sample.sync && elapsed >= target;
-                };
-                // The distance from the keyframe before forecasts the distance to the next.
-                let next = match self.keyframe {
-                    Some((at, _)) if self.newest > at => self.newest - at,
-                    _ => distance.unwrap_or(0),
-                };
-                // The cut is at the keyframe nearest to a multiple of the target on the stream's
-                // timeline, and not nearest to the target after this segment's start. So renditions
-                // cut at the same keyframes, whenever each began.
-                let due = self.due(self.opened, target);
-                self.newest + next / 2 >= due || elapsed + next > at_latest
-            }
-            Cutting::Leading => elapsed + i64::from(sample.duration) / 2 >= target,
-        }
-    }
-
-    /// When a segment that starts at `start` should end: the multiple of the target after the one
-    /// nearest to the start. Multiples count from the stream's origin, where the first publisher's
-    /// first keyframe is. A start halfway between two multiples belongs to the earlier.
-    fn due(&self, start: i64, target: i64) -> i64 {
-        let target = target.max(1);
-        let origin = rescale(ORIGIN, 1_000_000, self.header.track.timescale);
-        let turn = (start - origin + target * 9 / 20).div_euclid(target);
-        origin + (turn + 1) * target
-    }
-
-    /// Where a segment that begins with `first` most likely ends: where the leading track's segment
-    /// ends, or after as long as the segments before it lasted. `None` if there is no forecast.
-    fn expected_end(&self, first: &Sample, cutting: Cutting<'_>) -> Option<i64> {
-        if let Cutting::Following(boundaries) = cutting {
-            let next = rescale(boundaries.next?, 1_000_000, self.header.track.timescale);
-            let Timing::Units(units) = &self.timing else { return None };
-            let end = first.dts + i64::from(first.duration);
-            return units.first_from(end, next).filter(|_| next > end);
-        }
-        let before = self.window().segments.iter().rev().take_while(|s| s.period == self.period);
-        let durations: Vec<u64> = before.take(ALIKE).map(|segment| segment.duration).collect();
-        let last = *durations.first()?;
-        let frame = u64::from(first.duration);
-        let alike = durations.iter().all(|other| other.abs_diff(last) < frame.max(1));
-        let known = durations.len() == ALIKE || self.regular;
-        (alike && known).then(|| first.pts() + i64::try_from(last).unwrap_or(0))
-    }
-
     fn duration_ticks(&self, duration: Duration) -> i64 {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         rescale(micros, 1_000_000, self.header.track.timescale)
@@ -635,6 +625,13 @@ impl Packager {
 /// Least duration of a part that is not its segment's last, for a `PART-TARGET` of `limit`.
 fn least_part(limit: i64) -> i64 {
     (limit as f64 * LEAST_PART).ceil() as i64
+}
+
+/// Lets a frame be decoded `earlier`, and until the same time.
+fn begin_earlier(sample: &mut Sample, earlier: i64) {
+    sample.dts -= earlier;
+    sample.cts = narrow(i64::from(sample.cts) + earlier);
+    sample.duration += u32::try_from(earlier).unwrap_or(0);
 }
 
 fn narrow(cts: i64) -> i32 {
