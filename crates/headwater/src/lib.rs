@@ -16,6 +16,8 @@ pub mod config;
 pub mod control;
 pub mod counts;
 pub mod deliver;
+#[cfg(test)]
+mod double;
 pub mod heap;
 pub mod ingest;
 pub mod ladder;
@@ -28,6 +30,7 @@ pub mod path;
 pub mod publish;
 pub mod push;
 pub mod rtmp;
+mod send_queue;
 pub mod serve;
 pub mod titles;
 mod wire;

@@ -180,7 +180,7 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     let blocks = Gauge::<i64>::default();
     blocks.set(whole(origin.flv_titles.memory() as u64));
     let help = "Memory for what RTMP players are sent of files";
-    registry.register_with_unit("film_blocks", help, Unit::Bytes, blocks);
+    registry.register_with_unit("title_blocks", help, Unit::Bytes, blocks);
 
     let missing = log::missing();
     for (name, help, value) in [

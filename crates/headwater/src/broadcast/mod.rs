@@ -20,13 +20,12 @@
 //! boundary between parts, so its task may write other messages if it writes each of them whole.
 
 mod follower;
-mod send_queue;
 #[cfg(test)]
 mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -35,11 +34,10 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 pub use follower::{BURST, Burst, Container, Follower, PIECES};
 use follower::{Bookmark, Item};
+use http::Transport;
 use live::cursor::{Choice, Limits, Next, Stir};
 use live::{Stream, Track, UnixMicros};
-pub use send_queue::SendQueue;
 use slab::Slab;
-use tokio::net::TcpStream;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::Instant;
 
@@ -80,9 +78,9 @@ pub trait Line {
     }
 }
 
-impl Line for TcpStream {
+impl<T: Transport> Line for T {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, bytes)
+        self.try_write_vectored(&[IoSlice::new(bytes)])
     }
 }
 

@@ -5,7 +5,7 @@ use live::{Part, PublisherInfo, Registry, Segment, Settings};
 use media::Sample;
 use socket2::SockRef;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 

@@ -180,7 +180,7 @@ pub(super) async fn media(
         let window = windows.borrow_and_update().clone();
         match asked.decide(&state(stream, &track, &window)) {
             // A player that does not support parts gives up on a playlist that has only parts.
-            Decision::Now if !window.segments.is_empty() || window.ended => {
+            Decision::Now if window.has_listed() || window.ended => {
                 if !alone {
                     break window;
                 }
@@ -223,13 +223,14 @@ pub(super) async fn media(
     answer(request, CONTENT_TYPE, &cache, &etag, text)
 }
 
-/// Waits until each of the offered tracks has a complete segment, for [`STRAGGLER`] at most.
+/// Waits until the playlist of each offered track lists a complete segment, for [`STRAGGLER`] at
+/// most.
 ///
 /// hls.js asks for the playlists of audio and video at once. It starts each track at the live edge
 /// at the time when its playlist arrives. If audio's playlist arrives later, audio starts later
 /// than the video and is missing at the video's start.
 async fn others_begun(stream: &Stream) {
-    let complete = |window: &Arc<Window>| !window.segments.is_empty() || window.ended;
+    let complete = |window: &Arc<Window>| window.has_listed() || window.ended;
     let state = stream.state();
     if state.tracks.iter().all(|track| complete(&track.window())) {
         return;
@@ -312,7 +313,7 @@ pub(super) fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> 
             .or(told.open)
             .map_or(0, |first| first.period - u64::from(first.discontinuity)),
         kind: None,
-        // It is not known what publishers will do that have yet to send keyframes.
+        // Keyframes that are yet to come may be anywhere.
         independent_segments: false,
         i_frames_only: false,
         low_latency: Some(LowLatency { part_target: part_limit, part_hold_back: hold_back }),

@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
     async fn all_who_wait_see_each_part_and_none_is_kept_for_nobody() {

@@ -69,8 +69,8 @@ impl Foretold {
         Some(Self { time, period: before.period, header: before.header.msn })
     }
 
-    /// Whether the manifest's description fits this segment. With another header a player could not
-    /// decode it; with another period it would play it at the wrong time.
+    /// Whether the manifest's description fits this segment. A player that has another header cannot
+    /// decode the segment. A player that knows another period plays the segment at the wrong time.
     fn describes(&self, segment: &Segment) -> bool {
         (segment.period, segment.header.msn) == (self.period, self.header)
     }

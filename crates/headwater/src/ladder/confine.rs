@@ -78,10 +78,11 @@ pub struct Limits {
     /// Bytes of memory.
     #[arg(long, value_name = "BYTES")]
     pub memory: u64,
-    /// So many processors; 0 is all.
+    /// Number of processors; 0 is all.
     #[arg(long, value_name = "N")]
     pub cores: usize,
-    /// Which of the processors: others than those of the turn before, as long as there are others.
+    /// Number of this turn. Each turn uses other processors than the turn before, if there are
+    /// enough.
     #[arg(long, value_name = "N")]
     pub turn: usize,
 }

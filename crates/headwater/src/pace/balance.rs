@@ -196,8 +196,8 @@ impl Share {
         }
     }
 
-    /// Notes that its socket takes no more of what is due. Returns after what time to call this
-    /// again if that has not changed: the viewer is not in need yet, but will be then.
+    /// Notes that the viewer's socket takes no more of the bytes that are due. If the viewer is not in
+    /// need yet, returns after how long it will be. Call this again then, if the socket is still full.
     pub fn wait(&mut self, hand: &Hand, now: UnixMicros) -> Option<Duration> {
         self.full = Some(now);
         self.look(hand, now);

@@ -17,6 +17,8 @@ mod describe;
 mod messages;
 mod session;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod title;
 mod title_cursor;
 mod wire;

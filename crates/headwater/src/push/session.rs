@@ -21,8 +21,8 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
-use crate::broadcast::SendQueue;
 use crate::counts::TooSlow;
+use crate::send_queue::SendQueue;
 
 /// Bytes of one read: more than a TLS record holds.
 const READ: usize = 32 << 10;
@@ -174,8 +174,8 @@ impl Session {
         Ok(())
     }
 
-    /// Call this after each attempt to write: whether `some` bytes were taken, and whether that was
-    /// `all` there is for the viewer.
+    /// Notes the result of a write. Call this after each attempt to write. `some`: the connection
+    /// took bytes. `all`: nothing is left for the viewer.
     pub(super) fn took(&mut self, some: bool, all: bool) {
         if all {
             self.blocked = None;
@@ -189,15 +189,16 @@ impl Session {
         }
     }
 
-    /// When to check the deadlines again.
+    /// When to call [`look_around`](Self::look_around) again.
     pub(super) fn wake(&self) -> Instant {
         self.blocked.as_ref().map_or(self.ping, |patience| patience.next().min(self.ping))
     }
 
-    /// Handles a time that was waited for.
+    /// Pings the viewer if a ping is due, and finds out whether the viewer has gone or takes
+    /// nothing. Call this at the time of [`wake`](Self::wake).
     pub(super) fn look_around(&mut self) -> Result<(), Error> {
         if let Some(patience) = &mut self.blocked {
-            match self.wire.transport.with_tcp(|tcp| patience.look(tcp)) {
+            match patience.look(|| self.wire.transport.unacknowledged()) {
                 // The ping is behind data that the viewer has yet to take.
                 Look::Takes => self.unanswered = 0,
                 Look::Waits => {}

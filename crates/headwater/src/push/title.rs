@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Fault, Outbox, Piece, Response, Upgraded};
+use http::{Fault, Outbox, Piece, Ready, Response, Upgraded};
 use live::Delivery;
 use live::cursor::Choice;
 use protocol::push::frame::{self, Head, Opcode};
@@ -22,7 +22,6 @@ use super::Push;
 use super::abr::TitleAbr;
 use super::session::{Error, Heard, Said, Session};
 use super::title_cursor::{self, Item, TitleCursor};
-use super::wire::Ready;
 use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 use crate::path::StreamPath;
 use crate::titles::{Viewing, gather};
@@ -233,7 +232,7 @@ impl Watching {
     /// Chooses the rendition anew, if the server chooses.
     fn consider(&mut self) {
         if let Self { session, abr: Some(abr), media, .. } = self {
-            session.wire.transport.with_tcp(|tcp| abr.look(tcp, media.size()));
+            abr.look(|| session.wire.transport.told(), media.size());
         }
     }
 
@@ -312,7 +311,7 @@ impl Watching {
         let mut is_full = false;
         let stir = poll_fn(|cx| {
             // Input comes before output: there may always be room for output.
-            match wire.poll_ready(listens, !sends && says, cx) {
+            match wire.transport.poll_ready(listens, !sends && says, cx) {
                 Poll::Ready(Ready::Input) => return Poll::Ready(Stir::Input),
                 Poll::Ready(Ready::Room) => return Poll::Ready(Stir::Room),
                 Poll::Pending => {}
@@ -320,7 +319,7 @@ impl Watching {
             if !*over && Pin::new(&mut *drain).poll(cx).is_ready() {
                 return Poll::Ready(Stir::Drain);
             }
-            if sends && let Poll::Ready(written) = wire.transport.poll_send(media, &wire.held, cx) {
+            if sends && let Poll::Ready(written) = wire.poll_send(media, cx) {
                 return Poll::Ready(Stir::Wrote(written));
             }
             // Nothing else may be half sent when the segment begins.
@@ -493,7 +492,7 @@ impl Watching {
         let Self { session: Session { wire, .. }, media, .. } = self;
         let rest = async {
             while media.size() > 0 {
-                poll_fn(|cx| wire.transport.poll_send(media, &wire.held, cx)).await?;
+                poll_fn(|cx| wire.poll_send(media, cx)).await?;
             }
             Ok::<(), Fault>(())
         };

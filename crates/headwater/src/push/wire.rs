@@ -3,37 +3,23 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use http::{Held, Transport};
+use http::{Fault, Held, Outbox, Transport};
 
 use crate::broadcast::Line;
 
 pub(super) struct Wire {
-    pub(super) transport: Transport,
+    pub(super) transport: Box<dyn Transport>,
     pub(super) held: Held,
 }
 
-/// What a connection is ready for.
-pub(super) enum Ready {
-    Input,
-    Room,
-}
-
 impl Wire {
-    /// Waits until there may be input, if it `listens`, or room, if it `writes`.
-    pub(super) fn poll_ready(
+    /// Writes once from an outbox and counts the bytes.
+    pub(super) fn poll_send(
         &self,
-        listens: bool,
-        writes: bool,
+        outbox: &mut Outbox,
         cx: &mut Context<'_>,
-    ) -> Poll<Ready> {
-        // An error shows at the next read or write.
-        if listens && self.transport.poll_read_ready(cx).is_ready() {
-            return Poll::Ready(Ready::Input);
-        }
-        if writes && self.transport.poll_write_ready(cx).is_ready() {
-            return Poll::Ready(Ready::Room);
-        }
-        Poll::Pending
+    ) -> Poll<Result<usize, Fault>> {
+        self.transport.poll_send(outbox, &self.held, cx)
     }
 
     /// Writes once and counts the bytes.

@@ -245,4 +245,47 @@ mod tests {
             }
         }
     }
+
+    /// Plays blocks up to one that ends at `position` or later. Returns when that block is due, as
+    /// media time.
+    async fn play_to(play: &mut Play, origin: &Origin, position: i64) -> Duration {
+        loop {
+            let Next::Media(_) = play.next(origin).await.unwrap() else { panic!("the end") };
+            let (from, end, _) = play.sending.unwrap();
+            play.sent(0, origin.now());
+            if end >= position {
+                return play.position(from);
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_holds_the_pace_and_a_seek_begins_it_anew() {
+        let mut config = Config::default();
+        config.vod.root = testkit::media_dir();
+        let origin = Origin::new(config);
+        let flv_title = origin.flv_titles.of(origin.titles.title(FILM).unwrap()).unwrap();
+        let plan = origin.config.vod.plan(Some(Pace::Realtime));
+        let mut play = Play::new(&origin, flv_title, plan, 0.0, None);
+        let pause = Duration::from_secs(60);
+        let mut began = origin.now();
+        let is_on_time = |since: UnixMicros, due: Duration| {
+            let late = origin.now().since(since).checked_sub(due);
+            late.is_some_and(|late| late < Duration::from_millis(5))
+        };
+        let due = play_to(&mut play, &origin, 10_000).await;
+        assert!(is_on_time(began, due), "{due:?}");
+        play.pause(true, origin.now());
+        assert!(tokio::time::timeout(pause, play.next(&origin)).await.is_err());
+        play.pause(false, origin.now());
+        began = began.after(pause);
+        let due = play_to(&mut play, &origin, 20_000).await;
+        assert!(is_on_time(began, due), "{due:?}");
+        let keyframe = play.seek(90_000.0, origin.now());
+        began = origin.now();
+        for position in [keyframe, keyframe + 10_000] {
+            let due = play_to(&mut play, &origin, position).await;
+            assert!(is_on_time(began, due), "{due:?}");
+        }
+    }
 }

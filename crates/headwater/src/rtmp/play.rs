@@ -5,10 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Transport;
 use live::cursor::{Cursor, Limits, Next};
 use live::{Delivery, Part, Segment, Stream, Viewing};
 use media::flv::Message;
-use tokio::net::TcpStream;
 
 use super::Error;
 use crate::Origin;
@@ -65,7 +65,11 @@ impl Play {
 
     /// Subscribes the player to the broadcast if possible, and returns whether it is subscribed.
     /// Everything that the player was given before must have been sent.
-    pub(super) fn join(&mut self, broadcasts: &Rc<Broadcasts>, socket: &Rc<TcpStream>) -> bool {
+    pub(super) fn join(
+        &mut self,
+        broadcasts: &Rc<Broadcasts>,
+        socket: &Rc<impl Transport + 'static>,
+    ) -> bool {
         self.mode = match std::mem::replace(&mut self.mode, Mode::None) {
             Mode::Alone(follower) => match broadcasts.join(&self.stream, follower, socket) {
                 Ok(subscription) => Mode::Subscribed(subscription),

@@ -36,7 +36,8 @@ pub(super) struct Undecided {
 struct Waiting {
     /// Number of the next place.
     next: u64,
-    /// How to tell the owner of each place that it is lost. The numbers rise: the oldest is first.
+    /// Tells the owner of a place that the place was taken away. The numbers rise: the oldest is
+    /// first.
     places: BTreeMap<u64, Rc<Notify>>,
 }
 

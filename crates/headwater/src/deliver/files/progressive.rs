@@ -207,4 +207,43 @@ mod tests {
         }
         assert_eq!((time_at(&[], 5), offset_at(&[], second)), (Duration::ZERO, 0));
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bytes_of_a_file_go_out_when_they_are_played() {
+        let mut config = crate::config::Config::default();
+        config.vod.root = testkit::media_dir();
+        let origin = Arc::new(Origin::new(config));
+        let path = "mp4/two-minutes.mp4";
+        let file = File::open(testkit::clip(path)).unwrap();
+        let end = file.metadata().unwrap().len();
+        let plan = origin.config.vod.plan(None);
+        let mut download = Download {
+            origin: Arc::clone(&origin),
+            titles: Recent::default(),
+            path: path.to_owned(),
+            file: Arc::new(file),
+            version: None,
+            plan,
+            at: 0,
+            end,
+            has_begun: false,
+            pacing: None,
+        };
+        let reach = &origin.titles.title(path).unwrap().reach;
+        let all = async {
+            let (began, mut sent) = (tokio::time::Instant::now(), 0);
+            while let Some((pieces, rest)) = download.next().await.unwrap() {
+                // The first bytes do not wait for the file's index.
+                let due = plan.delay(time_at(reach, sent).saturating_sub(time_at(reach, LEAST)));
+                // The pace counts in whole microseconds.
+                let late = (began.elapsed() + Duration::from_micros(1)).checked_sub(due);
+                let is_on_time = late.is_some_and(|late| late < Duration::from_millis(5));
+                assert!(is_on_time, "{sent}: {:?}, not {due:?}", began.elapsed());
+                sent += http::length(&pieces);
+                download = rest;
+            }
+            assert_eq!(sent, end);
+        };
+        tokio::task::LocalSet::new().run_until(all).await;
+    }
 }

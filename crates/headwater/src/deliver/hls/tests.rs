@@ -334,6 +334,11 @@ fn ahead_of_its_audio(now: UnixMicros) -> Publisher {
     publisher
 }
 
+fn request(query: &str) -> Request {
+    let mut head = BytesMut::from(&*format!("GET /{query} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    Request::parse(&mut head, (Ipv4Addr::LOCALHOST, 1).into(), 100).unwrap().unwrap()
+}
+
 fn send_audio(publisher: &mut Publisher, millis: std::ops::Range<i64>, now: UnixMicros) {
     for dts in millis.step_by(20) {
         let data = Bytes::from_static(&[0; 64]);
@@ -366,6 +371,68 @@ async fn first_playlists_wait_a_second_for_audio_that_does_not_come() {
     assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());
 }
 
+/// Playlists begin with the video (docs/player.md, "Audio that begins before video"). Answers wait
+/// until they have something to tell.
+#[tokio::test(start_paused = true)]
+async fn first_playlists_and_manifests_wait_for_a_video_that_begins_late() {
+    let origin = Origin::new(Config::default());
+    let began = origin.now();
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = origin.registry.publish("x", info, began).unwrap();
+    let (video, audio) = codecs();
+    publisher.track(0, video, 1000, *b"und", began).unwrap();
+    publisher.track(1, audio, 1000, *b"und", began).unwrap();
+    let at = |millis: i64| UnixMicros(began.0 + millis.unsigned_abs() * 1000);
+    let send_audio = |publisher: &mut Publisher, millis: std::ops::Range<i64>| {
+        millis.step_by(20).for_each(|dts| send_audio(publisher, dts..dts + 1, at(dts)));
+    };
+    let send_video = |publisher: &mut Publisher, dts: i64| {
+        let data = Bytes::from_static(&[0; 64]);
+        let sample = Sample { dts, cts: 0, duration: 0, sync: dts % 2000 == 1000, data };
+        publisher.sample(0, sample, at(dts)).unwrap();
+    };
+    send_audio(&mut publisher, 0..3000);
+    send_video(&mut publisher, 3000);
+    let stream = Arc::clone(publisher.stream());
+    let audio = stream.track("a0").unwrap();
+    let first = audio.window().all().next().unwrap().msn;
+    assert!(!audio.window().has_listed());
+
+    let plain = request("");
+    let relays = Relays::default();
+    let local = tokio::task::LocalSet::new();
+    let answers = local.run_until(async {
+        tokio::join!(
+            async {
+                let answer = media(&plain, &origin, &relays, &stream, "a0").await;
+                (answer.status(), audio.window().has_listed())
+            },
+            async {
+                let answer = super::super::dash::manifest(&plain, &origin, &relays, &stream).await;
+                (answer.status(), audio.window().has_listed())
+            },
+            async {
+                for dts in (3040..8000).step_by(40) {
+                    tokio::task::yield_now().await;
+                    send_audio(&mut publisher, dts - 40..dts);
+                    send_video(&mut publisher, dts);
+                }
+            }
+        )
+    });
+    let (of_audio, manifest, ()) = answers.await;
+    assert_eq!([of_audio, manifest], [(200, true); 2]);
+    let listed = audio.window().listed().next().unwrap().clone();
+    assert!(
+        listed.msn > first && listed.presents >= 2_750,
+        "{} at {}",
+        listed.msn,
+        listed.presents
+    );
+    let told = playlist(&stream, &audio, &audio.window()).render(Skip::No);
+    assert!(told.contains(&format!("#EXT-X-MEDIA-SEQUENCE:{}\n", listed.msn)), "{told}");
+}
+
 /// A stream without a publisher has no playlist once others have taken its memory, even for
 /// requests that wait.
 #[tokio::test(start_paused = true)]
@@ -391,10 +458,6 @@ async fn nothing_is_told_of_a_stream_that_had_to_give_way() {
     let next = stream.track("v0").unwrap().window().next_msn().unwrap() + 1;
     drop(gone);
 
-    let request = |query: &str| {
-        let mut head = BytesMut::from(&*format!("GET /{query} HTTP/1.1\r\nHost: x\r\n\r\n"));
-        Request::parse(&mut head, (Ipv4Addr::LOCALHOST, 1).into(), 100).unwrap().unwrap()
-    };
     let relays = Relays::default();
     let plain = request("");
     let local = tokio::task::LocalSet::new();

@@ -13,12 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::net::Told;
 use live::cursor::Choice;
 use live::{State, Track};
 use media::Kind;
 use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
-use socket2::SockRef;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::broadcast::Line;
@@ -186,18 +185,19 @@ impl LiveAbr {
         self.looked.is_none_or(|at| at.elapsed() >= LOOKS)
     }
 
-    /// Looks at the connection and decides. `queued` are bytes that the kernel has not taken.
+    /// Looks at the connection and decides. `told` asks the kernel. `queued` are bytes that the kernel
+    /// has not taken.
     pub(in crate::push) fn look(
         &mut self,
-        tcp: &TcpStream,
+        told: impl FnOnce() -> Option<Told>,
         queued: u64,
         writes: u64,
         catching_up: bool,
     ) {
         self.looked = Some(Instant::now());
-        let Some(kernel) = kernel::ask(tcp) else { return };
-        self.min_rtt = kernel.min_rtt;
-        let seen = self.seen(&kernel, queued, writes, catching_up);
+        let Some(told) = told() else { return };
+        self.min_rtt = told.min_rtt;
+        let seen = self.seen(&told, queued, writes, catching_up);
         let (bits, rungs) = self.bits();
         self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
         tracing::trace!(?seen, at = self.at, decided = ?self.decided, rule = ?self.rule, "looked");
@@ -212,18 +212,18 @@ impl LiveAbr {
         (bits, self.rungs.len().min(bits.len()))
     }
 
-    fn seen(&self, kernel: &kernel::Told, queued: u64, writes: u64, catching_up: bool) -> Seen {
+    fn seen(&self, told: &Told, queued: u64, writes: u64, catching_up: bool) -> Seen {
         Seen {
             now: self.began.elapsed().as_micros() as u64,
             queued,
             catching_up,
-            unacknowledged: kernel.unacknowledged,
-            acknowledged: kernel.acknowledged,
-            busy: kernel.busy,
-            viewer_limited: kernel.viewer_limited,
+            unacknowledged: told.unacknowledged,
+            acknowledged: told.acknowledged,
+            busy: told.busy,
+            viewer_limited: told.viewer_limited,
             writes,
-            rtt: kernel.rtt,
-            min_rtt: kernel.min_rtt,
+            rtt: told.rtt,
+            min_rtt: told.min_rtt,
         }
     }
 
@@ -268,7 +268,7 @@ pub(in crate::push) struct Watched {
 impl Watched {
     pub(in crate::push) fn new(wire: &Rc<Wire>, abr: LiveAbr) -> Rc<Self> {
         // Bytes in the kernel cannot be dropped. A kernel without this option works too.
-        let _ = wire.transport.with_tcp(|tcp| SockRef::from(tcp).set_tcp_notsent_lowat(UNSENT));
+        let _ = wire.transport.bound_unsent(UNSENT);
         let (abr, bound) = (RefCell::new(abr), Cell::default());
         Rc::new(Self { wire: Rc::clone(wire), abr, writes: Cell::default(), bound })
     }
@@ -278,31 +278,30 @@ impl Watched {
         self.writes.set(self.writes.get() + 1);
     }
 
-    /// Looks at the connection and decides. `queued` are bytes that the kernel has not taken.
+    /// Looks at the connection and decides. `told` asks the kernel. `queued` are bytes that the kernel
+    /// has not taken.
     pub(in crate::push) fn look_at(&self, queued: u64, catching_up: bool) {
         let writes = self.writes.get();
         let mut abr = self.abr.borrow_mut();
-        self.wire.transport.with_tcp(|tcp| {
-            abr.look(tcp, queued, writes, catching_up);
-            let (bound, before) = (abr.bound(), self.bound.get());
-            if bound.abs_diff(before) > before / 4 {
-                self.bind(tcp, bound);
-            }
-        });
+        abr.look(|| self.wire.transport.told(), queued, writes, catching_up);
+        let (bound, before) = (abr.bound(), self.bound.get());
+        if bound.abs_diff(before) > before / 4 {
+            self.bind(bound);
+        }
     }
 
     /// Bounds the bytes in the kernel.
-    fn bind(&self, tcp: &TcpStream, bytes: usize) {
+    fn bind(&self, bytes: usize) {
         self.bound.set(bytes);
         // The kernel doubles the figure for its own overhead, which is small here.
-        let _ = SockRef::from(tcp).set_send_buffer_size(bytes / 2);
+        let _ = self.wire.transport.bound(bytes / 2);
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         if self.bound.get() > 0 {
-            self.wire.transport.with_tcp(|tcp| self.bind(tcp, ANY));
+            self.bind(ANY);
         }
     }
 }
@@ -327,105 +326,12 @@ impl Line for Watched {
     }
 }
 
-/// Reads `TCP_INFO`. Neither the standard library nor rustix nor socket2 has a call for it.
-#[allow(unsafe_code)]
-pub(in crate::push) mod kernel {
-    use std::mem::MaybeUninit;
-    use std::os::fd::AsRawFd;
-
-    use http::net::unacknowledged;
-    use tokio::net::TcpStream;
-
-    /// What the kernel reports of a connection. Times are in microseconds.
-    #[derive(Debug, Clone, Copy, Default)]
-    pub(in crate::push) struct Told {
-        /// Bytes in the kernel that are not acknowledged. `TCP_INFO` gives no such figure: it would
-        /// have to be added up from sent and resent bytes, and bytes in a full queue of this host
-        /// count as neither.
-        pub(in crate::push) unacknowledged: u64,
-        pub(in crate::push) acknowledged: u64,
-        /// Time in which it had data to send. It counts in ticks of the kernel's clock (4 ms at 250
-        /// a second).
-        pub(in crate::push) busy: u64,
-        pub(in crate::push) viewer_limited: u64,
-        pub(in crate::push) rtt: u64,
-        pub(in crate::push) min_rtt: u64,
-    }
-
-    /// Asks the kernel. `None` if the kernel is older than Linux 4.10 or the connection is gone.
-    pub(in crate::push) fn ask(tcp: &TcpStream) -> Option<Told> {
-        let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-        let room = size_of::<libc::tcp_info>();
-        let mut size = libc::socklen_t::try_from(room).ok()?;
-        // SAFETY: `info` is alive during the call, has `size` bytes, and its fields are integers.
-        // The kernel writes at most `size` bytes to it, and only during the call.
-        let result = unsafe {
-            libc::getsockopt(
-                tcp.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &raw mut size,
-            )
-        };
-        let known = std::mem::offset_of!(libc::tcp_info, tcpi_sndbuf_limited);
-        if result != 0 || usize::try_from(size).ok()? < known {
-            return None;
-        }
-        // SAFETY: every bit pattern is a valid integer, and fields that the kernel has not written
-        // are 0.
-        let info = unsafe { info.assume_init() };
-        Some(Told {
-            unacknowledged: unacknowledged(tcp)?,
-            acknowledged: info.tcpi_bytes_acked,
-            busy: info.tcpi_busy_time,
-            viewer_limited: info.tcpi_rwnd_limited,
-            rtt: info.tcpi_rtt.into(),
-            min_rtt: info.tcpi_min_rtt.into(),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let (near, far) =
-            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), listener.accept());
-        (near.unwrap(), far.unwrap().0)
-    }
-
-    #[tokio::test]
-    async fn the_kernel_tells_what_waits_and_what_came_through() {
-        let (near, mut far) = pair().await;
-        SockRef::from(&near).set_send_buffer_size(64 << 10).unwrap();
-        let block = [7; 64 << 10];
-        let mut sent = 0_u64;
-        loop {
-            match near.try_write(&block) {
-                Ok(size) => sent += size as u64,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => panic!("{error}"),
-            }
-        }
-        let told = kernel::ask(&near).unwrap();
-        assert!(told.unacknowledged > 0 && told.acknowledged + told.unacknowledged >= sent);
-        let mut got = vec![0; usize::try_from(sent).unwrap()];
-        far.read_exact(&mut got).await.unwrap();
-        let told = loop {
-            let told = kernel::ask(&near).unwrap();
-            if told.unacknowledged == 0 {
-                break told;
-            }
-            tokio::task::yield_now().await;
-        };
-        assert!(told.acknowledged >= sent && told.min_rtt > 0, "{told:?}");
-    }
 
     /// A distant viewer may have enough in flight to show that the link carries the next rendition.
     /// A near viewer has no more in flight than a link that falls to a fifth carries in 0.8 s.
@@ -446,13 +352,16 @@ mod tests {
     #[tokio::test]
     #[ignore = "a measurement"]
     async fn what_looking_costs() {
-        let (mut near, mut far) = pair().await;
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (mut near, mut far) = (near.unwrap(), far.unwrap().0);
         near.write_all(&[7; 4096]).await.unwrap();
         far.read_exact(&mut [0; 4096]).await.unwrap();
         let (mut rule, ladder) = (Evidence::default(), [100_000, 1_200_000, 5_000_000]);
         let began = Instant::now();
         for turn in 0..20_000 {
-            let told = kernel::ask(&near).unwrap();
+            let told = http::net::told(&near).unwrap();
             let seen = Seen {
                 now: turn * 400_000,
                 acknowledged: told.acknowledged + turn * 5_000,

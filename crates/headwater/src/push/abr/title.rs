@@ -8,14 +8,13 @@
 
 use std::time::Duration;
 
+use http::net::Told;
 use live::cursor::Choice;
 use media::Kind;
 use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 use vod::Title;
 
-use super::live::kernel;
 use crate::push::title_cursor;
 
 /// Time between two looks at a viewer.
@@ -98,9 +97,9 @@ impl TitleAbr {
         self.looked.map_or(self.began, |at| at + interval)
     }
 
-    /// Looks at the connection, if it is time to. `queued` are the bytes of the current segment
-    /// that the kernel has not taken. The result applies from the next segment on.
-    pub(in crate::push) fn look(&mut self, tcp: &TcpStream, queued: u64) {
+    /// Looks at the connection, if it is time to. `told` asks the kernel. `queued` are the bytes of the
+    /// current segment that the kernel has not taken. The result applies from the next segment on.
+    pub(in crate::push) fn look(&mut self, told: impl FnOnce() -> Option<Told>, queued: u64) {
         let is_idle = queued == 0;
         let turns = std::mem::replace(&mut self.is_idle, is_idle) != is_idle;
         let now = Instant::now();
@@ -108,7 +107,7 @@ impl TitleAbr {
             return;
         }
         self.looked = Some(now);
-        let Some(told) = kernel::ask(tcp) else { return };
+        let Some(told) = told() else { return };
         let seen = Seen {
             now: self.micros(),
             queued,

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, Upgraded};
+use http::{Ready, Response, Upgraded};
 use live::cursor::{Choice, Cursor, Next};
 use live::{Delivery, Status, Stream, Track, Viewing};
 use media::Kind;
@@ -22,7 +22,6 @@ use tokio::time::Instant;
 
 use super::abr::{self, Watched};
 use super::session::{Error, Session};
-use super::wire::Ready;
 use super::{Push, describe, messages};
 use crate::Origin;
 use crate::broadcast::{BURST, Follower, PIECES, Subscription};
@@ -317,7 +316,7 @@ impl Watching {
             let listens = !*over && !send_queue.is_full();
             let draining = !*over;
             let stir = tokio::select! {
-                stir = poll_fn(|cx| wire.poll_ready(listens, !idle, cx)) => stir.into(),
+                stir = poll_fn(|cx| wire.transport.poll_ready(listens, !idle, cx)) => stir.into(),
                 next = next(mode, stream, &push.origin), if idle => Stir::Next(next),
                 () = drain, if draining => Stir::Drain,
                 () = poll_fn(|cx| timer.poll(wake, cx)) => Stir::Time,

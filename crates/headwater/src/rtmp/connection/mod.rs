@@ -2,11 +2,13 @@
 //! deadlines and its end. [`requests`] answers what the peer asks for.
 
 mod requests;
+#[cfg(test)]
+mod tests;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -14,12 +16,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::net::{Look, Patience, Watch};
+use http::{Ready, Transport};
 use live::Delivery;
 use protocol::rtmp::{ServerConfig, ServerSession, code};
-use socket2::SockRef;
-use tokio::io::{Interest, Ready};
-use tokio::net::TcpStream;
-use tokio::task::coop;
+use tokio::task::{coop, yield_now};
 use tokio::time::Instant;
 
 use super::lookup::{self, Lookup};
@@ -27,8 +27,9 @@ use super::publish::Publish;
 use super::slots::{Place, Shared};
 use super::{Error, file, play};
 use crate::Origin;
-use crate::broadcast::{SendQueue, Subscription};
+use crate::broadcast::Subscription;
 use crate::counts::TooSlow;
+use crate::send_queue::SendQueue;
 use crate::titles::flv;
 
 /// How long a peer that was told to leave has to read this and close.
@@ -39,6 +40,10 @@ const SHUTTING_DOWN: &str = "The server is shutting down.";
 
 /// Most bytes that one read takes from a socket.
 const READ: usize = 64 << 10;
+
+/// Most events of a connection that are handled in one turn. A read may bring thousands of tiny
+/// messages, and the other connections of the thread wait meanwhile.
+const EVENTS_A_TURN: usize = 128;
 
 thread_local! {
     /// The read buffer that all connections of a thread share. An idle connection has no buffer of
@@ -72,10 +77,10 @@ enum Phase {
     Over,
 }
 
-pub(super) struct Connection {
+pub(super) struct Connection<S> {
     shared: Rc<Shared>,
     /// While a player is subscribed, the broadcast writes to this socket.
-    socket: Rc<TcpStream>,
+    socket: Rc<S>,
     peer: SocketAddr,
     session: ServerSession,
     /// Bytes that the session and the role have to send. The role is asked for more only when this
@@ -87,6 +92,8 @@ pub(super) struct Connection {
     again: Option<Instant>,
     /// Input that arrived while it could not be handled.
     unread: Vec<u8>,
+    /// Whether a turn ended before the session's events and `unread` did.
+    has_more: bool,
     lookup: Option<Lookup>,
     /// The application, as the peer named it.
     app: String,
@@ -107,8 +114,8 @@ pub(super) struct Connection {
     refused: u32,
 }
 
-impl Connection {
-    pub(super) fn new(shared: Rc<Shared>, socket: TcpStream, peer: SocketAddr) -> Self {
+impl<S: Transport + 'static> Connection<S> {
+    pub(super) fn new(shared: Rc<Shared>, socket: S, peer: SocketAddr) -> Self {
         let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
         let drain = shared.drain.begun();
         let place = shared.undecided.enter();
@@ -121,6 +128,7 @@ impl Connection {
             blocked: None,
             again: None,
             unread: Vec::new(),
+            has_more: false,
             lookup: None,
             app: String::new(),
             role: Role::None,
@@ -209,8 +217,10 @@ impl Connection {
                 return Ok(Phase::Over);
             }
             self.send()?;
-            let busy =
-                !self.send_queue.is_empty() || self.lookup.is_some() || !self.unread.is_empty();
+            let busy = !self.send_queue.is_empty()
+                || self.lookup.is_some()
+                || self.has_more
+                || !self.unread.is_empty();
             if busy || self.leaves {
                 return self.leave();
             }
@@ -250,7 +260,10 @@ impl Connection {
             }
             self.send()?;
             let listens = self.lookup.is_none() && !self.send_queue.is_full();
-            if listens && !self.unread.is_empty() {
+            if listens && (self.has_more || !self.unread.is_empty()) {
+                if self.has_more {
+                    yield_now().await;
+                }
                 let unread = std::mem::take(&mut self.unread);
                 self.take_in(&unread)?;
                 continue;
@@ -259,16 +272,11 @@ impl Connection {
             if idle && !self.shared.drain.has_begun() && self.join() {
                 return Ok(Phase::Next);
             }
-            let interest = match (listens, self.send_queue.is_empty()) {
-                (true, true) => Some(Interest::READABLE),
-                (true, false) => Some(Interest::READABLE | Interest::WRITABLE),
-                (false, false) => Some(Interest::WRITABLE),
-                (false, true) => None,
-            };
+            let writes = !self.send_queue.is_empty();
             let wake = self.wake();
             tokio::select! {
-                ready = ready(&self.socket, interest) => {
-                    if ready?.is_readable() && listens && !self.read()? {
+                ready = poll_fn(|cx| self.socket.poll_ready(listens, writes, cx)) => {
+                    if let Ready::Input = ready && !self.read()? {
                         return Ok(Phase::Over);
                     }
                 }
@@ -325,7 +333,12 @@ impl Connection {
         loop {
             self.send()?;
             let Some(patience) = &self.blocked else { break };
-            match tokio::time::timeout_at(patience.next(), self.socket.writable()).await {
+            match tokio::time::timeout_at(
+                patience.next(),
+                poll_fn(|cx| self.socket.poll_write_ready(cx)),
+            )
+            .await
+            {
                 Ok(writable) => writable?,
                 Err(_) => self.look_at_peer()?,
             }
@@ -340,9 +353,9 @@ impl Connection {
     /// would make the kernel drop the last bytes sent to the peer.
     async fn linger(&self) {
         let read = async {
-            SockRef::from(&self.socket).shutdown(Shutdown::Write)?;
+            poll_fn(|cx| self.socket.poll_shutdown(cx)).await?;
             loop {
-                self.socket.readable().await?;
+                poll_fn(|cx| self.socket.poll_read_ready(cx)).await?;
                 match BUFFER.with_borrow_mut(|buffer| self.socket.try_read(buffer)) {
                     Ok(0) => return io::Result::Ok(()),
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
@@ -381,20 +394,25 @@ impl Connection {
         }
     }
 
-    /// Gives input to the session and keeps what cannot be handled now.
+    /// Gives input to the session and keeps what cannot be handled now, or not in this turn.
     fn digest(&mut self, mut input: &[u8]) -> Result<(), Error> {
+        let mut left = EVENTS_A_TURN;
         loop {
             let result = self.session.handle_input(input);
             // Events from before an error are still good.
-            while let Some(event) = self.session.poll_event() {
+            while (left > 0 || result.is_err())
+                && let Some(event) = self.session.poll_event()
+            {
                 self.handle_event(event)?;
+                left = left.saturating_sub(1);
             }
             self.collect();
             input = &input[result?..];
-            if input.is_empty() || self.leaves {
+            self.has_more = left == 0;
+            if self.leaves || input.is_empty() && !self.has_more {
                 return Ok(());
             }
-            if self.lookup.is_some() || self.send_queue.is_full() {
+            if self.has_more || self.lookup.is_some() || self.send_queue.is_full() {
                 self.unread = input.to_vec();
                 return Ok(());
             }
@@ -456,7 +474,8 @@ impl Connection {
 
     /// Checks, when it is time, whether a peer with a full socket still takes anything.
     fn look_at_peer(&mut self) -> Result<(), Error> {
-        let look = self.blocked.as_mut().map(|patience| patience.look(&self.socket));
+        let look = self.blocked.as_mut();
+        let look = look.map(|patience| patience.look(|| self.socket.unacknowledged()));
         if look == Some(Look::Stalled) { Err(Error::Stalled(self.timeout())) } else { Ok(()) }
     }
 
@@ -516,15 +535,7 @@ impl Connection {
             self.shared.origin.slow_viewers.closed(Delivery::Rtmp, why);
         }
         // Otherwise the kernel would keep its queue for as long as the peer is silent.
-        let _ = self.socket.set_zero_linger();
-    }
-}
-
-/// Waits until the socket is ready. Stays pending without an interest.
-async fn ready(socket: &TcpStream, interest: Option<Interest>) -> io::Result<Ready> {
-    match interest {
-        Some(interest) => socket.ready(interest).await,
-        None => std::future::pending().await,
+        self.socket.forget();
     }
 }
 

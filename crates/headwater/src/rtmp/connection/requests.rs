@@ -1,10 +1,10 @@
 //! Answers to the commands and messages of a peer: who publishes what, and who plays what.
 
 use bytes::Bytes;
+use http::Transport;
 use live::{PublishError, PublisherInfo};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
-use socket2::SockRef;
 use tokio::time::Instant;
 
 use super::{Connection, Role};
@@ -29,7 +29,7 @@ const UNSENT: u32 = 128 << 10;
 /// The same for a player of a file. Bytes in the kernel count as delivered, so the limit is lower.
 const UNSENT_OF_FILE: u32 = 32 << 10;
 
-impl Connection {
+impl<S: Transport + 'static> Connection<S> {
     pub(super) fn handle_event(&mut self, event: ServerEvent) -> Result<(), Error> {
         let now = self.shared.origin.now();
         match event {
@@ -276,7 +276,7 @@ impl Connection {
     }
 
     fn keep_unsent(&self, bytes: u32) {
-        if let Err(error) = SockRef::from(&self.socket).set_tcp_notsent_lowat(bytes) {
+        if let Err(error) = self.socket.bound_unsent(bytes) {
             tracing::debug!(peer = %self.peer, %error, "socket options");
         }
     }

@@ -14,7 +14,7 @@ const ANSWERS: usize = 64 << 10;
 
 /// Pieces to be sent in order, without copying.
 #[derive(Debug, Default)]
-pub struct SendQueue {
+pub(crate) struct SendQueue {
     queue: Queue,
     /// Bytes of answers added since it was last empty.
     answers: usize,
@@ -22,33 +22,33 @@ pub struct SendQueue {
 
 impl SendQueue {
     /// Adds media. Their sender limits the amount.
-    pub fn push(&mut self, piece: Bytes) {
+    pub(crate) fn push(&mut self, piece: Bytes) {
         self.queue.push(piece);
     }
 
     /// Adds an answer of the session.
-    pub fn answer(&mut self, piece: Bytes) {
+    pub(crate) fn answer(&mut self, piece: Bytes) {
         self.answers += piece.len();
         self.push(piece);
     }
 
     /// Whether there is nothing to send.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
     /// Gives back spare memory.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.queue.shrink();
     }
 
     /// Bytes not sent yet.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
     /// Whether so many answers wait that no more requests may be read.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.answers >= ANSWERS
     }
 
@@ -57,7 +57,7 @@ impl SendQueue {
     ///
     /// # Errors
     /// Those of `write`, except that there is no room.
-    pub fn send(
+    pub(crate) fn send(
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<usize> {

@@ -1,0 +1,301 @@
+//! What manifests say, rendered from windows that the tests make.
+
+use std::collections::HashMap;
+
+use super::*;
+
+/// Renditions of one stream, one video each, with a keyframe every so many frames. 0 is a
+/// rendition that is announced and sends nothing.
+struct Renditions {
+    registry: live::Registry,
+    publishers: Vec<(live::Publisher, u32)>,
+    frame: u32,
+    /// Frames per second.
+    rate: u32,
+    /// By how many millionths the publishers' clock is too slow.
+    drift: i64,
+    /// Whether the first publisher sends audio, too.
+    sound: bool,
+}
+
+impl Renditions {
+    fn new(distances: &[u32]) -> Self {
+        let registry = live::Registry::new(live::Settings::default());
+        let mut publishers = Vec::new();
+        for (number, &distance) in distances.iter().enumerate() {
+            let rendition = (number > 0).then(|| format!("r{number}"));
+            let info = live::PublisherInfo { peer: None, protocol: "test", rendition };
+            let mut publisher = registry.publish("x", info, Self::at(0)).unwrap();
+            let (video, _) = super::super::hls::tests::codecs();
+            publisher.track(0, video, 1000, *b"und", Self::at(0)).unwrap();
+            publishers.push((publisher, distance));
+        }
+        Self { registry, publishers, frame: 0, rate: 30, drift: 0, sound: false }
+    }
+
+    /// Adds audio to the first publisher's video. `drift` is by how many millionths its clock
+    /// is too slow.
+    fn with_sound(rate: u32, drift: i64) -> Self {
+        let mut renditions = Self { rate, drift, sound: true, ..Self::new(&[2 * rate; 2]) };
+        let (_, audio) = super::super::hls::tests::codecs();
+        renditions.publishers[0].0.track(1, audio, 48_000, *b"und", Self::at(0)).unwrap();
+        renditions
+    }
+
+    /// When something is captured, by the publishers' clock in microseconds.
+    fn at(micros: u64) -> live::UnixMicros {
+        live::UnixMicros(1_700_000_000_000_000 + micros)
+    }
+
+    fn publish(&mut self, frames: u32) {
+        for _ in 0..frames {
+            let dts = i64::from(self.frame) * 1000 / i64::from(self.rate);
+            let micros = u64::from(self.frame) * 1_000_000 / u64::from(self.rate);
+            let drifted = micros as i64 / 1_000_000 * self.drift;
+            let now = Self::at(micros.saturating_add_signed(drifted));
+            for (publisher, distance) in self.publishers.iter_mut().filter(|(_, d)| *d > 0) {
+                let sync = self.frame.is_multiple_of(*distance);
+                let data = bytes::Bytes::from_static(&[0; 64]);
+                let sample = media::Sample { dts, cts: 0, duration: 0, sync, data };
+                publisher.sample(0, sample, now).unwrap();
+            }
+            let units = |frame: u32| i64::from(frame) * 48_000 / i64::from(self.rate) / 1024;
+            for unit in units(self.frame)..units(self.frame + 1) * i64::from(self.sound) {
+                let data = bytes::Bytes::from_static(&[0; 64]);
+                let sample =
+                    media::Sample { dts: unit * 1024, cts: 0, duration: 0, sync: true, data };
+                self.publishers[0].0.sample(1, sample, now).unwrap();
+            }
+            self.frame += 1;
+            if self.frame.is_multiple_of(30) {
+                self.registry.sweep(now);
+            }
+        }
+    }
+
+    /// The renditions of each listed adaptation set.
+    fn sets(&self) -> Vec<Vec<String>> {
+        let stream = self.registry.stream("x").unwrap();
+        let text = model(&stream, &stream.state(), 0).render();
+        let sets = text.split("<AdaptationSet ").skip(1).map(|set| {
+            assert!(set.contains("segmentAlignment=\"true\""), "{set}");
+            let named = set.split("<Representation id=\"").skip(1);
+            named.map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+        });
+        sets.collect()
+    }
+}
+
+#[test]
+fn who_is_present_and_has_a_segment_is_listed_and_nobody_waits_for_others() {
+    let mut renditions = Renditions::new(&[60, 60, 0, 45]);
+    renditions.publish(300);
+    // v2 sends nothing, and v3 is cut at other places.
+    assert_eq!(renditions.sets(), [vec!["v0", "v1"], vec!["v3"]]);
+    renditions.publishers.remove(1);
+    renditions.publish(330);
+    assert_eq!(renditions.sets(), [vec!["v0"], vec!["v3"]]);
+}
+
+/// The dates that a playlist of HLS gives its segments, by file name, in milliseconds of their
+/// day.
+fn dated_by_hls(playlist: &str) -> HashMap<String, f64> {
+    let (mut dated, mut date, mut lasts) = (HashMap::new(), f64::NAN, 0.0);
+    for line in playlist.lines() {
+        if let Some(told) = line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:") {
+            let time = told.split('T').next_back().unwrap().trim_end_matches('Z');
+            let fields = time.split(':').map(|field| field.parse::<f64>().unwrap());
+            date = fields.fold(0.0, |sum, field| sum * 60.0 + field) * 1000.0;
+        } else if let Some(told) = line.strip_prefix("#EXTINF:") {
+            lasts = told.trim_end_matches(',').parse::<f64>().unwrap() * 1000.0;
+        } else if !line.starts_with('#') {
+            dated.insert(line.to_owned(), date);
+            date += lasts;
+        }
+    }
+    dated
+}
+
+/// The dates that a manifest gives, in milliseconds of their day.
+#[derive(Default)]
+struct Dated {
+    /// By track, period and media time: the sum of availabilityStartTime, the start of the
+    /// period and the media time in the period.
+    segments: HashMap<(String, String, u64), f64>,
+    /// Media time and wall-clock time of each reference, with its kind and its period.
+    references: Vec<(Kind, String, u64, f64)>,
+}
+
+fn dated_by_dash(manifest: &str) -> Dated {
+    let mpd = dash_mpd_core::parse(manifest).unwrap();
+    let of_day = |millis: i64| millis.rem_euclid(86_400_000) as f64;
+    let epoch = mpd.availabilityStartTime.unwrap().timestamp_millis();
+    assert!(mpd.periods.is_sorted_by_key(|period| period.start.unwrap()));
+    let mut dated = Dated::default();
+    for period in &mpd.periods {
+        let id = period.id.clone().unwrap();
+        let start = of_day(epoch) + period.start.unwrap().as_secs_f64() * 1000.0;
+        for set in &period.adaptations {
+            for reference in &set.ProducerReferenceTime {
+                let time = reference.wallClockTime.unwrap().timestamp_millis();
+                let media = reference.presentationTime.unwrap();
+                let audio = set.contentType.as_deref() == Some("audio");
+                let kind = if audio { Kind::Audio } else { Kind::Video };
+                dated.references.push((kind, id.clone(), media, of_day(time)));
+            }
+            for representation in &set.representations {
+                let template = representation.SegmentTemplate.as_ref();
+                let template = template.or(set.SegmentTemplate.as_ref()).unwrap();
+                let offset = template.presentationTimeOffset.unwrap_or(0) as f64;
+                let mut at = 0;
+                for run in &template.SegmentTimeline.as_ref().unwrap().segments {
+                    at = run.t.unwrap_or(at);
+                    for _ in 0..=run.r.unwrap_or(0) {
+                        let ticks = template.timescale.unwrap() as f64 / 1000.0;
+                        let date = start + (at as f64 - offset) / ticks;
+                        let name = representation.id.clone().unwrap();
+                        dated.segments.insert((name, id.clone(), at), date);
+                        at += run.d;
+                    }
+                }
+            }
+        }
+    }
+    dated
+}
+
+/// DASH gives the wall clock in three places. They must agree with the dates in HLS, also after
+/// somebody has set the wall clock, and where the publisher's clock drifts. One exception: if
+/// the clock was set far back, the times of segments are too late by as much as long as the
+/// manifest lists the period before. The references tell the date.
+#[test]
+fn manifests_and_playlists_date_the_same_media_alike() {
+    const HOUR: i64 = 3_600_000_000;
+    for (ahead, drift) in [(0, 0), (HOUR, 0), (-HOUR, 0), (0, 150), (0, -150)] {
+        let mut renditions = Renditions::with_sound(10, drift);
+        renditions.publish(210);
+        renditions.registry.follow_wall_clock(ahead);
+        let stream = renditions.registry.stream("x").unwrap();
+        let newest = || stream.track("v0").unwrap().window().newest().unwrap().period;
+        while drift != 0 && newest() == 0 {
+            renditions.publish(1);
+        }
+        renditions.publish(210);
+        let state = stream.state();
+        let dash = dated_by_dash(&model(&stream, &state, 0).render());
+        let (mut compared, mut referenced) = (0, 0);
+        let mut epochs: BTreeMap<u64, i64> = BTreeMap::new();
+        for track in &state.tracks {
+            let window = track.window();
+            let timescale = track.header().track.timescale;
+            let playlist = super::super::hls::playlist(&stream, track, &window);
+            let hls = dated_by_hls(&playlist.render(protocol::hls::Skip::No));
+            for segment in window.listed() {
+                let told = *epochs.entry(segment.period).or_insert(segment.epoch());
+                assert!(told == segment.epoch() && told % 1000 == 0, "{told}");
+                // The playlist lists a segment's end with the first part of the next.
+                let Some(date) = hls.get(&format!("{}.m4s", segment.msn)) else { continue };
+                let (period, media) = (format!("p{}", segment.period), segment.presents);
+                let media = media.unsigned_abs();
+                let told = dash.segments[&(track.name.clone(), period.clone(), media)];
+                // A period that is set back begins where the last track ended, a little late.
+                let set_back = segment.period > 0 && ahead < 0;
+                let (late, most) = if set_back { (3_600_000.0, 25.0) } else { (0.0, 1.0) };
+                let off = (told - date - late).abs();
+                assert!(off <= most, "{ahead}, {drift}: {told}, {date}");
+                compared += 1;
+            }
+            let newest = window.listed().last().unwrap();
+            let date = hls[&format!("{}.m4s", newest.msn)];
+            let periods = if (ahead, drift) == (0, 0) { 1 } else { 2 };
+            assert_eq!(dash.references.len(), 2 * periods);
+            for (kind, period, media, told) in &dash.references {
+                // What both give is the difference of date and media time.
+                if *kind == track.kind && *period == format!("p{}", newest.period) {
+                    let ticks = f64::from(timescale) / 1000.0;
+                    let apart = (*media as f64 - newest.presents as f64) / ticks;
+                    assert!((told - apart - date).abs() <= 1.0, "{ahead}: {told}, {date}");
+                    referenced += 1;
+                }
+            }
+        }
+        assert!(compared >= 30 && referenced == 3, "{compared} and {referenced}");
+        let apart: Vec<_> = epochs.values().map(|epoch| epoch - epochs[&0]).collect();
+        match (ahead, drift) {
+            (0, 0) => assert_eq!(apart, [0]),
+            (_, 0) => assert_eq!(apart, [0, ahead]),
+            _ => assert!(apart.len() == 2 && apart[1].signum() == drift.signum(), "{apart:?}"),
+        }
+    }
+}
+
+#[test]
+fn the_next_segment_is_foretold_where_keyframes_are_regular() {
+    let listed = |distances: &[u32]| {
+        let mut renditions = Renditions::new(distances);
+        renditions.publish(630);
+        let stream = renditions.registry.stream("x").unwrap();
+        let window = stream.track("v0").unwrap().window();
+        let run = runs(&stream.track("v0").unwrap()).into_values().next_back().unwrap();
+        let listed = representation(&run, 0).unwrap();
+        let Address::Template(template) = listed.address else { panic!() };
+        (window, template.segments)
+    };
+    let (window, segments) = listed(&[60]);
+    let open = window.open.as_ref().unwrap();
+    assert_eq!(segments.len(), window.listed().count() + 2);
+    let [.., last, next] = &segments[..] else { panic!() };
+    assert_eq!((last.start, last.duration), (open.presents.unsigned_abs(), 180_000));
+    assert_eq!(next.start, last.start + 180_000);
+    // Keyframes further apart than a regular publisher's count as regular only once their
+    // distances are alike.
+    let mut odd = Renditions::new(&[130]);
+    odd.publish(300);
+    let stream = odd.registry.stream("x").unwrap();
+    assert!(!is_regular(&stream, &stream.state()));
+    odd.publish(400);
+    assert!(is_regular(&stream, &stream.state()));
+}
+
+#[test]
+fn latency_is_told_when_one_segment_is_there_and_none_is_foretold() {
+    for (distance, is_known_to_be_regular) in [(60, true), (130, false)] {
+        let mut renditions = Renditions::new(&[distance]);
+        let stream = renditions.registry.stream("x").unwrap();
+        let track = stream.track("v0").unwrap();
+        while track.window().segments.is_empty() {
+            renditions.publish(1);
+        }
+        assert!(track.window().open.is_none(), "the next segment has no part yet");
+        assert_eq!(is_regular(&stream, &stream.state()), is_known_to_be_regular);
+    }
+}
+
+#[test]
+fn a_segment_whose_end_is_unknown_is_listed_once_it_has_lasted_a_while() {
+    let mut renditions = Renditions::new(&[130]);
+    let stream = renditions.registry.stream("x").unwrap();
+    let track = stream.track("v0").unwrap();
+    let mut listed = Vec::new();
+    while listed.last().is_none_or(|&(count, _)| count < 2) {
+        renditions.publish(1);
+        if let Some(open) = &track.window().open {
+            let count = runs(&track).into_values().map(|run| run.segments.len()).sum::<usize>();
+            listed.push((count, open.presented_end() - open.presents));
+        }
+    }
+    let least = 90 * 1200;
+    let second = &listed[listed.len() - 8..];
+    assert!(second.iter().all(|&(count, lasted)| (count == 2) == (lasted >= least)), "{second:?}");
+}
+
+#[test]
+fn caches_share_a_manifest_for_no_longer_than_it_says_that_it_holds() {
+    let of = |segment_target| {
+        let settings = live::Settings { segment_target, ..live::Settings::default() };
+        cache_control(update_period(&settings, true))
+    };
+    assert_eq!(of(Duration::from_secs(2)), "max-age=0, s-maxage=1, must-revalidate");
+    assert_eq!(of(Duration::from_secs(6)), "max-age=0, s-maxage=3, must-revalidate");
+    assert_eq!(of(Duration::from_secs(1)), "max-age=0, s-maxage=0, must-revalidate");
+}

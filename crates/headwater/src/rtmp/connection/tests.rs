@@ -1,0 +1,285 @@
+//! Rules about time. Each test is the peer of a connection, and the clock stands still while
+//! anything is done.
+
+use std::sync::Arc;
+
+use http::net::Drain;
+use protocol::rtmp::{
+    Capabilities, ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose, Url,
+};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
+
+use super::*;
+use crate::config::{Config, Size};
+use crate::double::{ALL, Double, PEER, STEP, Source};
+use crate::rtmp::slots::{Pool, Undecided};
+
+const PLAY: Purpose = Purpose::Play(PlayStart::Live);
+const PUBLISH: Purpose = Purpose::Publish(PublishKind::Live);
+
+async fn local(test: impl Future<Output = ()>) {
+    LocalSet::new().run_until(test).await;
+}
+
+/// The peer of a connection.
+struct Peer {
+    double: Double,
+    session: ClientSession,
+    unread: Vec<u8>,
+    drain: Drain,
+    end: JoinHandle<Result<(), Error>>,
+}
+
+impl Peer {
+    /// A peer that asks for `x` when it runs.
+    fn new(origin: &Arc<Origin>, purpose: Purpose, caps_ex: u32, capacity: usize) -> Self {
+        let url = Url::parse("rtmp://origin/live/x").unwrap();
+        let capabilities = Capabilities { caps_ex, ..Capabilities::forward_all() };
+        let config = ClientConfig { capabilities, ..ClientConfig::new(&url, purpose) };
+        let drain = Drain::default();
+        let shared = Rc::new(Shared {
+            origin: Arc::clone(origin),
+            broadcasts: play::Broadcasts::new(play::Messages, Duration::ZERO),
+            undecided: Undecided::new(1),
+            publishers: Pool::new(0),
+            players: Pool::new(0),
+            drain: drain.clone(),
+        });
+        let double = Double::new(capacity);
+        let mut connection = Connection::new(shared, double.clone(), PEER);
+        let end = spawn_local(async move {
+            let result = connection.run().await;
+            connection.say_end(&result);
+            result
+        });
+        Self { double, session: ClientSession::new(config, 1), unread: Vec::new(), drain, end }
+    }
+
+    /// Lets time pass while the link carries `rate` bytes a second. Returns what happened, with the
+    /// time since the beginning.
+    async fn run(
+        &mut self,
+        mut source: Option<&mut Source>,
+        rate: usize,
+        time: Duration,
+    ) -> Vec<(Duration, ClientEvent)> {
+        let (began, mut events) = (Instant::now(), Vec::new());
+        while began.elapsed() < time && !self.double.is_closed() {
+            while let Some(output) = self.session.poll_output() {
+                self.double.say(&output);
+            }
+            self.double.carry(rate).await;
+            if let Some(source) = &mut source {
+                source.go_on();
+            }
+            self.unread.append(&mut self.double.taken());
+            let taken = self.session.handle_input(&self.unread).unwrap();
+            self.unread.drain(..taken);
+            while let Some(event) = self.session.poll_event() {
+                events.push((began.elapsed(), event));
+            }
+        }
+        events
+    }
+
+    /// How the connection ended, which must have happened.
+    async fn error(self) -> Error {
+        assert!(self.end.is_finished());
+        self.end.await.unwrap().unwrap_err()
+    }
+}
+
+/// When the first event that `is` accepts came.
+#[track_caller]
+fn when(events: &[(Duration, ClientEvent)], is: fn(&ClientEvent) -> bool) -> Duration {
+    events.iter().find(|(_, event)| is(event)).expect("it came").0
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_neither_publishes_nor_plays_must_leave() {
+    local(async {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let limit: Duration = origin.config.rtmp.setup_timeout.into();
+        let peer = Peer::new(&origin, PLAY, 0, 1 << 20);
+        let took = peer.double.closed().await;
+        assert!((limit..limit + STEP * 2).contains(&took), "{took:?}");
+        assert!(matches!(peer.error().await, Error::Idle(_)));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publisher_stays_while_it_sends_and_must_leave_when_it_is_silent() {
+    local(async {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let limit = 3 * Duration::from(origin.config.live.silence);
+        let mut peer = Peer::new(&origin, PUBLISH, 0, 1 << 20);
+        for _ in 0..4 {
+            peer.run(None, ALL, limit - STEP * 9).await;
+            assert!(!peer.double.is_closed());
+            peer.session.send_metadata(0, &[]).unwrap();
+        }
+        let began = Instant::now();
+        peer.run(None, ALL, limit * 2).await;
+        let took = began.elapsed();
+        assert!((limit..limit + STEP * 9).contains(&took), "{took:?}");
+        assert!(matches!(peer.error().await, Error::Silent(_)));
+    })
+    .await;
+}
+
+/// The connection is older by then than a peer without a role may be.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_that_has_ended_its_stream_has_time_for_another() {
+    local(async {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let limit: Duration = origin.config.rtmp.setup_timeout.into();
+        let mut peer = Peer::new(&origin, PUBLISH, 0, 1 << 20);
+        for _ in 0..3 {
+            peer.run(None, ALL, limit).await;
+            peer.session.send_metadata(0, &[]).unwrap();
+        }
+        peer.session.close();
+        let began = Instant::now();
+        peer.run(None, ALL, limit * 3).await;
+        let took = began.elapsed();
+        assert!((limit..limit + STEP * 9).contains(&took), "{took:?}");
+        assert!(matches!(peer.error().await, Error::Idle(_)));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_player_has_its_time_once_however_often_it_pauses() {
+    local(async {
+        let mut source = Source::new(Config::default(), &[400_000]);
+        let limit: Duration = source.origin.config.rtmp.pause_timeout.into();
+        let mut peer = Peer::new(&source.origin, PLAY, 0, 1 << 20);
+        peer.run(Some(&mut source), ALL, Duration::from_secs(600)).await;
+        assert!(!peer.double.is_closed(), "it need not say anything while it plays");
+        peer.session.pause(true, 0.0).unwrap();
+        let began = Instant::now();
+        peer.run(Some(&mut source), ALL, limit / 2).await;
+        peer.session.pause(true, 0.0).unwrap();
+        peer.run(Some(&mut source), ALL, limit).await;
+        let took = began.elapsed();
+        assert!((limit..limit + STEP * 9).contains(&took), "{took:?}");
+        assert!(matches!(peer.error().await, Error::AtRest(_)));
+    })
+    .await;
+}
+
+/// The kernel has no room for more all this time.
+#[tokio::test(start_paused = true)]
+async fn a_player_stays_while_it_takes_a_byte() {
+    local(async {
+        let mut config = Config::default();
+        let limit = Duration::from_secs(12);
+        config.http.send_timeout.0 = limit;
+        config.live.viewer_patience.0 = Duration::from_secs(3600);
+        let mut source = Source::new(config, &[400_000]);
+        let mut peer = Peer::new(&source.origin, PLAY, 0, 20_000);
+        let events = peer.run(Some(&mut source), ALL, Duration::from_secs(5)).await;
+        when(&events, |event| *event == ClientEvent::Started);
+        for _ in 0..30 {
+            peer.run(Some(&mut source), 0, Duration::from_secs(10)).await;
+            assert!(!peer.double.is_closed());
+            peer.double.take(1);
+        }
+        let began = Instant::now();
+        peer.run(Some(&mut source), 0, limit * 3).await;
+        let took = began.elapsed();
+        assert!((limit..limit * 5 / 4 + STEP).contains(&took), "{took:?}");
+        assert!(peer.double.is_forgotten());
+        assert!(matches!(peer.error().await, Error::Stalled(_)));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_player_that_stays_behind_for_too_long_must_leave() {
+    local(async {
+        let mut config = Config::default();
+        let patience = Duration::from_secs(10);
+        config.live.viewer_queue = Size(200_000);
+        config.live.viewer_patience.0 = patience;
+        let mut source = Source::new(config, &[1_600_000]);
+        let mut peer = Peer::new(&source.origin, PLAY, 0, 20_000);
+        let began = Instant::now();
+        // 200,000 bytes a second are published, and this carries less.
+        peer.run(Some(&mut source), 120_000, Duration::from_secs(120)).await;
+        assert!(began.elapsed() >= patience, "{:?}", began.elapsed());
+        assert!(peer.double.is_forgotten());
+        assert!(matches!(peer.error().await, Error::TooSlow));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_can_connect_elsewhere_goes_on_for_half_of_the_time_to_drain() {
+    local(async {
+        let mut config = Config::default();
+        config.drain.timeout.0 = Duration::from_secs(60);
+        config.live.silence.0 = Duration::from_secs(60);
+        for (purpose, caps_ex, left) in [
+            (PUBLISH, Capabilities::RECONNECT, Duration::from_secs(30)),
+            (PUBLISH, 0, Duration::ZERO),
+            (PLAY, Capabilities::RECONNECT, Duration::from_secs(30)),
+            (PLAY, 0, Duration::ZERO),
+        ] {
+            let is_player = matches!(purpose, Purpose::Play(_));
+            let mut source = is_player.then(|| Source::new(config.clone(), &[400_000]));
+            let origin = match &source {
+                Some(source) => Arc::clone(&source.origin),
+                None => Arc::new(Origin::new(config.clone())),
+            };
+            let mut peer = Peer::new(&origin, purpose, caps_ex, 1 << 20);
+            let events = peer.run(source.as_mut(), ALL, Duration::from_secs(5)).await;
+            when(&events, |event| *event == ClientEvent::Started);
+            peer.drain.begin();
+            let events = peer.run(source.as_mut(), ALL, Duration::from_secs(90)).await;
+            let ended = when(&events, |event| matches!(event, ClientEvent::Ended { .. }));
+            assert!((left..left + STEP * 3).contains(&ended), "{left:?}: {ended:?}");
+            let is_asked = |event: &ClientEvent| matches!(event, ClientEvent::Reconnect { .. });
+            if caps_ex == 0 {
+                assert!(!events.iter().any(|(_, event)| is_asked(event)));
+            } else {
+                assert!(when(&events, is_asked) <= STEP * 3);
+            }
+            assert!(peer.end.await.unwrap().is_ok());
+        }
+    })
+    .await;
+}
+
+/// A peer that sends thousands of tiny messages at once does not keep the other connections of its
+/// thread waiting until all are handled.
+#[tokio::test(start_paused = true)]
+async fn other_connections_have_their_turns_while_many_messages_are_handled() {
+    local(async {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let mut peer = Peer::new(&origin, PUBLISH, 0, 1 << 20);
+        let events = peer.run(None, ALL, STEP * 20).await;
+        when(&events, |event| *event == ClientEvent::Started);
+        let messages = 4_000;
+        for _ in 0..messages {
+            peer.session.send_metadata(0, b"\x02\0\nonMetaData\x08\0\0\0\0\0\0\x09").unwrap();
+        }
+        // A track of AAC tells that everything before was handled.
+        for tag in [&[0xaf, 0, 0x12, 0x10], &[0xaf, 1, 0x21, 0x10]] {
+            peer.session.send_audio(0, Bytes::from_static(tag)).unwrap();
+        }
+        while let Some(output) = peer.session.poll_output() {
+            peer.double.say(&output);
+        }
+        let stream = origin.registry.stream("x").unwrap();
+        let mut turns = 0;
+        while stream.state().tracks.is_empty() {
+            turns += 1;
+            assert!(turns < 100_000, "they are not handled");
+            yield_now().await;
+        }
+        assert!(turns >= messages / EVENTS_A_TURN, "{turns} turns");
+    })
+    .await;
+}
