@@ -45,7 +45,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(crate) fn new(gate: Arc<Gate>, workers: usize) -> Self {
+    /// Counters of `workers` workers, and of the connections that `gate` admits.
+    pub fn new(gate: Arc<Gate>, workers: usize) -> Self {
         Self { gate, workers: (0..workers).map(|_| Tally::default()).collect() }
     }
 

@@ -216,3 +216,32 @@ impl Drop for Open {
         self.0.since.set(Instant::now());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_idles_from_its_beginning_or_from_the_end_of_its_last_stream() {
+        const FIRST: Duration = Duration::from_secs(5);
+        const BETWEEN: Duration = Duration::from_secs(60);
+        let began = Instant::now();
+        Activity::new().idle(FIRST, BETWEEN).await;
+        assert_eq!(began.elapsed(), FIRST);
+
+        let (began, activity) = (Instant::now(), Rc::new(Activity::new()));
+        let streams = async {
+            tokio::time::sleep(FIRST / 2).await;
+            let open = [(); 2].map(|()| Open::new(&activity));
+            for open in open {
+                // A stream may last longer than either time-out.
+                tokio::time::sleep(BETWEEN * 2).await;
+                drop(open);
+            }
+            Instant::now()
+        };
+        let ((), ended) = tokio::join!(activity.idle(FIRST, BETWEEN), streams);
+        assert_eq!(began.elapsed(), FIRST / 2 + BETWEEN * 5);
+        assert_eq!(ended.elapsed(), BETWEEN);
+    }
+}

@@ -76,8 +76,9 @@ pub use request::{Method, PayloadFraming, Request, Version};
 pub use response::{Body, BodyStream, Response};
 pub use send::{Fault, Outbox};
 pub use server::Server;
+pub use socket::Socket;
 pub use source::Broken;
-pub use upgrade::{Held, Transport, Upgraded};
+pub use upgrade::{Held, Ready, Transport, Upgraded};
 
 /// Answers the requests of the media plane.
 ///

@@ -9,7 +9,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// The receiver of responses: a connection.
-pub(crate) trait Socket {
+pub trait Socket {
     /// One write of these parts from memory. `more` means that something else follows at once and
     /// may share the last segment.
     fn poll_send(

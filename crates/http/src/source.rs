@@ -42,7 +42,7 @@ pub(crate) struct Source {
     version: Cell<FileVersion>,
     /// Whether this version was announced to the viewer, maybe some time ago.
     is_announced: bool,
-    /// Samples of what was sent first, and last.
+    /// Samples of the first and of the last bytes that were sent.
     first: Cell<Option<Sample>>,
     last: Cell<Option<Sample>>,
     /// Whether more of the file may follow the bytes that are known now.

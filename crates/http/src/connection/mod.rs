@@ -2,6 +2,8 @@
 
 mod input;
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::future::poll_fn;
 use std::io;
@@ -30,7 +32,7 @@ use crate::{Handler, Method, PayloadFraming, Request, Response, Version, control
 const ANSWER: usize = 8 << 10;
 
 /// Serves a connection to its end.
-pub(crate) async fn drive<S: Stream + Into<Transport>, H: Handler>(
+pub(crate) async fn drive<S: Stream + Into<Box<dyn Transport>>, H: Handler>(
     stream: S,
     peer: SocketAddr,
     permit: Permit,
@@ -43,7 +45,7 @@ pub(crate) async fn drive<S: Stream + Into<Transport>, H: Handler>(
 }
 
 /// Finishes a connection after the driver's part of it has ended.
-async fn finish<S: Stream + Into<Transport>, H: Handler>(
+async fn finish<S: Stream + Into<Box<dyn Transport>>, H: Handler>(
     connection: Connection<S, H>,
     permit: Permit,
     end: Result<End, Fault>,
@@ -63,7 +65,7 @@ async fn finish<S: Stream + Into<Transport>, H: Handler>(
             input: input.freeze(),
             peer,
             drain: shared.worker.drain.clone(),
-            held: Held { tally: shared.own_tally(), _permit: permit, _task: shared.task() },
+            held: Held::new(&shared.counters, &shared.worker, permit),
         }),
         Ok(End::HandOver(request)) => {
             count(&tally.handed_over, 1);

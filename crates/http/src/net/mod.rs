@@ -16,7 +16,7 @@ mod worker;
 pub use accept::{Accepted, accept};
 pub use drain::{Drain, Watch};
 pub use gate::{Full, Gate, PerAddress, Permit};
-pub use kernel::unacknowledged;
+pub use kernel::{Told, told, unacknowledged};
 pub use listen::{datagrams, listen};
 pub use log_limit::LogLimit;
 pub use patience::{Look, Patience};

@@ -49,15 +49,16 @@ impl Patience {
         self.next
     }
 
-    /// Looks at the peer, if it is time. A stall is noticed up to a quarter of the time limit late.
-    pub fn look(&mut self, tcp: &TcpStream) -> Look {
+    /// Looks at the peer, if it is time. `unacknowledged` asks for the bytes that the kernel has for
+    /// it. A stall is noticed up to a quarter of the time limit late.
+    pub fn look(&mut self, unacknowledged: impl FnOnce() -> Option<u64>) -> Look {
         let now = Instant::now();
         if now < self.next {
             return Look::Waits;
         }
         self.next = now + self.timeout / LOOKS;
         // A peer that cannot be queried has taken nothing.
-        let left = kernel::unacknowledged(tcp).unwrap_or(0);
+        let left = unacknowledged().unwrap_or(0);
         match self.left {
             Some((before, since)) if before == left => {
                 if now - since >= self.timeout {
@@ -77,7 +78,7 @@ impl Patience {
     pub fn poll(&mut self, timer: &mut Timer, tcp: &TcpStream, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(timer.poll(self.next, cx));
-            if self.look(tcp) == Look::Stalled {
+            if self.look(|| kernel::unacknowledged(tcp)) == Look::Stalled {
                 return Poll::Ready(());
             }
         }
@@ -86,51 +87,35 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-    use std::io::{ErrorKind, Read, Write};
-    use std::net::{Ipv4Addr, TcpListener, TcpStream as Blocking};
-
     use super::*;
 
-    /// A connection that is filled because its far end has read nothing, and the far end.
-    fn full() -> (TcpStream, Blocking) {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let mut near = Blocking::connect(listener.local_addr().unwrap()).unwrap();
-        let (far, _) = listener.accept().unwrap();
-        near.set_nonblocking(true).unwrap();
-        let full = loop {
-            if let Err(error) = near.write(&[0; 65_536]) {
-                break error;
+    /// Looks at a peer whenever it is time, for at most `time`. Returns whether the peer has
+    /// stalled. `left` is what the kernel has for it.
+    async fn stalls(patience: &mut Patience, left: u64, time: Duration) -> bool {
+        let looks = async {
+            loop {
+                tokio::time::sleep_until(patience.next()).await;
+                if patience.look(|| Some(left)) == Look::Stalled {
+                    break;
+                }
             }
         };
-        assert_eq!(full.kind(), ErrorKind::WouldBlock);
-        (TcpStream::from_std(near).unwrap(), far)
-    }
-
-    /// Reads until the far end has received some of the bytes that the kernel had for it.
-    fn take(near: &TcpStream, far: &mut Blocking) {
-        let left = || kernel::unacknowledged(near).unwrap();
-        let (before, began) = (left(), std::time::Instant::now());
-        while left() == before {
-            assert!(began.elapsed() < Duration::from_secs(20), "nothing gets there");
-            assert!(far.read(&mut [0; 1024]).unwrap() > 0);
-        }
+        tokio::time::timeout(time, looks).await.is_ok()
     }
 
     #[tokio::test(start_paused = true)]
     async fn whoever_takes_a_little_is_waited_for() {
         const TIMEOUT: Duration = Duration::from_secs(10);
-        let (near, mut far) = full();
-        let (mut patience, mut timer) = (Patience::new(TIMEOUT), Timer::new(TIMEOUT));
-        let mut end = poll_fn(|cx| patience.poll(&mut timer, &near, cx));
+        let (mut patience, mut left) = (Patience::new(TIMEOUT), 1000);
         for _ in 0..12 {
             // The writer is not told that there is room.
-            tokio::time::timeout(TIMEOUT * 3 / 4, &mut end).await.unwrap_err();
-            take(&near, &mut far);
+            assert!(!stalls(&mut patience, left, TIMEOUT * 3 / 4).await);
+            left -= 1;
         }
-        // The last bytes may be acknowledged in two steps.
         let last = Instant::now();
-        end.await;
-        assert!((TIMEOUT..TIMEOUT * 3).contains(&last.elapsed()), "{:?}", last.elapsed());
+        assert!(stalls(&mut patience, left, TIMEOUT * 2).await);
+        // Timers have steps of a millisecond.
+        let latest = TIMEOUT * 5 / 4 + Duration::from_millis(10);
+        assert!((TIMEOUT..=latest).contains(&last.elapsed()), "{:?}", last.elapsed());
     }
 }

@@ -60,7 +60,9 @@ fn never_ahead_of_a_slow_reader() {
     let path = format!("/media/endless/{CHUNK}");
     let pulled = || origin.seen.pulled.load(Ordering::Acquire);
     let reader = SlowReader::get(origin.address, &path, 0).unwrap();
-    // Only waiting can show that nothing more is pulled.
+    eventually(LIMIT, "some is pulled", || pulled() > 0);
+    // Only waiting can show that nothing more is pulled. The unit tests of `connection` show it
+    // without.
     let mut last = usize::MAX;
     while last != pulled() {
         last = pulled();
@@ -69,7 +71,7 @@ fn never_ahead_of_a_slow_reader() {
     // Unsent: `Config::unsent_limit`, which a write may exceed by one. Unread: the reader's buffer.
     // In the driver: one.
     let most = (128 << 10) / CHUNK + (64 << 10) / CHUNK + 3;
-    assert!((1..=most).contains(&last), "{last} chunks were pulled, not at most {most}");
+    assert!(last <= most, "{last} chunks were pulled, not at most {most}");
     // The rest follows as it is read.
     reader.hurry();
     eventually(LIMIT, "more is pulled", || pulled() > last + 1000);

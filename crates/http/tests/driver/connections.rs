@@ -298,18 +298,6 @@ fn a_peer_that_stalls() {
     }
 }
 
-/// A peer that reads all the time stays connected, however slow it is. Here the socket has too
-/// little room for another write for longer than the time limit.
-#[test]
-fn a_peer_that_is_slow() {
-    let stall_timeout = Duration::from_secs(1);
-    let origin = Origin::with(Config { stall_timeout, ..config() });
-    let request = b"GET /media/bytes/50000000 HTTP/1.1\r\nHost: h\r\n\r\n";
-    let reader = SlowReader::start(origin.address, request, 20_000).unwrap();
-    eventually(LIMIT, "it has read for 5 s", || reader.received() > 100_000 || reader.is_ended());
-    assert!(!reader.is_ended() && origin.totals().stalled == 0);
-}
-
 #[test]
 fn draining() {
     let mut origin = Origin::with(Config { grace: 3 * LIMIT, ..config() });

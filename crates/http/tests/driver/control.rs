@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use testkit::eventually;
 
-use crate::support::{LIMIT, Origin, config, drip, pattern, read_all, statuses};
+use crate::support::{LIMIT, Origin, pattern};
 
 #[test]
 fn handed_over_whole() {
@@ -83,10 +83,10 @@ fn media_on_a_control_connection() {
     assert_eq!(origin.totals().accepted, 1);
 }
 
+/// The unit tests of `connection` show the time limits.
 #[test]
 fn the_same_bounds_on_a_control_connection() {
-    let head_timeout = std::time::Duration::from_millis(300);
-    let origin = Origin::with(http::Config { head_timeout, ..config() });
+    let origin = Origin::start();
     let long = "a".repeat(9000);
     let mut client = origin.client();
     client.send("GET", "/page", &[], b"").unwrap();
@@ -94,53 +94,5 @@ fn the_same_bounds_on_a_control_connection() {
     client.send("GET", "/page", &[("X-Long", &long)], b"").unwrap();
     assert_eq!(client.receive().unwrap().status(), 431);
     assert!(client.is_closed_within(LIMIT));
-    // A head that has begun is answered, even if it arrives byte by byte. An idle connection is
-    // closed without an answer.
-    for begun in [&b"GET /pa"[..], b"", b"GET /page HTTP/1.1\r\nHost: h\r\nX: "] {
-        let mut client = origin.client();
-        client.send("GET", "/page", &[], b"").unwrap();
-        client.receive().unwrap();
-        client.send_raw(begun).unwrap();
-        let (mut socket, _) = client.into_parts();
-        let mut reader = socket.try_clone().unwrap();
-        reader.set_read_timeout(Some(LIMIT)).unwrap();
-        if begun.ends_with(b"X: ") {
-            drip(&mut socket, b'a');
-        }
-        let answer = read_all(&mut reader);
-        let expected = if begun.is_empty() { &[][..] } else { &["408"] };
-        assert_eq!(statuses(&answer), expected, "{answer}");
-        assert!(begun.is_empty() || answer.contains("\r\nConnection: close\r\n"), "{answer}");
-    }
     eventually(LIMIT, "all closed", || origin.totals().open == 0);
-    assert_eq!(origin.totals().bad_requests, 2);
-}
-
-/// The reader of a payload is told that it does not arrive, and the peer that it took too long.
-#[test]
-fn a_payload_that_takes_too_long() {
-    let head_timeout = std::time::Duration::from_millis(300);
-    let origin = Origin::with(http::Config { head_timeout, ..config() });
-    for framing in ["Content-Length: 1000000", "Transfer-Encoding: chunked"] {
-        let mut socket = TcpStream::connect(origin.address).unwrap();
-        let head = format!("POST /echo HTTP/1.1\r\nHost: h\r\n{framing}\r\n\r\n");
-        socket.write_all(head.as_bytes()).unwrap();
-        // In a chunked payload, an extension of the first chunk arrives slowly, and may have any
-        // length.
-        socket.write_all(b"1;a=").unwrap();
-        let mut reader = socket.try_clone().unwrap();
-        reader.set_read_timeout(Some(LIMIT)).unwrap();
-        let dripping = std::thread::spawn(move || drip(&mut socket, b'1'));
-        let mut answer = [0; 12];
-        reader.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 408", "{framing}");
-        dripping.join().unwrap();
-    }
-    eventually(LIMIT, "all closed", || origin.totals().open == 0);
-    assert_eq!(origin.totals().bad_requests, 2);
-    // A payload that nobody reads is not waited for.
-    let mut client = origin.client();
-    client.send_raw(b"POST /nothing HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n").unwrap();
-    assert_eq!(client.receive().unwrap().status(), 404);
-    assert!(client.is_closed_within(LIMIT));
 }

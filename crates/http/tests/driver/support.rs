@@ -105,8 +105,9 @@ impl Origin {
 
     /// Waits for the end of draining. Returns how long it took.
     pub(crate) fn join(&mut self) -> Duration {
-        self.stop();
+        // The server may begin to drain before `stop` returns.
         let start = Instant::now();
+        self.stop();
         let thread = self.thread.take().expect("joined once");
         thread.join().expect("no panic").expect("an orderly end");
         start.elapsed()
@@ -135,19 +136,6 @@ pub(crate) fn read_all(socket: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).expect("closed in order, in time");
     String::from_utf8(answer).expect("text")
-}
-
-/// Sends a byte now and then until the server takes no more. Returns how many it took.
-pub(crate) fn drip(socket: &mut TcpStream, byte: u8) -> usize {
-    let start = Instant::now();
-    for sent in 0.. {
-        assert!(start.elapsed() < LIMIT, "the server goes on taking a byte now and then");
-        if socket.write_all(&[byte]).is_err() {
-            return sent;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    unreachable!("it returns or panics")
 }
 
 /// The status codes of a sequence of answers.
