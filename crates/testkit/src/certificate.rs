@@ -24,7 +24,7 @@ pub fn make(name: &str, certificate: &Path, key: &Path) {
     openssl.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
     openssl.args(["-nodes", "-days", "30", "-config"]).arg(&configuration);
     openssl.arg("-keyout").arg(key).arg("-out").arg(certificate);
-    Program::output(&mut openssl, Duration::from_secs(30));
+    Program::output(&mut openssl, Duration::from_secs(60));
     std::fs::remove_file(configuration).expect("it was written above");
 }
 

@@ -533,7 +533,7 @@ mod tests {
 
     #[test]
     fn closing_is_told_from_keeping_open() {
-        assert!(answered(b"rest", true).0.is_closed_within(Duration::from_secs(10)));
+        assert!(answered(b"rest", true).0.is_closed_within(Duration::from_secs(60)));
         let (mut client, _peer) = answered(b"rest", false);
         assert!(!client.is_closed_within(Duration::from_millis(50)));
     }

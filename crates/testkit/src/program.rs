@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_a_program_writes_and_how_it_ends_is_kept() {
-        let finished = sh("echo out; echo err >&2; exit 3").wait(Duration::from_secs(10));
+        let finished = sh("echo out; echo err >&2; exit 3").wait(Duration::from_secs(60));
         assert_eq!(finished.status.code(), Some(3));
         assert_eq!(finished.stdout, b"out\n");
         assert_eq!(finished.stderr, "err\n");
@@ -298,7 +298,7 @@ mod tests {
     fn more_output_than_a_pipe_holds_does_not_block_it() {
         let bytes = Program::output(
             Command::new("head").args(["-c", "1000000", "/dev/zero"]),
-            Duration::from_secs(10),
+            Duration::from_secs(60),
         );
         assert_eq!(bytes.len(), 1_000_000);
     }
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn a_line_is_found_as_soon_as_it_is_whole() {
         let program = sh("echo first; echo ready 1; exec sleep 60");
-        let line = program.stdout_line(Duration::from_secs(10), |l| l.starts_with("ready"));
+        let line = program.stdout_line(Duration::from_secs(60), |l| l.starts_with("ready"));
         assert_eq!(line, "ready 1");
     }
 
@@ -334,11 +334,11 @@ mod tests {
     #[test]
     fn a_paused_program_does_nothing_until_resumed() {
         let mut program = sh("trap 'exit 7' TERM; echo up; while :; do sleep 0.01; done");
-        program.stdout_line(Duration::from_secs(10), |l| l == "up");
+        program.stdout_line(Duration::from_secs(60), |l| l == "up");
         program.pause();
         program.terminate();
         assert_eq!(program.ended_within(Duration::from_millis(100)), None);
         program.resume();
-        assert_eq!(program.wait(Duration::from_secs(10)).status.code(), Some(7));
+        assert_eq!(program.wait(Duration::from_secs(60)).status.code(), Some(7));
     }
 }

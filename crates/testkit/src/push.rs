@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// How long a client waits for the server.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The key of RFC 6455's own example.
 pub const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";

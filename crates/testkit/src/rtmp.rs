@@ -14,7 +14,7 @@ use protocol::rtmp::{
 use crate::is_closed_within;
 
 /// How long a client waits for the server, unless the test sets another time limit on the socket.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A publisher or a player.
 #[derive(Debug)]

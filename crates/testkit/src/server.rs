@@ -17,10 +17,10 @@ pub const NO_ARGUMENTS: [&str; 0] = [];
 const VOD_ROOT: &str = "media";
 
 /// Time limit for a server to bind its listeners, on a machine that is busy with other tests.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_secs(60);
 
 /// Time limit for the last lines of a server that has ended, where another process holds its log.
-const LAST_WORDS: Duration = Duration::from_secs(10);
+const LAST_WORDS: Duration = Duration::from_secs(60);
 
 /// A `headwater serve` that a test starts, on free ports. It is stopped when dropped.
 ///
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(server.rtmp_url("live/x"), "rtmp://[::1]:5000/live/x");
         let args = server.log_line(START, |_| true);
         assert_eq!(args, "serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --demo");
-        let finished = server.stop(Duration::from_secs(10));
+        let finished = server.stop(START);
         assert!(finished.status.success(), "{finished:?}");
     }
 

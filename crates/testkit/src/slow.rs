@@ -49,10 +49,10 @@ impl SlowReader {
     /// Connects, sends `request`, then reads `rate` bytes per second; 0 reads nothing.
     ///
     /// # Errors
-    /// The server does not answer, or does not take the request in 10 s.
+    /// The server does not answer, or does not take the request in 60 s.
     pub fn start(address: SocketAddr, request: &[u8], rate: u64) -> io::Result<Self> {
         let mut socket = narrow_socket(address, RECEIVE_BUFFER)?;
-        socket.set_write_timeout(Some(Duration::from_secs(10)))?;
+        socket.set_write_timeout(Some(Duration::from_secs(60)))?;
         socket.write_all(request)?;
         socket.set_read_timeout(Some(TICK))?;
         let shared = Arc::new(Shared::default());
@@ -197,7 +197,7 @@ mod tests {
         let sent = thread::spawn(move || socket.write_all(&vec![0; 1 << 20]));
         let start = Instant::now();
         while reader.received() == 0 {
-            assert!(start.elapsed() < Duration::from_secs(10), "nothing was read");
+            assert!(start.elapsed() < Duration::from_secs(60), "nothing was read");
             thread::sleep(Duration::from_millis(1));
         }
         let (received, elapsed) = (reader.received(), start.elapsed());
@@ -207,7 +207,7 @@ mod tests {
         );
         assert!(!reader.is_ended());
         reader.hurry();
-        assert_eq!(reader.finish(Duration::from_secs(20)), (Ended::Closed, 1 << 20));
+        assert_eq!(reader.finish(Duration::from_secs(60)), (Ended::Closed, 1 << 20));
         sent.join().unwrap().unwrap();
     }
 
@@ -219,6 +219,6 @@ mod tests {
         // Closing without lingering causes a reset.
         sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
         drop(socket);
-        assert_eq!(reader.finish(Duration::from_secs(10)), (Ended::Reset, 0));
+        assert_eq!(reader.finish(Duration::from_secs(60)), (Ended::Reset, 0));
     }
 }

@@ -26,7 +26,7 @@ mod tests {
     #[test]
     fn the_condition_is_asked_until_it_holds() {
         let mut asked = 0;
-        eventually(Duration::from_secs(10), "it is asked three times", || {
+        eventually(Duration::from_secs(60), "it is asked three times", || {
             asked += 1;
             asked == 3
         });

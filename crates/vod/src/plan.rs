@@ -83,9 +83,9 @@ impl Grid {
         self.video.first().copied()
     }
 
-    /// End of the segment that contains `time`: the end of the video's segment, or a multiple of
-    /// the target where there is no video. A stretch before or after the video, or at the end, that
-    /// lasts less than half the target belongs to its neighbour segment.
+    /// End of the segment that contains `time`. Where there is video, it is the end of the video's
+    /// segment. Elsewhere it is a multiple of the target. A rest of less than half the target before
+    /// the video, after it, or at the end of the title joins the segment beside it.
     pub(crate) fn after(&self, time: i64) -> i64 {
         let near = self.target / 2;
         let alone = |from: i64| {

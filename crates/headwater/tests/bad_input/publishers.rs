@@ -13,7 +13,7 @@ use testkit::{Program, eventually};
 
 use testkit::rtmp::Client;
 
-use crate::support::{BRISK, LIMIT, Origin, clip, publish};
+use crate::support::{LIMIT, Origin, brisk, clip, publish};
 use crate::watcher::Watcher;
 
 /// Sends the clip's messages from one time to another, in milliseconds, as fast as the server takes
@@ -65,9 +65,10 @@ fn second_publisher_on_a_live_name() {
 
 #[test]
 fn silent_publisher_is_replaced() {
-    const SILENCE: Duration = Duration::from_secs(2);
-    let silence = format!("silence = \"{SILENCE:?}\"");
-    let origin = Origin::start(&BRISK.replace("silence = \"1s\"", &silence));
+    // After three times this long, the server closes the first publisher by itself. On a busy machine
+    // the second one may be late by less than that.
+    const SILENCE: Duration = Duration::from_secs(6);
+    let origin = Origin::start(&brisk(&format!("silence = \"{SILENCE:?}\"")));
     let begun = Instant::now();
     let mut first = Client::publish(origin.rtmp, "live/silent");
     send_clip(&mut first, 0, 1000);
@@ -96,7 +97,7 @@ fn silent_publisher_is_replaced() {
 
 #[test]
 fn publisher_that_says_nothing_more_is_closed() {
-    let origin = Origin::start(BRISK);
+    let origin = Origin::start(&brisk("silence = \"1s\""));
     let mut client = Client::publish(origin.rtmp, "live/quiet");
     send_clip(&mut client, 0, 1000);
     assert!(client.is_closed_within(LIMIT));
@@ -110,18 +111,10 @@ fn publisher_that_says_nothing_more_is_closed() {
 
 #[test]
 fn publisher_that_ends_in_order_is_not_complained_about() {
-    // The connection is older than a peer without a role may be. The client has no role again until
-    // it sees the stream offline, and must not be late itself.
-    let origin = Origin::start(&BRISK.replace("setup_timeout = \"1s\"", "setup_timeout = \"5s\""));
+    // The client has no role again until it sees the stream offline, and may be late itself.
+    let origin = Origin::start("[rtmp]\nsetup_timeout = \"1m\"\n");
     let mut client = Client::publish(origin.rtmp, "live/orderly");
-    let begun = Instant::now();
-    for part in 0.. {
-        send_clip(&mut client, part * 100, part * 100 + 100);
-        if begun.elapsed() > Duration::from_millis(5500) {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    send_clip(&mut client, 0, 5500);
     client.session.close();
     client.flush();
     let closed =
@@ -314,7 +307,7 @@ fn broken_bitstream() {
 fn a_track_of_nothing_but_broken_samples_holds_up_nobody() {
     /// Pause between one second of media and the next.
     const PACE: Duration = Duration::from_millis(500);
-    let origin = Origin::start(BRISK);
+    let origin = Origin::start(&brisk("silence = \"4s\""));
     let mut client = Client::publish(origin.rtmp, "live/half");
     let send = |client: &mut Client, from, to| {
         send_changed(client, from, to, |message| {
@@ -442,9 +435,7 @@ fn a_file_published_by_a_stranger_to_no_stream() {
 /// with a reason, and the present ones go on.
 #[test]
 fn more_streams_than_there_is_memory_for() {
-    let memory = "[live]\nmemory = \"16MiB\"\n";
-    let brisk = BRISK.replace("[live]\n", memory).replace("silence = \"1s\"", "silence = \"1m\"");
-    let origin = Origin::start(&brisk);
+    let origin = Origin::start(&brisk("memory = \"16MiB\"\nsilence = \"1m\""));
     let mut first = Client::publish(origin.rtmp, "live/first");
     let headers = clip().iter().take(2);
     headers.for_each(|header| first.send(header));

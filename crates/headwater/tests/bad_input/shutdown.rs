@@ -72,7 +72,8 @@ fn farewell(client: &mut Client) -> Vec<ClientEvent> {
 
 #[test]
 fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
-    let origin = Origin::start("[drain]\ntimeout = \"4s\"\n");
+    // A publisher may go on for half of this time. All else here takes a small part of that.
+    let origin = Origin::start("[drain]\ntimeout = \"30s\"\n");
     let connect = |name: &str, purpose, capabilities: &Capabilities| {
         let config = rtmp::config(origin.rtmp, name, purpose);
         let config = ClientConfig { capabilities: capabilities.clone(), ..config };

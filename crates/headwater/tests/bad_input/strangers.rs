@@ -4,14 +4,14 @@ use testkit::http::{Client as Http, Response, get_with};
 
 use testkit::rtmp::Client;
 
-use crate::support::{BRISK, LIMIT, Origin, clip};
+use crate::support::{LIMIT, Origin, clip};
 
 const LIST: &str = "/api/v1/streams";
 const ONE: &str = "/api/v1/streams/live/watched";
 
 /// An origin with a stream whose publisher has an address.
 fn published(config: &str) -> (Origin, Client) {
-    let origin = Origin::start(&format!("{BRISK}{config}"));
+    let origin = Origin::start(&format!("[live]\nsilence = \"10m\"\n{config}"));
     let mut publisher = Client::publish(origin.rtmp, "live/watched");
     clip()[..20].iter().for_each(|message| publisher.send(message));
     origin.get_until(ONE, LIMIT, |answer| answer.text().contains("\"publishers\":[{"));

@@ -20,17 +20,20 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 
-/// A configuration with short durations: three target durations take three seconds.
+/// A configuration with short durations: three target durations take three seconds. Its time-outs
+/// are the defaults, because a busy machine may hold up a publisher for seconds.
 pub(crate) const BRISK: &str = r#"
 [live]
 part_target = "200ms"
 segment_target = "500ms"
 target_duration = "1s"
 window = "4s"
-silence = "1s"
-[rtmp]
-setup_timeout = "1s"
 "#;
+
+/// [`BRISK`] with these lines in `[live]`.
+pub(crate) fn brisk(live: &str) -> String {
+    BRISK.replace("[live]\n", &format!("[live]\n{live}\n"))
+}
 
 pub(crate) struct Origin(Server);
 

@@ -149,10 +149,14 @@ fn changed_while_nothing_is_read() {
     }
 }
 
-/// As `cp` does it: the same inode with other and more bytes.
+/// As `dd conv=notrunc` does it: the same inode with other and more bytes. `cp` makes the file empty
+/// first, and a server may notice that or the new bytes.
 #[test]
 fn rewritten_in_place_and_longer() {
-    let rewrite = |path: &Path| fs::write(path, noise(10, SIZE + 5000)).unwrap();
+    let rewrite = |path: &Path| {
+        let mut file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all(&noise(10, SIZE + 5000)).unwrap();
+    };
     change(false, rewrite, &Outcome::Short("was written to"));
 }
 

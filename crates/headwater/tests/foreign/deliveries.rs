@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use testkit::http::Client;
 use testkit::{Program, Server};
@@ -24,7 +24,7 @@ pub(crate) fn walk_parts(
     mut seen: impl FnMut(&str),
 ) -> Vec<u8> {
     let folder = format!("/{stream}/{track}");
-    let mut client = Client::connect(server.http, Duration::from_secs(20)).unwrap();
+    let mut client = Client::connect(server.http, LIMIT).unwrap();
     let mut get = |path: &str| {
         client.send("GET", path, &[], b"").unwrap();
         let answer = client.receive().unwrap();

@@ -1,18 +1,17 @@
 //! Which rendition of a live stream viewers get, decided by their link and by their commands.
 
-use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 use testkit::push::{Client, Frame};
 use testkit::{Program, Server, eventually, narrow_socket, time_of, track_of};
 
-use crate::rungs::link;
+use crate::renditions::link;
 use crate::support::{LIMIT, metric, server};
 
 /// Segments of one group of pictures, which are soon whole.
@@ -62,8 +61,8 @@ struct Viewer {
     step: f64,
     /// Numbers of the video track and the audio track.
     numbers: [u32; 2],
-    /// Whether media may be missing before the next video chunk.
-    gap: bool,
+    /// Whether media may be missing before the next video chunk and the next audio chunk.
+    gap: [bool; 2],
 }
 
 impl Viewer {
@@ -90,7 +89,7 @@ impl Viewer {
             sections: vec![header],
             times: [None; 2],
             step,
-            gap: false,
+            gap: [false; 2],
         }
     }
 
@@ -110,9 +109,11 @@ impl Viewer {
         match event["event"].as_str().unwrap() {
             "discontinuity" => {
                 assert_eq!(event["reason"], "skipped");
-                self.gap = true;
+                self.gap = [true; 2];
             }
             "rendition" => {
+                // Where the rendition changes, only video was left out. Audio goes on as it was.
+                self.gap[1] = false;
                 let rung = self.names.iter().position(|name| *name == event["rendition"]).unwrap();
                 assert!(rung != self.rung && rung <= self.best, "from {} to {event}", self.rung);
                 self.rung = rung;
@@ -138,7 +139,7 @@ impl Viewer {
         if let Some(before) = self.times[usize::from(is_sound)] {
             let step = (time as f64 - before as f64) / f64::from(scale);
             assert!(step > 0.0, "{step} s on v{}", self.rung);
-            let gap = !is_sound && std::mem::take(&mut self.gap);
+            let gap = std::mem::take(&mut self.gap[usize::from(is_sound)]);
             assert!(gap || step < self.step, "{step} s, sound: {is_sound}");
         }
         self.times[usize::from(is_sound)] = Some(time);
@@ -233,14 +234,14 @@ fn a_viewer_goes_down_with_its_link_and_comes_back() {
     viewer.until(|viewer| viewer.rung == 0);
     viewer.seconds(2);
     rate.store(1_000_000, Relaxed);
-    viewer.until(|viewer| viewer.rung == 2);
+    let top =
+        format!("headwater_push_viewers{{stream=\"live/film\",rendition=\"{}\"}}", viewer.names[2]);
+    // On a busy machine it may leave the top again at any time.
+    viewer.until(|viewer| viewer.rung == 2 && metric(&server, &top) == 1);
     viewer.seconds(1);
     viewer.decodes(tempfile::tempdir().unwrap().path());
 
     assert!(switches(&server, "up") >= 3 && switches(&server, "down") >= 1);
-    let top =
-        format!("headwater_push_viewers{{stream=\"live/film\",rendition=\"{}\"}}", viewer.names[2]);
-    assert_eq!(metric(&server, &top), 1);
     drop(viewer);
     eventually(LIMIT, "it has left the top", || metric(&server, &top) == 0);
 }
@@ -252,7 +253,7 @@ fn a_viewer_of_segments_goes_up_and_nothing_is_missing() {
     let mut viewer = Viewer::watch(server.http, "?latency=segment");
     assert!(viewer.rung < 2);
     viewer.until(|viewer| {
-        assert!(!viewer.gap);
+        assert_eq!(viewer.gap, [false; 2]);
         viewer.rung == 2
     });
     viewer.seconds(2);
@@ -323,35 +324,24 @@ fn what_a_paused_viewer_wishes_for_counts_when_it_goes_on() {
 }
 
 #[test]
-fn one_that_goes_on_while_nobody_publishes_is_sent_what_comes() {
+fn one_that_goes_on_while_nobody_publishes_is_sent_the_newest_keyframe_and_what_comes() {
     let server = server("");
     let publisher = testkit::publish(testkit::demo_clip(), &server.rtmp_url("live/film"));
     server.get_until("/live/film/v0/media.m3u8", LIMIT, |answer| answer.status() == 200);
     let mut client = Client::connect(server.http, "/live/film/push");
     client.until(|frame| frame.opcode == 2 && is_whole(&frame.payload));
     publisher.pause();
-    // When the playlist has not changed for longer than a part lasts, the server has all that was
-    // on its way.
-    let seen = RefCell::new((String::new(), Instant::now()));
-    server.get_until("/live/film/v0/media.m3u8", LIMIT, |answer| {
-        let mut seen = seen.borrow_mut();
-        if seen.0 != answer.text() {
-            *seen = (answer.text().to_string(), Instant::now());
-        }
-        seen.1.elapsed() > Duration::from_millis(600)
-    });
-    // When the viewer's ping is answered, the viewer has all of it.
-    client.send(0x89, b"all");
-    client.until(|frame| frame.opcode == 10);
     client.say(r#"{"pause": true}"#);
+    client.send(0x89, b"paused");
+    client.until(|frame| frame.opcode == 10);
     client.say(r#"{"pause": false}"#);
-    client.send(0x89, b"heard");
-    assert_eq!(client.next().unwrap().payload, b"heard", "there is nothing to go on with yet");
-    publisher.resume();
     let event = client.until(|frame| frame.opcode == 1).event();
     assert_eq!((&event["event"], &event["reason"]), (&"discontinuity".into(), &"pause".into()));
     assert_eq!(client.next().unwrap().payload[4..8], *b"ftyp");
-    assert!(is_whole(&client.next().unwrap().payload));
+    let newest = next_time(&mut client);
+    publisher.resume();
+    // At most a keyframe's distance was there already, and little was on its way.
+    while next_time(&mut client) < newest + 3 * 90_000 {}
 }
 
 #[test]
@@ -442,7 +432,11 @@ fn a_publisher_that_dies_within_a_frame_leaves_no_half_chunk() {
 
 #[test]
 fn one_that_reads_nothing_delays_none_of_five_hundred() {
-    let server = server("workers = 1\n");
+    // Whoever is late here is late because the machine is busy.
+    let server = server(
+        "workers = 1\n[http]\nsend_timeout = \"10m\"\n\
+         [live]\nviewer_queue = \"64MiB\"\nviewer_patience = \"10m\"\n",
+    );
     let mut viewers: Vec<_> =
         (0..499).map(|_| Client::connect(server.http, "/live/demo/push")).collect();
     let deaf = narrow_socket(server.http, 4 << 10).unwrap();

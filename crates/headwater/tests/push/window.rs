@@ -1,21 +1,21 @@
 //! Viewers of a live stream that go back anywhere in its window, and do not count as too slow for
-//! that.
+//! that. The stream stands still meanwhile, so no viewer is behind for another reason.
 
 use serde_json::json;
 use testkit::push::Client;
-use testkit::{Server, time_of, track_of};
+use testkit::{Server, demo_clip, publish, time_of, track_of};
 
-use crate::rungs::link;
+use crate::renditions::link;
 use crate::support::{LIMIT, metric, server};
 
-/// A window of about eight seconds. A viewer may normally be much less behind.
-const TABLES: &str = "[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\nwindow = \"8s\"\n\
-    viewer_queue = \"256KiB\"\nviewer_patience = \"1s\"\n";
+/// A viewer may normally be much less behind than the window lasts.
+const TABLES: &str = "[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\nwindow = \"1m\"\n\
+    silence = \"10m\"\nviewer_queue = \"256KiB\"\nviewer_patience = \"1s\"\n";
 
 /// Start times of the listed video segments, in seconds of the stream's timeline.
 #[track_caller]
 fn listed(server: &Server) -> Vec<f64> {
-    let folder = "/live/demo/v0";
+    let folder = "/live/window/v0";
     let playlist = server.get(&format!("{folder}/media.m3u8"));
     let names = playlist.text().lines().filter(|line| line.ends_with(".m4s"));
     let whole = names.filter(|name| name.matches('.').count() == 1);
@@ -38,16 +38,18 @@ fn next_time(client: &mut Client) -> f64 {
 #[test]
 fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
     let server = server(TABLES);
-    let path = "/live/demo/v0/media.m3u8";
+    let publisher = publish(demo_clip(), &server.rtmp_url("live/window"));
+    let path = "/live/window/v0/media.m3u8";
     let count = |text: &str| text.lines().filter(|line| line.starts_with("#EXTINF")).count();
-    server.get_until(path, LIMIT, |answer| count(answer.text()) >= 7);
+    server.get_until(path, LIMIT, |answer| count(answer.text()) >= 8);
+    publisher.pause();
 
-    // From the oldest segment on without a gap, also over a slow link. It carries more bytes a
-    // second than the stream has, but not much more.
+    // From the oldest segment on without a gap, also over a link on which that takes longer than a
+    // viewer may normally be behind.
     let (address, _) = link(server.http, 350_000);
     let (before, mut clients) = (listed(&server), Vec::new());
     for address in [server.http, address] {
-        let mut client = Client::connect(address, "/live/demo/push?from=start");
+        let mut client = Client::connect(address, "/live/window/push?from=start");
         assert_eq!(client.next().unwrap().event()["event"], "hello");
         clients.push(client);
     }
@@ -63,7 +65,7 @@ fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
     }
 
     // Seeks to any second of the window.
-    let mut client = Client::connect(server.http, "/live/demo/push");
+    let mut client = Client::connect(server.http, "/live/window/push");
     for back in [5.5, 1.5, 4.0, 2.2] {
         let starts = listed(&server);
         let newest = starts.last().unwrap();
@@ -79,5 +81,5 @@ fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
         let slow = format!("headwater_slow_viewers_{counter}_total{{delivery=\"push\"");
         assert!(!metrics.text().contains(&slow), "{}", metrics.text());
     }
-    assert_eq!(metric(&server, "headwater_viewers{stream=\"live/demo\",delivery=\"push\"}"), 3);
+    assert_eq!(metric(&server, "headwater_viewers{stream=\"live/window\",delivery=\"push\"}"), 3);
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::support::{LIMIT, Player, Publisher, Unit, assert_all_got, server, server_with};
+use crate::support::{LIMIT, Player, Publisher, Unit, assert_all_got, server};
 
 const STREAM: &str = "live/crowd";
 
@@ -81,21 +81,4 @@ fn everybody_gets_everything_at_once_on_two_loops() {
 #[test]
 fn everybody_gets_everything_in_seconds() {
     crowd("workers = 1\n[rtmp]\nflush_interval = \"1s\"");
-}
-
-/// The socket becomes writable again only after the time-out.
-#[test]
-fn a_player_that_reads_slowly_stays() {
-    let server = server_with("workers = 1", "2s");
-    let address = server.rtmp;
-    thread::scope(|scope| {
-        let mut publisher = Publisher::start(address, STREAM, 1);
-        scope.spawn(move || publisher.run(10));
-        let mut player = Player::start(address, STREAM, Some(4 << 10));
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(8) {
-            assert!(player.read(1000), "{}", server.log());
-            thread::sleep(Duration::from_millis(50));
-        }
-    });
 }

@@ -35,16 +35,9 @@ const SIZE: usize = 20_000;
 /// soon after its publisher has left.
 #[track_caller]
 pub(crate) fn server(options: &str) -> Server {
-    server_with(options, "1m")
-}
-
-/// Like [`server`]. This one closes the connection of a player that takes no bytes for
-/// `send_timeout`.
-#[track_caller]
-pub(crate) fn server_with(options: &str, send_timeout: &str) -> Server {
     let configuration = format!(
-        "{options}\n[http]\nsend_timeout = \"{send_timeout}\"\n\
-         [live]\nwindow = \"2m\"\nreconnect = \"2s\"\nsilence = \"1s\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
+        "{options}\n[http]\nsend_timeout = \"1m\"\n\
+         [live]\nwindow = \"2m\"\nreconnect = \"2s\"\nsilence = \"1m\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
     );
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use protocol::rtmp::amf0::Value;
 use protocol::rtmp::{ClientEvent, PlayStart};
 
-use crate::support::{Message, Player, media, server};
+use crate::support::{LIMIT, Message, Player, media, server};
 
 const FILE: &str = "mp4/minute.mp4";
 
@@ -203,5 +203,5 @@ fn a_file_written_into_ends_the_playing() {
     std::io::Write::write_all(&mut &file, b"more").unwrap();
     let end = player.until(|event| matches!(event, ClientEvent::Ended { .. }));
     assert_eq!(code(&end), "NetStream.Play.Failed");
-    server.log_line(Duration::from_secs(10), |line| line.contains("the file has changed"));
+    server.log_line(LIMIT, |line| line.contains("the file has changed"));
 }

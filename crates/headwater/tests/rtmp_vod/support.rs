@@ -159,17 +159,6 @@ impl Player {
         }
     }
 
-    /// Reads during `time`, about `rate` bytes a second.
-    #[track_caller]
-    pub(crate) fn listen_slowly(&mut self, time: Duration, rate: f64) {
-        let (began, mut taken) = (Instant::now(), 0);
-        while began.elapsed() < time {
-            let due = (rate * began.elapsed().as_secs_f64()) as usize;
-            taken += self.read(due.saturating_sub(taken).max(1));
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     /// Reads once, and handles all events in the bytes.
     fn take_in(&mut self) {
         self.read(64 << 10);

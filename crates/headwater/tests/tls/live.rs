@@ -1,7 +1,5 @@
 //! A live stream with TLS.
 
-use std::time::Duration;
-
 use testkit::{Program, access_unit_hashes_with, eventually, noise};
 
 use crate::support::{LIMIT, PROTOCOLS, Site};
@@ -91,7 +89,7 @@ fn draining() {
         assert!(std::fs::read(&to).unwrap() == bytes, "{}", to.display());
     }
     for (viewer, to) in viewers {
-        let ended = viewer.wait(Duration::from_secs(5));
+        let ended = viewer.wait(LIMIT);
         // There is no protocol error and no cut in the middle.
         assert!(ended.status.success(), "{}: {ended:?}", to.display());
     }

@@ -152,8 +152,7 @@ fn part(
     for figure in &scenario.figures {
         next(&figure.title);
         let Some(load) = scenario.load(&figure.load) else { continue };
-        let made = Figure::make(study, load, figure, *figures + 1)?;
-        if !made.panels.is_empty() {
+        if let Some(made) = Figure::make(study, load, figure, *figures + 1)? {
             *figures += 1;
             part.figures.push(made);
         }

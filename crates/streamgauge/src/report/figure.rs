@@ -15,6 +15,10 @@ use super::data::{Kept, Study};
 use super::plot::{Lines, Plot};
 use super::table::headed;
 
+/// The note of a figure whose trials measured nothing that it shows. They may have been too short,
+/// or the load saturated.
+const NOTHING: &str = "No trial measured what this figure shows.";
+
 /// A figure of a report: one plot or several similar ones.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Figure {
@@ -59,7 +63,7 @@ struct Drawn {
 }
 
 impl Figure {
-    /// Makes a figure of the scenario.
+    /// Makes a figure of the scenario. `None` if there is no trial to show.
     ///
     /// # Errors
     /// A file of a trial is damaged.
@@ -68,9 +72,10 @@ impl Figure {
         load: &Load,
         figure: &scenario::Figure,
         number: usize,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Option<Self>> {
         let meant = |kept: &&Kept| figure.only.admits(&kept.trial.parameters);
-        let trials = study.trials_of(&figure.load).filter(meant).collect();
+        let trials: Vec<_> = study.trials_of(&figure.load).filter(meant).collect();
+        let tried = !trials.is_empty();
         let source = Source { study, load, figure, trials };
         let drawn = match figure.kind {
             Kind::Time => dense::over_time(&source),
@@ -88,13 +93,19 @@ impl Figure {
                 notes.push(note);
             }
         }
+        match (drawn.is_empty(), tried) {
+            (true, false) => return Ok(None),
+            (true, true) => notes.push(NOTHING.to_owned()),
+            (false, _) => {}
+        }
         let panels = drawn.into_iter().enumerate().map(|(index, drawn)| Panel {
             title: drawn.title,
             description: drawn.description,
             file: format!("figures/figure-{number}-{}.svg", index + 1),
             plot: drawn.plot,
         });
-        Ok(Self { number, title: headed(&figure.title), notes, panels: panels.collect() })
+        let panels = panels.collect();
+        Ok(Some(Self { number, title: headed(&figure.title), notes, panels }))
     }
 
     /// Title of a panel that stands alone.

@@ -99,7 +99,7 @@ fn an_interrupt_ends_all_with_what_they_have() {
     let server = Server::start(&[]);
     let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
     wait_for_requests(&server);
-    let document = document(&program.stop(Duration::from_secs(10)));
+    let document = document(&program.stop(LIMIT));
     assert_eq!(document["interrupted"], true);
     assert_eq!(count(&document, "/counters/responses"), count(&document, "/first_byte/count"));
     assert!(count(&document, "/counters/responses") >= 19);
@@ -139,7 +139,7 @@ fn a_process_that_is_lost_leaves_the_figures_of_the_others() {
         assert!(Instant::now() < limit, "no more requests");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let document = document(&program.stop(Duration::from_secs(10)));
+    let document = document(&program.stop(LIMIT));
     assert_half_is_lost(&document, "of 2 (pid");
 }
 
@@ -160,7 +160,7 @@ fn a_process_that_hangs_holds_up_no_run() {
         }
         kill_process(a_child_of(program), Signal::STOP).unwrap();
     }
-    let of_stopped = document(&stopped.stop(Duration::from_secs(10)));
+    let of_stopped = document(&stopped.stop(LIMIT));
     assert_half_is_lost(&of_stopped, "did not end in time");
     let of_ended = document(&ends.wait(LIMIT));
     assert!(began.elapsed() < Duration::from_secs(2 + 10 + 60), "{:?}", began.elapsed());

@@ -19,7 +19,9 @@ fn slow_clients_take_no_more_than_their_rate_and_count_every_byte() {
             let time = number(&document, &format!("/last_byte/{figure}"));
             assert!(time >= 1.75, "{figure} {time}");
         }
-        assert!(number(&document, "/first_byte/min") < 1.0);
+        // The first byte does not wait for the rate. A busy machine makes both times longer.
+        let [first, last] = ["/first_byte/min", "/last_byte/min"].map(|at| number(&document, at));
+        assert!(first <= last - 1.5, "{first} {last}");
         assert_eq!(number(&document, "/read_rate"), 200_000.0);
     }
 }
@@ -54,9 +56,12 @@ fn clients_that_think_rest_between_an_answer_and_the_next_request() {
     assert_eq!(count(&document, "/counters/responses"), 25);
     // Each client has its own connection and rests four times. The client served first rests first.
     assert_eq!(server.seen.connections.load(Relaxed), 5);
-    assert!(number(&document, "/elapsed") >= 0.8, "{document:#}");
-    // The rest is no part of a latency.
-    assert!(number(&document, "/last_byte/min") < 0.2, "{document:#}");
+    let elapsed = number(&document, "/elapsed");
+    assert!(elapsed >= 0.8, "{document:#}");
+    // The rest is no part of a latency: five clients rested for 4 s, and waited at most for the
+    // rest of their time.
+    let waited = 25.0 * number(&document, "/last_byte/mean");
+    assert!(waited <= 5.0 * elapsed - 4.0 + 0.01, "{waited}: {document:#}");
     assert_eq!(number(&document, "/think"), 0.2);
 }
 

@@ -33,7 +33,6 @@ enum Fault {
 }
 
 const VIEWERS: u64 = 3;
-const DURATION: Duration = Duration::from_secs(3);
 
 /// The paths that players ask for.
 const PATHS: [&str; 4] = ["/x.m3u8", "/x.mpd", "/x.mp4", "/x.flv"];
@@ -126,8 +125,7 @@ fn errors(document: &Value) -> Vec<(String, u64)> {
 fn each_ends_by(fault: Fault, kinds: &[&str]) {
     for (url, began, program) in run(fault) {
         let (code, document) = document(program);
-        let limit = DURATION + Duration::from_secs(10);
-        assert!(began.elapsed() < limit, "{fault:?} {url}: {:?}", began.elapsed());
+        assert!(began.elapsed() < LIMIT, "{fault:?} {url}: {:?}", began.elapsed());
         assert_verdict(code, &document, false);
         assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
         assert_eq!(document["viewers"]["satisfied"], 0, "{url}: {document:#}");
@@ -183,8 +181,7 @@ fn answers_that_never_end_hold_nobody_and_take_no_memory() {
             });
             assert!(most < 64 << 10, "{fault:?} {url}: {most} KiB");
             let (code, document) = document(program);
-            let limit = DURATION + Duration::from_secs(10);
-            assert!(began.elapsed() < limit, "{fault:?} {url}: {:?}", began.elapsed());
+            assert!(began.elapsed() < LIMIT, "{fault:?} {url}: {:?}", began.elapsed());
             assert_verdict(code, &document, false);
             assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
         }
@@ -203,7 +200,7 @@ fn a_server_that_goes_away_while_they_play() {
             let output = folder.path().join(number.to_string());
             let output = output.to_str().unwrap();
             let arguments =
-                ["--duration", "80s", "--timeout", "2s", "--processes", "2", "--json", "-o"];
+                ["--duration", "10m", "--timeout", "2s", "--processes", "2", "--json", "-o"];
             let viewers = ["viewers", url, "--batch-size", "4"];
             start(viewers.into_iter().chain(arguments).chain([output]))
         })
@@ -221,7 +218,7 @@ fn a_server_that_goes_away_while_they_play() {
     for (url, program) in urls.iter().zip(running) {
         let (code, document) = document(program);
         // Long before the end of their time.
-        assert!(began.elapsed() < Duration::from_secs(40), "{url}: {:?}", began.elapsed());
+        assert!(began.elapsed() < LIMIT, "{url}: {:?}", began.elapsed());
         assert_verdict(code, &document, false);
         let viewers = &document["viewers"];
         assert_eq!((&viewers["reported"], &viewers["played"]), (&4.into(), &4.into()), "{url}");

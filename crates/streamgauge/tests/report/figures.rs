@@ -188,7 +188,14 @@ fn histograms_of_repetitions_are_merged_in_milliseconds() {
         }
     }
     let report = made(&[place.path()]);
-    let svg = fs::read_to_string(report.join("figures/figure-1-1.svg")).unwrap();
+    // The trials have none of the metrics of the first three figures.
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    for figure in ["1.** F", "2.** B", "3.** T"] {
+        let nothing = format!("**Figure {figure}. No trial measured what this figure shows.");
+        assert!(text.contains(&nothing), "{text}");
+    }
+    assert!(!report.join("figures/figure-1-1.svg").exists());
+    let svg = fs::read_to_string(report.join("figures/figure-4-1.svg")).unwrap();
     for peer in ["A", "B"] {
         assert!(svg.contains(&format!("{peer}: median of the line 50")), "{svg}");
     }

@@ -27,6 +27,8 @@ pub(crate) struct Asked {
     pub(crate) target: String,
     pub(crate) head: String,
     pub(crate) before: usize,
+    /// When it was received.
+    pub(crate) at: Instant,
 }
 
 /// A step of a server.
@@ -123,7 +125,7 @@ fn serve(
             *count += 1;
             *count - 1
         };
-        let asked = Asked { target, head, before };
+        let asked = Asked { target, head, before, at: Instant::now() };
         log.lock().unwrap().push(asked.clone());
         for act in answer(&asked) {
             match act {
@@ -255,7 +257,7 @@ impl AudioClip {
 
 /// Options of viewers in tests, with little patience.
 pub(crate) fn options() -> Options {
-    Options { patience: Duration::from_secs(2), ..Options::default() }
+    Options { patience: Duration::from_secs(20), ..Options::default() }
 }
 
 /// Runs one viewer of a URL, for at most `duration`.

@@ -6,17 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testkit::push::{Client, Frame};
 use testkit::track_of;
 
 use crate::titles::{ffmpeg, segments, server};
 
-/// Time between two steps of a link.
+/// Time in which a link passes on one piece.
 const STEP: Duration = Duration::from_millis(20);
 
-/// A link to `server` for one connection, and its bytes a second towards the viewer.
+/// A link to `server` for one connection, and its bytes a second towards the viewer. A late thread
+/// does not make the link narrower: the bytes that waited for the thread pass as soon as it runs.
 pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -27,13 +28,22 @@ pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUs
         let mut origin = testkit::narrow_socket(server, 8 << 10).unwrap();
         let (mut from, mut to) = (viewer.try_clone().unwrap(), origin.try_clone().unwrap());
         thread::spawn(move || std::io::copy(&mut from, &mut to));
+        origin.set_read_timeout(Some(STEP)).unwrap();
         let mut buffer = vec![0; 1 << 20];
+        // When the link has carried what it was given.
+        let mut free = Instant::now();
         loop {
-            let most = (carries.load(Relaxed) / 50).clamp(1, buffer.len());
+            let rate = carries.load(Relaxed);
+            let most = (rate / 50).clamp(1, buffer.len());
             match origin.read(&mut buffer[..most]) {
                 Ok(0) => return,
                 Ok(read) if viewer.write_all(&buffer[..read]).is_err() => return,
-                Ok(_) => thread::sleep(STEP),
+                Ok(read) => {
+                    free += Duration::from_secs_f64(read as f64 / rate as f64);
+                    thread::sleep(free.saturating_duration_since(Instant::now()));
+                }
+                // Nothing waits.
+                Err(error) if error.kind() == ErrorKind::WouldBlock => free = Instant::now(),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
