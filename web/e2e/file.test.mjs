@@ -6,6 +6,8 @@ import {
   keep,
   openPage,
   PATIENCE,
+  playAgain,
+  playOn,
   startBrowser,
   startServer,
   stats,
@@ -117,12 +119,7 @@ describe('file mode', { concurrency: 3 }, () => {
         'only ranges of at most 1 MiB',
       );
 
-      // It plays again from the beginning.
-      await page.getByRole('button', { name: 'Play' }).click();
-      await page.waitForFunction(() => {
-        const { currentTime, paused } = document.querySelector('video');
-        return !paused && currentTime > 0.5 && currentTime < 10;
-      });
+      await playAgain(page);
       assert.deepEqual(complaints, []);
     });
   }
@@ -201,7 +198,7 @@ describe('file mode', { concurrency: 3 }, () => {
   play('last.mp4', 'survives an outage of the network shorter than its buffer', async ({ page }) => {
     await page.waitForFunction(() => window.headwater.stats().buffer > 12);
     await page.context().setOffline(true);
-    await page.waitForTimeout(7_000);
+    await playOn(page, 7);
     await page.context().setOffline(false);
     const now = await video(page, 'currentTime');
     await untilTime(page, now + 8);

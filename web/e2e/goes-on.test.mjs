@@ -4,6 +4,7 @@ import { pageTests } from './push.mjs';
 import {
   openPage,
   PATIENCE,
+  playOn,
   position,
   SMALL,
   startBrowser,
@@ -110,7 +111,7 @@ describe('pages go on', { concurrency: 3 }, () => {
       });
       await page.goto(`${server.url}/watch/live/demo?via=llhls`);
       await untilCondition(page, 'playing');
-      await page.waitForTimeout(2_000);
+      await playOn(page, 2);
       const from = await position(page);
       const beyond = from + 4;
       await page.evaluate(noteBuffered, [from, beyond]);

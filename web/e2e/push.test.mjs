@@ -8,6 +8,8 @@ import {
   assertAccessible,
   keep,
   openPage,
+  PATIENCE,
+  playOn,
   position,
   startBrowser,
   startServer,
@@ -115,7 +117,7 @@ describe('renditions by push', () => {
         page.waitForFunction((wanted) => document.querySelector('video').videoWidth === wanted, width);
       await quality(page).selectOption({ index: 1 });
       await until(640);
-      await page.waitForTimeout(1_000);
+      await playOn(page, 1);
       await noteFrames(page);
       await untilTime(page, (await position(page)) + 3);
       await quality(page).selectOption({ index: 2 });
@@ -180,10 +182,14 @@ describe('live by push', { concurrency: 2 }, () => {
     await untilTime(page, (await position(page)) + 2);
     await page.waitForFunction(() => window.headwater.stats().latency < 1);
     const readings = [];
-    for (let i = 0; i < 10; i++) {
+    const played = () => page.evaluate(() => window.seen.played);
+    const [enough, until] = [(await played()) + 5, Date.now() + PATIENCE];
+    do {
+      assert.ok(Date.now() < until, 'it does not play');
       readings.push(await stats(page));
       await page.waitForTimeout(500);
-    }
+    } while ((await played()) < enough);
+    readings.push(await stats(page));
     const last = readings.at(-1);
     const latencies = readings.map(({ latency }) => latency);
     t.diagnostic(`first frame ${Math.round(last.moments.firstFrame)} ms after navigation`);
@@ -205,20 +211,20 @@ describe('live by push', { concurrency: 2 }, () => {
 
   withPage('does not mind a page that is busy', async (page) => {
     await watch(page);
-    await page.waitForTimeout(3_000);
+    await playOn(page, 3);
     const before = await stats(page);
     await page.evaluate(() => {
-      const end = performance.now() + 2_000;
+      const end = performance.now() + 6_000;
       while (performance.now() < end);
     });
-    await untilTime(page, before.currentTime + 1.9);
+    await untilTime(page, before.currentTime + 5.9);
     const now = await stats(page);
-    // A player in the page would have stood for these two seconds. A busy machine may cost a part of one.
+    // A player in the page would have stood for these six seconds. A busy machine may cost some.
     assert.ok(
-      now.stallSeconds - before.stallSeconds < 1,
+      now.stallSeconds - before.stallSeconds < 3,
       `stood ${now.stallSeconds - before.stallSeconds} s`,
     );
-    assert.ok(now.latency < before.latency + 1, `latency ${before.latency}, then ${now.latency}`);
+    assert.ok(now.latency < before.latency + 3, `latency ${before.latency}, then ${now.latency}`);
   });
 
   test('is live again after the connection was lost', async (t) => {
@@ -226,7 +232,7 @@ describe('live by push', { concurrency: 2 }, () => {
     const { page } = await openPage(browser);
     try {
       await watch(page, 'live/demo', proxy.url);
-      await page.waitForTimeout(1_500);
+      await playOn(page, 1.5);
       await proxy.drop();
       await page.waitForFunction(() => window.headwater.stats().condition !== 'playing');
       await page.waitForTimeout(1_000);
@@ -234,11 +240,12 @@ describe('live by push', { concurrency: 2 }, () => {
       await untilCondition(page, 'playing');
       await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
       // After 6 s of playback, a connection that is lost and at once restored costs little.
-      await page.waitForTimeout(6_000);
-      const { stallSeconds } = await stats(page);
+      await playOn(page, 6);
+      const { stallSeconds, currentTime, buffer } = await stats(page);
       await proxy.drop();
       await proxy.restore();
-      await page.waitForTimeout(1_000);
+      // These media came over the new connection.
+      await untilTime(page, currentTime + buffer + 1);
       await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
       const now = await stats(page);
       t.diagnostic(
@@ -266,7 +273,7 @@ describe('live by push', { concurrency: 2 }, () => {
       const behind = await now();
       assert.equal(behind.visibility, 'hidden');
       assert.ok(behind.stallSeconds - before.stallSeconds < 1, `stood ${behind.stallSeconds} s`);
-      assert.ok(behind.latency < 2, `latency ${behind.latency}`);
+      await tab.until('headwater.stats().latency < 2');
       // The browser pauses a video without audio in a hidden tab.
       await tab.evaluate('document.querySelector("video").muted = true');
       await other.evaluate('new Promise((resolve) => setTimeout(resolve, 12_000))');
@@ -283,7 +290,7 @@ describe('live by push', { concurrency: 2 }, () => {
     let young;
     try {
       await watch(page, 'live/demo', proxy.url);
-      await untilTime(page, 25);
+      await untilTime(page, 60);
       // The proxy leads to another server, whose stream is as young as after a restart.
       young = await startServer({ config: '[live]\n' });
       const { currentTime } = await stats(page);
@@ -304,7 +311,7 @@ describe('live by push', { concurrency: 2 }, () => {
 
   withPage('keeps its place over a pause, and goes to live when asked', async (page, complaints) => {
     await watch(page);
-    await page.waitForTimeout(1_000);
+    await playOn(page, 1);
     await page.getByRole('button', { name: 'Pause' }).click();
     const { currentTime } = await stats(page);
     await page.waitForTimeout(3_000);

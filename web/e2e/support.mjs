@@ -158,6 +158,48 @@ export function untilTime(page, time) {
   return page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
 }
 
+/** Waits until the page has played `seconds` of media from now on, however long that takes. */
+export async function playOn(page, seconds) {
+  const begin = await page.evaluate(() => window.seen.played);
+  await page.waitForFunction((until) => window.seen.played >= until, begin + seconds);
+}
+
+/**
+ * Waits until the page has played all media between two times. The browser keeps account of this, so
+ * it does not matter how much the page has played by the time that the test looks.
+ */
+export async function untilPlayed(page, from, to) {
+  await page.waitForFunction(
+    ([begin, end]) => {
+      const { played } = document.querySelector('video');
+      // Browsers begin at a frame, and so a little later.
+      for (let i = 0; i < played.length; i++)
+        if (played.start(i) < begin + 0.1 && played.end(i) >= end) return true;
+      return false;
+    },
+    [from, to],
+  );
+}
+
+/** Makes the page note in `window.sought` where each seek from now on goes to, in seconds of the media. */
+export async function noteSeeks(page) {
+  await page.evaluate(() => {
+    const video = document.querySelector('video');
+    window.sought = [];
+    video.addEventListener('seeking', () => window.sought.push(video.currentTime));
+  });
+}
+
+/** Plays a title that has ended once more. Waits until it plays from its beginning. */
+export async function playAgain(page) {
+  await noteSeeks(page);
+  await page.getByRole('button', { name: 'Play' }).click();
+  await page.waitForFunction(() => window.sought.length > 0);
+  const [first] = await page.evaluate(() => window.sought);
+  assert.ok(first < 0.1, `begins again at ${first}`);
+  await playOn(page, 0.5);
+}
+
 /** Saves a screenshot of the page under artefacts/. */
 export async function keep(page, name) {
   await mkdir(ARTEFACTS, { recursive: true });

@@ -6,6 +6,8 @@ import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from './y
 
 /** How much each page plays after its first frame, in seconds of media. */
 const WATCHED = 12;
+/** With late video, hls.js once stood still 24 s after the stream had begun (docs/player.md). */
+const WATCHED_LONGER = { 'late video': 28 };
 /** How much media a player may leave out in all when it catches up with live, in seconds. */
 const JUMPED = 1;
 /** How much later than its media hls.js may place a part, in seconds: for rounding only. */
@@ -32,35 +34,38 @@ after(async () => {
 });
 
 /** Watches a stream that has just begun by several deliveries at once. */
-async function young(variant, vias) {
+async function young(variant, vias, watched) {
   // Each stream has its own server, whose life begins with it.
   const server = await startServer({ config: '' });
   const name = variant === 'demo' ? 'demo' : 'young';
   const publisher = variant === 'demo' ? null : await publishFile(server, variants.files[variant], name);
   try {
-    return await Promise.all(vias.map((via) => watchYoung(browser, server, plain, name, via, WATCHED)));
+    return await Promise.all(vias.map((via) => watchYoung(browser, server, plain, name, via, watched)));
   } finally {
     await publisher?.stop();
     await server.stop();
   }
 }
 
-function assertGoesOn(t, via, { standings, played, seconds, decoded, complaints }) {
+function assertGoesOn(t, via, watched, { standings, played, seconds, decoded, complaints }) {
   t.diagnostic(`${via}: played ${played.toFixed(2)} s in ${seconds.toFixed(2)} s, ${decoded} frames`);
   assert.deepEqual(longStandings(standings), [], `${via}: waited for media`);
-  assert.ok(played > WATCHED * 0.9, `${via}: played ${played} s`);
+  assert.ok(played > watched * 0.9, `${via}: played ${played} s`);
   // A player that a busy machine has held up leaves frames out where it catches up with live.
-  assert.ok(decoded > (WATCHED - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
+  assert.ok(decoded > (watched - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
   if (via !== 'plain') assert.deepEqual(complaints, []);
 }
 
 /** Checks that hls.js has placed each part where its media are. */
 function assertPlaced(t, { placed }) {
-  assert.ok(placed.length > 10, `${placed.length} parts`);
-  const [early, late] = [Math.min, Math.max].map((most) => most(...placed.map(({ off }) => off)));
-  t.diagnostic(`${placed.length} parts, from ${early * 1000} to ${late * 1000} ms`);
-  assert.ok(late <= LATE, `placed ${late * 1000} ms after its media`);
-  assert.ok(-early <= EARLY, `placed ${-early * 1000} ms before its media`);
+  // A page that is far behind loads whole segments. hls.js may have loaded their last parts before,
+  // and then notes that their media begin with these.
+  const parts = placed.filter(({ part }) => part !== undefined);
+  assert.ok(parts.length > 10, `${parts.length} parts`);
+  const [early, late] = [Math.min, Math.max].map((most) => most(...parts.map(({ off }) => off)));
+  t.diagnostic(`${parts.length} parts, placed ${early * 1000} to ${late * 1000} ms after their media`);
+  const wrong = parts.filter(({ off }) => off > LATE || -off > EARLY);
+  assert.deepEqual(wrong, [], 'placed elsewhere than its media');
 }
 
 // Two streams at a time, each in three pages, are about as much as two processors play.
@@ -68,8 +73,9 @@ describe('a young stream', { concurrency: 2 }, () => {
   for (const variant of ['demo', ...Object.keys(VARIANTS)]) {
     test(`${variant}: goes on from its first frame`, async (t) => {
       const vias = ['llhls', 'plain', 'dash'];
-      const seen = await young(variant, vias);
-      for (const [i, via] of vias.entries()) assertGoesOn(t, via, seen[i]);
+      const watched = WATCHED_LONGER[variant] ?? WATCHED;
+      const seen = await young(variant, vias, watched);
+      for (const [i, via] of vias.entries()) assertGoesOn(t, via, watched, seen[i]);
       assertPlaced(t, seen[vias.indexOf('plain')]);
     });
   }
@@ -79,7 +85,7 @@ describe('a young stream', { concurrency: 2 }, () => {
     try {
       // 100 ms are shorter than a part, but not than the last part of an audio segment.
       const seen = await watchYoung(browser, server, plain, 'demo', 'plain', WATCHED, 100);
-      assertGoesOn(t, 'plain', seen);
+      assertGoesOn(t, 'plain', WATCHED, seen);
     } finally {
       await server.stop();
     }

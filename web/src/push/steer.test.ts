@@ -138,6 +138,26 @@ describe('live', () => {
     expect(video.currentTime).toBeCloseTo(104 - BEHIND);
   });
 
+  it('is gone to again after a pause by the browser, and not after one by the viewer', () => {
+    steer.settled();
+    for (const [leaves, to] of [
+      [false, 107 - BEHIND],
+      [true, 107 - BEHIND],
+    ] as const) {
+      if (leaves) steer.leaveLive();
+      video.paused = true;
+      steer.paused();
+      video.ranges = [[100, leaves ? 110 : 107]];
+      pass(3);
+      video.paused = false;
+      steer.resume();
+      steer.settled();
+      expect([steer.following, video.currentTime]).toEqual([!leaves, expect.closeTo(to)]);
+    }
+    steer.goLive();
+    expect([steer.following, video.currentTime]).toEqual([true, expect.closeTo(110 - BEHIND)]);
+  });
+
   it('takes its position in a stream that begins anew', () => {
     steer.settled();
     arrive(0, 2);

@@ -116,6 +116,8 @@ export class Session {
   private readonly listeners = new Set<Listener>();
   /** Whether the viewer paused. */
   private held = false;
+  /** Whether the viewer has asked for another position, and playback is not there yet. */
+  private jumps = false;
   /** Position in a file at which the next engine goes on, in seconds. */
   private resumeAt = 0;
   private looks = 0;
@@ -247,6 +249,8 @@ export class Session {
   togglePlay(): void {
     const { video } = this;
     if (video.paused || video.ended) {
+      // From the end, playback begins anew. After a long pause, it goes on at live.
+      this.jumps = true;
       void video.play().catch(() => this.tell());
     } else {
       this.held = true;
@@ -271,6 +275,7 @@ export class Session {
   seek(time: number): void {
     const { duration } = this.video;
     if (!this.facts.recorded || !Number.isFinite(duration)) return;
+    this.jumps = true;
     this.video.currentTime = Math.min(duration, Math.max(0, time));
     this.tell();
   }
@@ -282,6 +287,7 @@ export class Session {
 
   goLive(): void {
     if (this.facts.recorded) return;
+    this.jumps = this.engine !== null;
     this.engine?.goLive();
     void this.video.play().catch(() => this.tell());
   }
@@ -410,6 +416,7 @@ export class Session {
     const { video } = this;
     let seenTime = -1;
     video.addEventListener('playing', () => {
+      this.jumps = false;
       this.stalls.moving(performance.now());
       if (this.moments.firstFrame !== undefined) this.engineIs('playing');
     });
@@ -422,7 +429,8 @@ export class Session {
       }
     });
     video.addEventListener('waiting', () => {
-      this.stalls.waiting(performance.now(), video.seeking);
+      // Engines seek, too: to catch up, and over holes. Such a wait is a stall.
+      this.stalls.waiting(performance.now(), video.seeking && this.jumps);
       if (this.moments.firstFrame !== undefined) this.engineIs('waiting');
     });
     // Autoplay usually does this itself, but not always when one engine follows another on the same
@@ -435,6 +443,7 @@ export class Session {
     });
     // The viewer went back from the end, and playback has not started.
     video.addEventListener('seeked', () => {
+      this.jumps = false;
       if (this.facts.engine === 'finished' && !video.ended) this.engineIs('playing');
     });
     video.addEventListener('pause', () => {
@@ -452,6 +461,7 @@ export class Session {
 
   private engineIs(engine: 'playing' | 'waiting' | 'finished'): void {
     clearTimeout(this.stuckTimer);
+    this.stuckTimer = undefined;
     if (engine === 'waiting') this.watchOver(STUCK_AFTER);
     if (this.facts.engine !== engine) this.happen({ type: 'engine', engine });
   }
@@ -459,12 +469,19 @@ export class Session {
   /** Starts a new engine if playback still waits after `delay` milliseconds. */
   private watchOver(delay: number): void {
     clearTimeout(this.stuckTimer);
-    this.stuckTimer = setTimeout(() => {
+    const timer = setTimeout(async () => {
+      // The server's list is read first: an engine that waits for a lost publisher is not stuck.
+      await this.look();
+      if (timer !== this.stuckTimer) return;
       this.happen({ type: 'stuck' });
-      // While the publisher is away, the event had no effect. It may be back at the next try.
+      // While the publisher is away, or the server does not answer, the event had no effect. The
+      // publisher may be back at the next try.
       const { engine } = this.facts;
-      if (engine === 'waiting') this.watchOver(STUCK_AFTER);
+      if (timer === this.stuckTimer && (engine === 'waiting' || engine === 'starting')) {
+        this.watchOver(STUCK_AFTER);
+      }
     }, delay);
+    this.stuckTimer = timer;
   }
 
   /** Reads the list again after a while; soon if a change is expected. */

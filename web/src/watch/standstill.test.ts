@@ -56,6 +56,21 @@ describe('Standstill', () => {
     expect(look(new Standstill(), 0, 5_000, { ...STANDS, listedTo: 18.01 })).toEqual([]);
   });
 
+  it('has all media once it stands where each track ends', () => {
+    const [standstill, end] = [new Standstill(), { ...STANDS, listedTo: 18.01 }];
+    const tracks = (video: number) => [
+      { bufferedTo: video, listedTo: 18.3 },
+      { bufferedTo: 18.005, listedTo: 18.01 },
+    ];
+    look(standstill, 0, 200, end);
+    expect(standstill.hasAll(200, end, tracks(18.29))).toBe(false);
+    look(standstill, 250, 500, end);
+    expect(standstill.hasAll(500, end, tracks(18.29))).toBe(true);
+    expect(standstill.hasAll(500, end, tracks(18.1))).toBe(false);
+    expect(standstill.hasAll(500, { ...end, time: 18.003 }, tracks(18.29))).toBe(false);
+    expect(standstill.hasAll(500, { ...end, wanted: false }, tracks(18.29))).toBe(false);
+  });
+
   it('waits for what has been asked for, but not for ever', () => {
     const standstill = new Standstill();
     standstill.asks('audio', 0, 18.1);

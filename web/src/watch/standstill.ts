@@ -73,6 +73,15 @@ export class Standstill {
   }
 
   /**
+   * Whether the picture stands still although each track has all its media. `tracks` has two times
+   * for each, in seconds: the end of its buffer, and the end of its playlist.
+   */
+  hasAll(now: number, { time, wanted }: Look, tracks: { bufferedTo: number; listedTo: number }[]): boolean {
+    const stands = wanted && time === this.time && now - this.since >= STANDS_AFTER;
+    return stands && tracks.every(({ bufferedTo, listedTo }) => listedTo < bufferedTo + NEWER);
+  }
+
+  /**
    * Tracks whose request must be repeated, because the picture stands still and the answer does not
    * come. Each repetition doubles the time to wait until media arrive: the network may be slow. Call
    * this before `look`: the repeated request gets time before the picture is moved.

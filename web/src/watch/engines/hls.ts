@@ -144,7 +144,8 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
  * Makes hls.js go on where it stands still although there are newer media (docs/player.md, "Where
  * hls.js stands still"). A seek to just behind the buffered media makes it look for media again,
  * and a seek over a hole leaves the hole. A request without an answer is ended, and hls.js repeats
- * it. Returns a function that stops this.
+ * it. At a broadcast's end, it ends the media source where hls.js does not. Returns a function that
+ * stops this.
  */
 function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
   const standstill = new Standstill();
@@ -168,9 +169,13 @@ function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
     if (frag) standstill.answered(frag.type);
   });
   const timer = setInterval(() => {
-    const edges = [hls.levels[hls.currentLevel], hls.audioTracks[hls.audioTrack]]
-      .map((playlist) => playlist?.details?.edge)
-      .filter((edge) => edge !== undefined);
+    const playlists = [
+      { details: hls.levels[hls.currentLevel]?.details, buffer: hls.mainForwardBufferInfo },
+      { details: hls.audioTracks[hls.audioTrack]?.details, buffer: hls.audioForwardBufferInfo },
+    ];
+    const tracks = playlists.flatMap(({ details, buffer }) =>
+      details ? { live: details.live, listedTo: details.edge, bufferedTo: buffer?.end ?? 0 } : [],
+    );
     const now = performance.now();
     noteRequests(now);
     for (const track of standstill.lost(now)) {
@@ -178,15 +183,19 @@ function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
       // hls.js asks again for media whose request ends. A seek within a segment does not end it.
       if (frag?.loader?.stats.loading.first === 0) frag.abortRequests();
     }
-    const to = standstill.look(now, {
+    const look = {
       time: video.currentTime,
       wanted: !video.paused && !video.seeking && !video.ended && video.readyState > 0,
       seeking: video.seeking,
       bufferedTo: endOfBuffered(video),
       nextFrom: nextBuffered(video),
-      listedTo: Math.min(...edges),
-    });
-    if (to !== null && edges.length > 0) video.currentTime = to;
+      listedTo: Math.min(...tracks.map(({ listedTo }) => listedTo)),
+    };
+    const to = standstill.look(now, look);
+    if (tracks.length === 0) return;
+    if (to !== null) video.currentTime = to;
+    if (tracks.some(({ live }) => live) || !standstill.hasAll(now, look, tracks)) return;
+    for (const type of ['video', 'audio'] as const) hls.trigger(Hls.Events.BUFFER_EOS, { type });
   }, LOOK_EVERY);
   return () => clearInterval(timer);
 }
