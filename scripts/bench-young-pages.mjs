@@ -8,13 +8,13 @@
 //
 // Runs N pages of the demo in the first two minutes of its origin (default 100), and N pages of
 // each other named variant (20 of all in web/e2e/young.mjs), for S seconds each after the first
-// picture (20), and `together` pages at the same time (1). Prints a table on standard output, and a
+// picture (36), and `together` pages at the same time (1). Prints a table on standard output, and a
 // line per page on standard error.
 import { startBrowser, startServer } from '../web/e2e/support.mjs';
 import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from '../web/e2e/young.mjs';
 
 const all = Object.keys(VARIANTS).join(',');
-const asked = { demo: 100, late: 20, variants: all, via: 'llhls,plain', seconds: 20, together: 1 };
+const asked = { demo: 100, late: 20, variants: all, via: 'llhls,plain', seconds: 36, together: 1 };
 for (let i = 2; i < process.argv.length; i += 2) {
   const name = process.argv[i].replace(/^--/, '');
   if (!(name in asked) || process.argv[i + 1] === undefined) throw new Error(`not understood: ${process.argv[i]}`);

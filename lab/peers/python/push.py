@@ -6,8 +6,8 @@ ws://HOST:PORT/PATH names a media playlist below the root, or the folder of an i
 connects is sent what EXT-X-MAP names, then each segment, as fast as the connection takes them, and
 the connection is closed with 1000. With ?pace=realtime a segment is sent when it is due to be played.
 
-The paper's server ran on pywebsocket, a thread for each connection; this is the library that Python
-has for WebSockets today, on one event loop. What makes the most of it: no compression of what is
+The paper's server ran on pywebsocket, a thread for each connection; this is the library that Debian
+has for WebSockets, on one event loop. What makes the most of it: no compression of what is
 compressed, no pings, and segments are read once for everybody.
 """
 
@@ -19,7 +19,7 @@ import os
 import signal
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from websockets.asyncio.server import serve
+from websockets.legacy.server import serve
 from websockets.exceptions import ConnectionClosed
 
 # Segments that are kept in memory: all of the study's film.
@@ -77,7 +77,7 @@ def reason(error):
 
 
 async def push(root, connection):
-    url = urlsplit(connection.request.path)
+    url = urlsplit(connection.path)
     in_time = parse_qs(url.query).get("pace") == ["realtime"]
     try:
         messages = film(root, unquote(url.path))
@@ -116,8 +116,6 @@ async def main():
         compression=None,
         ping_interval=None,
         max_size=MOST,
-        # All that come at once get in, however long that takes.
-        open_timeout=None,
         close_timeout=1,
     ):
         await stopped.wait()
