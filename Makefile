@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test corpus build fmt lint bench audit fuzz peers figures clean
+.PHONY: help run check test repeat corpus build fmt lint bench audit fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -15,6 +15,9 @@ check: ## what takes a minute after a build: format, lints, types, tests without
 
 test: ## format, lints, types, every test of Rust and web, browsers and foreign players included
 	@scripts/test.sh
+
+repeat: ## the tests that depend most on time, N (20) times; BUSY=1 keeps every processor busy meanwhile
+	@scripts/repeat-tests.sh $(or $(N),20)
 
 corpus: ## the tests over real and broken media, which HEADWATER_MEDIA or ../shared/media holds
 	@scripts/corpus.sh

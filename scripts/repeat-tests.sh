@@ -1,0 +1,95 @@
+#!/bin/sh
+# Runs the tests that depend most on time many times, to find those that luck can fail.
+# Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
+#
+# These are all tests with a browser, and the Rust tests of the list below. A failure stops nothing.
+# At the end, a line for each test has its runs and its failures. With BUSY=1 a busy loop on each
+# processor runs beside them.
+set -u
+cd "$(dirname "$0")/.."
+. scripts/busy.sh
+
+times=${1:-20}
+# Seconds for one program, so that one that hangs does not stop the others.
+PROGRAM_TIMEOUT=${PROGRAM_TIMEOUT:-900}
+
+# Test programs whose servers, viewers and limits share a clock: the crate, the program, and the
+# tests of it if not all.
+rust() {
+    cat <<'END'
+headwater bad_input
+headwater crowd
+headwater differential
+headwater foreign
+headwater push
+headwater rtmp_live
+headwater rtmp_vod
+headwater tls
+streamgauge load compare::
+streamgauge players
+viewer clock
+viewer faults
+viewer live
+viewer push
+END
+}
+
+scripts/install.sh test || exit 1
+scripts/web.sh || exit 1
+scripts/make-media.sh || exit 1
+export NO_COLOR=1 FORCE_COLOR=0 CARGO_TERM_COLOR=never
+# The same build as that of scripts/test.sh, which runs clippy for rustc.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver
+cargo test --workspace --all-targets --no-run || exit 1
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+export HEADWATER_BIN="$target/debug/headwater"
+
+work=$(mktemp -d)
+trap 'busy_end; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# run NAME COMMAND…: runs one program, and notes the result of each test. A program that failed
+# without a failed test counts as a test of its own.
+run() {
+    name=$1
+    shift
+    printf '== %s\n' "$name"
+    timeout -k 10 "$PROGRAM_TIMEOUT" "$@" >"$work/log" 2>&1 </dev/null
+    awk -v name="$name" -v status=$? '
+        # cargo: test NAME ... ok      node: ✔ NAME (12.3ms), and failed tests once more at the end
+        /^test .* \.\.\. (ok|FAILED)$/ { note($2, $NF != "ok") }
+        /^ *✖ failing tests:/ { exit }
+        /^ *(✔|✖) .* \([0-9.]+ms\)$/ {
+            bad = $1 == "✖"
+            sub(/^ *[^ ]+ /, ""); sub(/ \([0-9.]+ms\)$/, "")
+            note($0, bad)
+        }
+        function note(test, bad) { print bad "\t" name ": " test; failed += bad }
+        END { if (status != 0 && !failed) print 1 "\t" name ": ended with " status }' \
+        "$work/log" >"$work/noted"
+    cat "$work/noted" >>"$work/results"
+    ! grep -q '^1' "$work/noted" || cat "$work/log"
+}
+
+busy_begin
+for round in $(seq "$times"); do
+    printf '\n=== %s of %s\n' "$round" "$times"
+    for file in web/e2e/*.test.mjs; do
+        run "$(basename "$file")" node --test --test-concurrency=1 --test-reporter=spec "$file"
+    done
+    rust >"$work/rust"
+    while read -r crate program filter; do
+        run "$crate $program" cargo test --quiet -p "$crate" --test "$program" -- --format=pretty $filter
+    done <"$work/rust"
+done
+busy_end
+
+printf '\n== runs and failures of each test, most failures first\n'
+awk -F '\t' '
+    { runs[$2]++; failures[$2] += $1; bad += $1 }
+    END {
+        for (test in runs) printf "%5d %5d  %s\n", runs[test], failures[test], test | "sort -k2,2nr -k3"
+        close("sort -k2,2nr -k3")
+        print NR " runs, " bad + 0 " failures"
+        exit bad > 0
+    }' "$work/results"
