@@ -1,16 +1,31 @@
 //! `[ladder]`: renditions of live streams that the origin itself makes.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use super::units::{Bitrate, Size, Time};
 
 /// Most renditions that are made of one stream.
 pub(super) const MOST_RUNGS: usize = 8;
+
+/// Networks that no stranger on the internet has an address of: this machine (RFC 1122, 3.2.1.3; RFC
+/// 4291, 2.5.3), private networks (RFC 1918; RFC 4193), and links (RFC 3927; RFC 4291, 2.5.6).
+const OWN_NETWORKS: [IpNet; 8] = [
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(127, 0, 0, 0), 8)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(10, 0, 0, 0), 8)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(172, 16, 0, 0), 12)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(192, 168, 0, 0), 16)),
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 0, 0), 16)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xFC00, 0, 0, 0, 0, 0, 0, 0), 7)),
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xFE80, 0, 0, 0, 0, 0, 0, 0), 10)),
+];
 
 /// x264's presets, from the least work to the most.
 pub(super) const PRESETS: [&str; 9] = [
@@ -41,6 +56,11 @@ pub struct Ladder {
     pub reserved: usize,
     /// Names of the streams for which places are kept; `*` stands for any characters.
     pub reserved_for: Vec<String>,
+    /// Networks of your own publishers. `max_outside` does not count them.
+    pub own_networks: Vec<IpNet>,
+    /// Most streams of other publishers that have renditions at the same time; 0 is three quarters
+    /// of the places that are kept for no name.
+    pub max_outside: usize,
     /// The ffmpeg program: a path, or a name to look up in `PATH`.
     pub ffmpeg: PathBuf,
     /// Whether the kernel keeps ffmpeg from files, network and other processes.
@@ -119,6 +139,12 @@ impl Ladder {
         self.reserved_for.iter().any(|pattern| matches(pattern, stream))
     }
 
+    /// Whether a publisher at this address is one of your own.
+    pub fn is_own(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.own_networks.iter().any(|network| network.contains(&address))
+    }
+
     /// Path of the ffmpeg program, if it can be found.
     pub fn program(&self) -> Option<PathBuf> {
         find(&self.ffmpeg)
@@ -134,6 +160,8 @@ impl Default for Ladder {
             max_per_address: 4,
             reserved: 0,
             reserved_for: Vec::new(),
+            own_networks: OWN_NETWORKS.into(),
+            max_outside: 0,
             ffmpeg: PathBuf::from("ffmpeg"),
             sandbox: Sandbox::Auto,
             read: Vec::new(),
@@ -220,6 +248,23 @@ mod tests {
             assert_eq!(matches(pattern, name), is_match, "{pattern} {name}");
         }
         assert!(!Ladder::default().wants("x"), "there is none unless asked for");
+    }
+
+    #[test]
+    fn publishers_of_this_machine_and_private_networks_are_own() {
+        for (address, is_own) in [
+            ("127.0.0.1", true),
+            ("::1", true),
+            ("::ffff:192.168.1.7", true),
+            ("172.31.255.255", true),
+            ("172.32.0.1", false),
+            ("fd00::1", true),
+            ("fe80::1", true),
+            ("2001:db8::1", false),
+            ("192.0.2.1", false),
+        ] {
+            assert_eq!(Ladder::default().is_own(address.parse().unwrap()), is_own, "{address}");
+        }
     }
 
     #[test]

@@ -162,6 +162,7 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
     within("ladder.nice", *nice, 0, 19)?;
     within("ladder.max_per_address", ladder.max_per_address, 0, 10_000)?;
     within("ladder.reserved", ladder.reserved, 0, 10_000)?;
+    within("ladder.max_outside", ladder.max_outside, 0, 10_000)?;
     within("ladder.cores", ladder.cores, 0, 1024)?;
     // With less memory, ffmpeg does not even start.
     within("ladder.memory", ladder.memory, Size::from_mib(64), Size::from_mib(1 << 20))?;

@@ -136,13 +136,20 @@ async fn make_renditions(origin: &Arc<Origin>, stream: &Arc<Stream>, slots: &Arc
                 let most = config.max_per_address;
                 format!("ladder.max_per_address = {most} of its publisher have theirs made")
             }
+            "max_outside" => {
+                "places are left for ladder.own_networks only (ladder.max_outside)".to_owned()
+            }
             _ => format!("ladder.max_streams = {} have theirs made", config.max_streams),
         };
         log.say(Severity::Warning, &format!("no renditions yet: {what}"));
     };
     let publisher = known.publishers.iter().find(|publisher| publisher.rendition.is_none());
     let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
-    let applicant = Applicant { address, is_expected: config.expects(stream.name()) };
+    let applicant = Applicant {
+        address,
+        is_expected: config.expects(stream.name()),
+        is_own: address.is_none_or(|address| config.is_own(address)),
+    };
     drop(known);
     let Some(_place) = slots.take(applicant, waits).await else { return false };
     let ladder = Arc::new(Ladder {

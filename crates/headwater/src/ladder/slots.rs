@@ -15,6 +15,8 @@ pub(super) struct Slots {
     general: Arc<Semaphore>,
     /// Slots for the streams in `reserved_for`.
     reserved: Arc<Semaphore>,
+    /// Slots for streams that are neither expected nor from one's own networks.
+    outside: Arc<Semaphore>,
     /// Most general slots for one address; 0 is no limit.
     most_of_one: usize,
     addresses: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
@@ -25,6 +27,8 @@ pub(super) struct Slot {
     _place: OwnedSemaphorePermit,
     /// Counts against the limit of its address.
     _share: Option<Share>,
+    /// Counts against the limit of all publishers from outside.
+    _outside: Option<OwnedSemaphorePermit>,
 }
 
 /// A permit of an address. It keeps the address's semaphore alive.
@@ -40,6 +44,8 @@ pub(super) struct Applicant {
     pub(super) address: Option<IpAddr>,
     /// Whether slots are reserved for streams with its name.
     pub(super) is_expected: bool,
+    /// Whether its publisher's address is in one's own networks.
+    pub(super) is_own: bool,
 }
 
 impl Slots {
@@ -49,9 +55,15 @@ impl Slots {
             most => most,
         };
         let reserved = ladder.reserved.min(all);
+        let general = all - reserved;
+        let outside = match ladder.max_outside {
+            0 => general - general / 4,
+            most => most.min(general),
+        };
         Self {
-            general: Arc::new(Semaphore::new(all - reserved)),
+            general: Arc::new(Semaphore::new(general)),
             reserved: Arc::new(Semaphore::new(reserved)),
+            outside: Arc::new(Semaphore::new(outside)),
             most_of_one: ladder.max_per_address,
             addresses: Mutex::default(),
         }
@@ -75,6 +87,15 @@ impl Slots {
             }
         };
         let is_full = |slots: &Arc<Semaphore>| slots.available_permits() == 0;
+        let outside = if applicant.is_expected || applicant.is_own {
+            None
+        } else {
+            if is_full(&self.outside) {
+                let more = if is_full(&self.general) { "max_streams" } else { "max_outside" };
+                waits(more);
+            }
+            Some(Arc::clone(&self.outside).acquire_owned().await.ok()?)
+        };
         if is_full(&self.general) && (!applicant.is_expected || is_full(&self.reserved)) {
             waits("max_streams");
         }
@@ -89,7 +110,7 @@ impl Slots {
         } else {
             general.await
         };
-        Some(Slot { _place: place.ok()?, _share: share })
+        Some(Slot { _place: place.ok()?, _share: share, _outside: outside })
     }
 
     /// The slots that publishers at its address share; `None` if it has no such limit. Expected
@@ -147,11 +168,12 @@ mod tests {
 
         fn new(slots: &Arc<Slots>, address: Option<&str>, is_expected: bool) -> Self {
             let address = address.map(|address| address.parse().unwrap());
+            let is_own = address.is_none_or(|address| Ladder::default().is_own(address));
             let told: Arc<Mutex<Vec<_>>> = Arc::default();
             let (slots, tell) = (Arc::clone(slots), Arc::clone(&told));
             let slot = Box::pin(async move {
                 let tell = |option| tell.lock().unwrap().push(option);
-                slots.take(Applicant { address, is_expected }, tell).await
+                slots.take(Applicant { address, is_expected, is_own }, tell).await
             });
             Self { slot, told }
         }
@@ -193,7 +215,36 @@ mod tests {
     }
 
     #[test]
-    fn those_that_are_expected_find_a_place_kept() {
+    fn strangers_leave_slots_for_own_networks_and_expected_names() {
+        let slots = Arc::new(Slots::new(&Ladder::default()));
+        let mut strangers: Vec<_> =
+            (0..8).map(|at| Waiting::at(&slots, &format!("192.0.2.{at}"))).collect();
+        let mut had: Vec<_> = strangers.iter_mut().filter_map(Waiting::slot).collect();
+        assert_eq!(had.len(), 6);
+        assert_eq!(strangers[7].told(), ["max_outside"]);
+        // The slots that are left are for own publishers, wherever their networks are.
+        let own = Waiting::at(&slots, "10.1.2.3").slot();
+        let expected = Waiting::new(&slots, Some("198.51.100.1"), true).slot();
+        assert!(own.is_some() && expected.is_some());
+        assert_eq!(Waiting::at(&slots, "::1").slot().map(drop), None);
+        // An own publisher that leaves makes no room for strangers. A stranger that leaves does.
+        drop(own);
+        assert!(strangers[7].slot().is_none());
+        had.pop();
+        assert!(strangers[6].slot().is_some());
+    }
+
+    #[test]
+    fn few_slots_are_for_anybody() {
+        for most in 1..=3 {
+            let slots = slots(most, 0, 0);
+            let at = |at| Waiting::at(&slots, &format!("192.0.2.{at}")).slot();
+            assert_eq!((0..8).filter_map(at).collect::<Vec<_>>().len(), most);
+        }
+    }
+
+    #[test]
+    fn expected_streams_find_a_reserved_slot() {
         let slots = slots(3, 0, 1);
         let strangers: Vec<_> =
             (0..8).filter_map(|at| Waiting::at(&slots, &format!("192.0.2.{at}")).slot()).collect();

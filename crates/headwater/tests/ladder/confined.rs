@@ -277,3 +277,20 @@ fn one_address_and_all_strangers_leave_places() {
     testkit::eventually(LIMIT, "all three have a ladder", || streams(&server) == 3);
     drop((strangers, own));
 }
+
+#[test]
+fn publishers_from_elsewhere_leave_places() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = clip(&folder, "320x180", 20);
+    let places = "max_streams = 2\nown_networks = []\nmax_outside = 1\n";
+    let server = server(&format!("{places}{RUNGS}"), &[]);
+    let first = publish(&server, &file, "live/a", &["--loop"]);
+    server.log_line(LIMIT, |line| line.contains("stream=\"a\"") && line.contains(" makes "));
+    let second = publish(&server, &file, "live/b", &["--loop"]);
+    let told = server.log_line(LIMIT, |line| line.contains("no renditions yet"));
+    assert!(told.contains("stream=\"b\"") && told.contains("ladder.max_outside"), "{told}");
+    // The place that the first stream leaves is the second one's.
+    drop(first);
+    server.log_line(LIMIT, |line| line.contains("stream=\"b\"") && line.contains(" makes "));
+    drop(second);
+}
