@@ -20,7 +20,7 @@ export const STOOD = 2000;
  * for the machine and not for the stream.
  */
 export function observe([stands, jump]) {
-  const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [] };
+  const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [], over: null };
   window.seen = seen;
   let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
   const ahead = ({ buffered, currentTime }) => {
@@ -50,6 +50,11 @@ export function observe([stands, jump]) {
       if (time >= 0 && step > 0 && step < jump) seen.played += step;
       [time, since, standing, late] = [video.currentTime, now, null, 0];
       seen.moves += 1;
+      if (window.watchFor && seen.played >= window.watchFor) {
+        const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
+        seen.over = { now, decoded: totalVideoFrames, dropped: droppedVideoFrames };
+        clearInterval(timer);
+      }
       // The first frame is shown before playback moves, until enough is buffered to play.
     } else if (now - since > stands && seen.moves > 1) {
       if (!standing) {
@@ -59,20 +64,21 @@ export function observe([stands, jump]) {
       [standing.ms, standing.late] = [Math.round(now - since), Math.round(late)];
     }
   };
-  setInterval(look, 20);
+  const timer = setInterval(look, 20);
 }
 
 /**
  * Standings longer than STOOD in which the page waited for media. A page that had
- * media ahead, or was not run itself, waited for the machine. After that, unmodified hls.js may take
- * some 11 s to go on (docs/player.md), so such a standing counts from 12 s on.
+ * media ahead, or was not run itself, waited for the machine. So did unmodified hls.js where it read
+ * playlists late (`behind`). After that, unmodified hls.js may take some 11 s to go on
+ * (docs/player.md), so such a standing counts from 12 s on.
  */
 export function longStandings(standings) {
   return standings.filter((standing) => standing.ms > (isOfMachine(standing) ? 12_000 : STOOD));
 }
 
-function isOfMachine({ ahead, late }) {
-  return ahead > 0.1 || late > 200;
+function isOfMachine({ ahead, late, behind = false }) {
+  return ahead > 0.1 || late > 200 || behind;
 }
 
 /** The page's standings since its first frame, or since `since`, in milliseconds of its clock. */

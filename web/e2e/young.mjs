@@ -18,12 +18,12 @@ const AUDIO_AT_TIMES = [
   "sine=frequency=440:sample_rate=48000,aselect='lt(mod(t,12),6)'",
 ];
 const REGULAR = ['-g', '60'];
-/** Keyframes 0.3 to 6 s apart, in no order, for almost a minute. */
+/** Keyframes 0.3 to 10 s apart, in no order, for almost a minute. */
 const IRREGULAR = [
   '-g',
   '1000',
   '-force_key_frames',
-  [0, 2, 2.3, 4.5, 9.9, 10.2, 12.4, 15, 15.7, 21, 23, 23.4, 26, 30, 35, 36, 38, 44, 46, 48, 50, 55].join(','),
+  [0, 2, 2.3, 4.5, 9.9, 10.2, 12.4, 15, 15.7, 25.7, 26, 30, 35, 36, 38, 44, 46, 48, 50, 55].join(','),
 ];
 
 /** ffmpeg's arguments for each kind of stream but the demo. */
@@ -34,7 +34,7 @@ export const VARIANTS = {
   'irregular keyframes': [...VIDEO, ...AUDIO, ...IRREGULAR],
 };
 /** Duration of each variant, in seconds. */
-const LONG = '50';
+const LONG = '75';
 
 /**
  * Encodes the variants into files, in a folder of their own. ffmpeg publishes video and audio from
@@ -118,6 +118,7 @@ export async function startPlain() {
       const [url, video] = [new URLSearchParams(location.search).get('url'), document.querySelector('video')];
       if (window.Hls) {
         window.hls = new Hls();
+        window.watchHls?.(hls);
         hls.loadSource(url);
         hls.attachMedia(video);
       } else dashjs.MediaPlayer().create().initialize(video, url, true);
@@ -144,21 +145,33 @@ export async function startPlain() {
 }
 
 /**
- * Runs in the page. Notes by how many seconds hls.js places each fragment or part later than the
- * media in it begin (`off`). Both times are those of hls.js.
+ * Runs in the page before its own scripts. Notes by how many seconds hls.js places each fragment or part later than the
+ * media in it begin (`off`). Notes also which media hls.js learnt of late (`skipped`, from and to):
+ * a playlist has one more part than the one before, unless hls.js asked for it too late. All times
+ * are those of hls.js.
  */
-function watchPlacement() {
-  window.placed = [];
-  const { hls } = window;
-  hls.on('hlsFragBuffered', (_event, { frag, part }) => {
-    const of = part ?? frag;
-    const media = part ? part.elementaryStreams : frag.elementaryStreams;
-    for (const kind of ['audio', 'video']) {
-      const stream = media?.[kind];
-      if (stream)
-        window.placed.push({ kind, sn: frag.sn, part: part?.index, off: of.start - stream.startPTS });
+function noteHls() {
+  [window.placed, window.skipped] = [[], []];
+  window.watchHls = (hls) => {
+    hls.on('hlsFragBuffered', (_event, { frag, part }) => {
+      const of = part ?? frag;
+      const media = part ? part.elementaryStreams : frag.elementaryStreams;
+      for (const kind of ['audio', 'video']) {
+        const stream = media?.[kind];
+        if (stream)
+          window.placed.push({ kind, sn: frag.sn, part: part?.index, off: of.start - stream.startPTS });
+      }
+    });
+    for (const event of ['hlsLevelUpdated', 'hlsAudioTrackUpdated']) {
+      let before = null;
+      hls.on(event, (_event, { details: { partList, lastPartSn, lastPartIndex, partEnd } }) => {
+        const isNew = ({ fragment: { sn }, index }) =>
+          sn > before.sn || (sn === before.sn && index > before.index);
+        if (before && (partList ?? []).filter(isNew).length > 1) window.skipped.push([before.end, partEnd]);
+        before = { sn: lastPartSn, index: lastPartIndex, end: partEnd };
+      });
     }
-  });
+  };
 }
 
 /** Waits for the first frame of `what` in this page. */
@@ -182,24 +195,26 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
   const { page, complaints } = await openPage(browser, SMALL);
   try {
     if (late > 0) await page.addInitScript(answerLate, late);
+    await page.addInitScript((watched) => {
+      window.watchFor = watched;
+    }, seconds);
+    if (via === 'plain') await page.addInitScript(noteHls);
     await page.goto(addressOf(server, plain, name, via));
-    if (via === 'plain') await page.evaluate(watchPlacement);
     await untilFirstFrame(page, `${name} by ${via}`);
-    const [begin, since] = await page.evaluate(() => [window.seen.played, performance.now()]);
     // On a busy machine this takes longer than `seconds`. The caller sees whether a page stood.
-    await page.waitForFunction((until) => window.seen.played >= until, begin + seconds).catch(() => {});
+    await page.waitForFunction(() => window.seen.over).catch(() => {});
     const seen = await page.evaluate(() => {
-      const video = document.querySelector('video');
-      const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
-      return {
-        ...window.seen,
-        now: performance.now(),
-        decoded: totalVideoFrames,
-        dropped: droppedVideoFrames,
-        placed: window.placed ?? [],
-      };
+      const { totalVideoFrames, droppedVideoFrames } = document
+        .querySelector('video')
+        .getVideoPlaybackQuality();
+      const { placed = [], skipped = [], seen } = window;
+      const now = { now: performance.now(), decoded: totalVideoFrames, dropped: droppedVideoFrames };
+      return { ...seen, ...(seen.over ?? now), placed, skipped };
     });
-    return { ...seen, played: seen.played - begin, seconds: (seen.now - since) / 1000, complaints };
+    for (const standing of seen.standings) {
+      standing.behind = seen.skipped.some(([from, to]) => from - 0.1 <= standing.time && standing.time <= to);
+    }
+    return { ...seen, seconds: (seen.now - seen.first) / 1000, complaints };
   } finally {
     await page.context().close();
   }
