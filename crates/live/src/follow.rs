@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_behind_is_skipped_to_a_keyframe() {
+    fn a_slow_follower_skips_to_a_keyframe() {
         let mut scene = Scene::new();
         let track = scene.publish(3);
         let mut source = TrackFollower::from_newest(&track, None, 10);
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_to_lose_nothing_is_told_of_what_has_left() {
+    fn a_follower_of_everything_is_told_of_lost_parts() {
         let mut scene = Scene::new();
         let track = scene.publish(3);
         let mut follower = TrackFollower::from_oldest(&track);

@@ -291,7 +291,7 @@ fn a_viewer_is_sent_what_it_says_and_nothing_is_missing() {
 }
 
 #[test]
-fn what_a_paused_viewer_wishes_for_counts_when_it_goes_on() {
+fn a_paused_viewers_choice_counts_when_it_goes_on() {
     let server = server(SHORT);
     let _publisher = publish(&server);
     let mut client = Client::connect(server.http, "/live/film/push?rendition=low");

@@ -69,7 +69,7 @@ pub(crate) fn recorded() -> [Vec<u8>; 2] {
 }
 
 #[test]
-fn what_clients_send_is_read_at_any_split() {
+fn recorded_clients_are_read_at_any_split() {
     let [publisher, player] = recorded();
     for split in [1, 100, usize::MAX] {
         let (messages, names) = commands(&publisher, split);

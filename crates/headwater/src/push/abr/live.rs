@@ -337,7 +337,7 @@ mod tests {
     /// A distant viewer may have enough in flight to show that the link carries the next rendition.
     /// A near viewer has no more in flight than a link that falls to a fifth carries in 0.8 s.
     #[test]
-    fn what_is_on_its_way_is_bound_but_not_below_what_is_to_be_shown() {
+    fn bytes_in_flight_are_bounded_but_enough_to_show_the_rate() {
         for bits in [100_000, 1_200_000, 5_000_000, 20_000_000_u64] {
             for rtt in [500, 20_000, 180_000] {
                 let rate = room(bits, rtt) as u64 * 8_000_000 / rtt;
@@ -352,7 +352,7 @@ mod tests {
     /// Prints which part of a core it takes to look at 10,000 viewers twice a second.
     #[tokio::test]
     #[ignore = "a measurement"]
-    async fn what_looking_costs() {
+    async fn cost_of_looking() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());

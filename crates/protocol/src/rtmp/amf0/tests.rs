@@ -233,7 +233,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(values in prop::collection::vec(value(), 0..4)) {
+    fn written_values_are_read(values in prop::collection::vec(value(), 0..4)) {
         prop_assert_eq!(decode(&encode_all(&values)).unwrap(), values);
     }
 

@@ -126,7 +126,7 @@ fn after_a_failed_try_the_next_comes_later() {
 }
 
 #[test]
-fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
+fn catching_up_is_no_sign_of_slowness() {
     let mut rule = Evidence::default();
     // The viewer takes four times the stream's bitrate, with megabytes still queued.
     let mut seen = Seen { catching_up: true, queued: 8 << 20, ..Seen::default() };
@@ -229,7 +229,7 @@ fn segments_far_apart_tell_what_the_link_carries() {
 }
 
 #[test]
-fn what_waits_whenever_it_is_looked_at_need_not_wait_in_between() {
+fn bytes_that_wait_at_each_look_need_not_wait_in_between() {
     let mut rule = Evidence::default();
     let mut seen = Seen { rtt: 20, min_rtt: 5, catching_up: true, ..Seen::default() };
     // Segments of a little less than 2 s, each observed while it is written, and through in 4 ms.
