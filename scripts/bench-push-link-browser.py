@@ -163,8 +163,8 @@ def main():
     asked.out.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="link-"))
     link, started = None, []
-    lines = ["| via | top rung before | left it after | stalls | stood for | the longest | top rung again after "
-             "| most behind live | frames dropped |", "|---|---|---|---|---|---|---|---|---|"]
+    lines = ["| via | top rendition before | left it after | stalls | stood for | the longest "
+             "| top rendition again after | most behind live | frames dropped |", "|---|---|---|---|---|---|---|---|---|"]
     with (asked.out / "link.log").open("w") as log:
         try:
             clips = ladder(work)

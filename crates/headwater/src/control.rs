@@ -1,6 +1,5 @@
 //! The control plane: web pages, API, health checks. It may be slow; media delivery may not.
 
-mod admin;
 mod once;
 
 use std::net::SocketAddr;
@@ -22,6 +21,7 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
 use crate::Origin;
+use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
 
 /// The output of `npm run build` in `web/`.
@@ -266,7 +266,11 @@ async fn streams(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let admin = admin::may_administer(&origin.config.control.admin, peer, &uri, &headers);
+    let may = |action| access::may(action, peer, Credentials::of(&uri, &headers));
+    if !may(Action::Observe) {
+        return denied();
+    }
+    let admin = may(Action::Administer(&origin.config.control.admin));
     let render = || {
         let (streams, now) = (origin.registry.streams(), origin.now());
         let streams = streams.iter().map(|stream| describe(stream, now, admin)).collect();
@@ -283,16 +287,23 @@ async fn stream(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let admin = admin::may_administer(&origin.config.control.admin, peer, &uri, &headers);
-    let found = match StreamPath::parse(&name) {
-        Some(StreamPath::Live(name)) => origin.registry.stream(name),
-        _ => None,
+    let may = |action| access::may(action, peer, Credentials::of(&uri, &headers));
+    let not_found = || (StatusCode::NOT_FOUND, "no such stream\n").into_response();
+    let Some(path @ StreamPath::Live(live)) = StreamPath::parse(&name) else {
+        return not_found();
     };
-    let Some(stream) = found else {
-        return (StatusCode::NOT_FOUND, "no such stream\n").into_response();
-    };
+    if !may(Action::Play(path)) {
+        return denied();
+    }
+    let Some(stream) = origin.registry.stream(live) else { return not_found() };
+    let admin = may(Action::Administer(&origin.config.control.admin));
     let render = || json(&describe(&stream, origin.now(), admin));
     api(control.single.get((name, admin), render).await, admin)
+}
+
+/// Answers a client that [`access::may`] refuses.
+pub(crate) fn denied() -> Response {
+    (StatusCode::FORBIDDEN, [(header::CACHE_CONTROL, "no-store")], "not allowed\n").into_response()
 }
 
 fn json(value: &impl Serialize) -> Option<Bytes> {
@@ -369,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_may_have_the_player_in_a_frame() {
+    fn only_embedding_sites_may_show_the_player_in_a_frame() {
         let host = "origin.example:8080".parse().unwrap();
         let anybody = player_policy(Some(&host), "*");
         assert!(!anybody.contains("frame-ancestors"), "{anybody}");
@@ -415,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_no_policy_of_its_own_may_do_nothing() {
+    async fn responses_without_a_policy_of_their_own_may_do_nothing() {
         let answer = harmless("text".into_response()).await;
         assert_eq!(answer.headers()[header::CONTENT_SECURITY_POLICY], NOTHING);
         assert_eq!(answer.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_back_is_told_of_at_the_end() {
+    fn suppressed_lines_are_counted_at_the_end() {
         let (queue, lines) = queue();
         let limits = Arc::new(Limits::default());
         dispatcher::with_default(&subscriber(&queue, &limits), || {

@@ -1,11 +1,12 @@
 //! `/metrics`: the state and the counters of the origin, in the Prometheus text format.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -18,7 +19,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::control::{Once, harmless};
+use crate::access::{self, Action, Credentials};
+use crate::control::{Once, denied, harmless};
 use crate::path::StreamPath;
 use crate::{Origin, log};
 
@@ -56,7 +58,15 @@ struct Metrics {
     rendered: Once<()>,
 }
 
-async fn metrics(State(metrics): State<Arc<Metrics>>) -> Response {
+async fn metrics(
+    State(metrics): State<Arc<Metrics>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    if !access::may(Action::Observe, peer, Credentials::of(&uri, &headers)) {
+        return denied();
+    }
     let Metrics { origin, http, rendered } = &*metrics;
     let render = || {
         let mut text = String::new();

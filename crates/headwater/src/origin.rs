@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_configured_counts_and_nothing_is_refused_where_nothing_is_known() {
+    fn the_configured_limit_counts_and_an_unknown_machine_has_none() {
         let asked = || -> Option<u64> { panic!("the machine is asked") };
         assert_eq!(live_memory(Size::from_mib(64), asked), 64 << 20);
         assert_eq!(live_memory(Size::default(), || None), u64::MAX);

@@ -91,7 +91,7 @@ fn a_file_changes_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn what_is_in_effect_reads_back_as_itself() {
+fn the_effective_configuration_reads_back_as_itself() {
     let mut config = Config::default();
     config.http.cors_origin = String::new();
     config.live.part_target = Time(Duration::from_nanos(33_366_667));
@@ -319,7 +319,7 @@ fn rungs_must_be_told_apart_and_can_be_made() {
 }
 
 #[test]
-fn what_the_command_line_breaks_is_refused_by_its_key() {
+fn conflicts_by_the_command_line_are_refused_by_their_key() {
     let mut config = Config::default();
     config.http.listen = config.rtmp.listen;
     let error = config.validate().expect_err("both on one port").to_string();

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_in_is_there() {
+    fn ranges_that_were_read_in_are_cached() {
         let (file, bytes) = cold();
         let file = file.as_file();
         let in_memory = rustix::fs::fstatfs(file).unwrap().f_type == 0x0102_1994;

@@ -290,7 +290,7 @@ mod tests {
 
     /// Like a real writer, tries to write more whenever it is woken.
     #[tokio::test(start_paused = true)]
-    async fn what_the_stream_takes_the_peer_has_not() {
+    async fn bytes_in_the_stream_do_not_count_as_taken_by_the_peer() {
         const TIMEOUT: Duration = Duration::from_secs(10);
         let (mut io, began) = (io(TIMEOUT), Instant::now());
         let flushed = poll_fn(|cx| {

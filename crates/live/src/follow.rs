@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::stream::{State, Status, Stream};
 use crate::track::Track;
-use crate::window::{Part, Segment, Window};
+use crate::window::{Part, PartIndex, Segment, Window};
 
 /// The next event of a track.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub enum Next {
 #[derive(Debug)]
 pub struct TrackFollower {
     windows: watch::Receiver<Arc<Window>>,
-    /// The next part: its segment's number and its index there.
-    next: Option<(u64, usize)>,
+    /// The next part.
+    next: Option<PartIndex>,
     /// Parts more than this many seconds behind are skipped. If `None`, only parts that have left
     /// the window are skipped.
     most_behind: Option<i64>,
@@ -91,42 +91,34 @@ impl TrackFollower {
     }
 
     fn look(&mut self, window: &Window) -> Option<Next> {
-        let first = window.all().next()?;
-        let (mut msn, mut at) = match (self.next, self.most_behind) {
-            (Some(next), _) => next,
-            (None, Some(_)) => window.newest_independent()?,
-            (None, None) => (first.msn, 0),
-        };
-        let (segment, part) = loop {
-            if msn < first.msn {
-                return self.skip(window);
-            }
-            let segment = window.segment(msn)?;
-            match segment.parts.get(at) {
-                Some(part) => break (segment, part),
-                None if window.is_complete(msn) => (msn, at) = (msn + 1, 0),
-                None => return None,
-            }
-        };
+        let mut next = self.next.or_else(|| self.anew(window))?;
+        if window.has_lost(next) {
+            return self.skip(window);
+        }
+        let (segment, part) = window.part(&mut next)?;
         let behind = seconds_behind(window, part.start, segment);
         if self.most_behind.is_some_and(|most| behind > most)
             && let Some(skipped) = self.skip(window)
         {
             return Some(skipped);
         }
-        self.next = Some((msn, at + 1));
+        self.next = Some((next.0, next.1 + 1));
         Some(Next::Part(Arc::clone(segment), Arc::clone(part)))
     }
 
-    /// Goes on at the newest keyframe if it is ahead. A follower that must lose nothing goes on at
-    /// the oldest segment.
+    /// Goes on elsewhere if that is ahead.
     fn skip(&mut self, window: &Window) -> Option<Next> {
-        let to = match self.most_behind {
+        self.next = Some(self.anew(window).filter(|to| Some(*to) > self.next)?);
+        Some(Next::Skipped)
+    }
+
+    /// The place to begin anew: the newest keyframe or, for a follower that must lose nothing, the
+    /// oldest segment.
+    fn anew(&self, window: &Window) -> Option<PartIndex> {
+        match self.most_behind {
             Some(_) => window.newest_independent(),
             None => window.all().next().map(|segment| (segment.msn, 0)),
-        };
-        self.next = Some(to.filter(|to| Some(*to) > self.next)?);
-        Some(Next::Skipped)
+        }
     }
 }
 
@@ -321,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_falls_behind_is_skipped_to_a_keyframe() {
+    fn a_slow_follower_skips_to_a_keyframe() {
         let mut scene = Scene::new();
         let track = scene.publish(3);
         let mut source = TrackFollower::from_newest(&track, None, 10);
@@ -401,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_to_lose_nothing_is_told_of_what_has_left() {
+    fn a_follower_of_everything_is_told_of_lost_parts() {
         let mut scene = Scene::new();
         let track = scene.publish(3);
         let mut follower = TrackFollower::from_oldest(&track);

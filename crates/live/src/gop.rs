@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_encoder_says_is_known_with_its_first_frames() {
+    fn the_encoders_keyframe_interval_is_known_with_its_first_frames() {
         let says =
             |keyint| format!("\0\0\0\x05x264 - core 164 - options: keyint={keyint} scenecut=40");
         assert_eq!(learn(&[17], says("60").as_bytes()), (4, true, 5));

@@ -50,7 +50,7 @@ pub use sequence::Sequence;
 pub use stream::{State, Status, Stream};
 pub use track::Track;
 pub use viewers::{Delivery, Viewing};
-pub use window::{Beside, Header, Part, Rendered, SampleLayout, Segment, Window};
+pub use window::{Beside, Header, Part, PartIndex, Rendered, SampleLayout, Segment, Window};
 
 /// Microseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -113,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_queue_and_copies_do_not_change(
+        fn a_sequence_is_a_queue_and_copies_do_not_change(
             steps in prop::collection::vec((any::<bool>(), 1usize..300), 1..20)
         ) {
             let (mut queue, mut model) = (Sequence::default(), VecDeque::new());

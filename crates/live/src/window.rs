@@ -169,6 +169,9 @@ impl Segment {
     }
 }
 
+/// A part's place in its track: the number of its segment and its index there.
+pub type PartIndex = (u64, usize);
+
 /// A track's segments at one moment.
 ///
 /// Invariants: Segment numbers are consecutive. Within a period each part starts where the one
@@ -260,6 +263,27 @@ impl Window {
         self.next_msn().is_some_and(|next| msn < next)
     }
 
+    /// The part at `place`, and its segment. From the end of a complete segment, `place` moves on to
+    /// the start of the next one. `None` if that part is still to come or has left the window.
+    pub fn part(&self, place: &mut PartIndex) -> Option<(&Arc<Segment>, &Arc<Part>)> {
+        loop {
+            let (msn, at) = *place;
+            let segment = self.segment(msn)?;
+            if let Some(part) = segment.parts.get(at) {
+                return Some((segment, part));
+            }
+            if !self.is_complete(msn) {
+                return None;
+            }
+            *place = (msn + 1, 0);
+        }
+    }
+
+    /// Whether the part at `place` has left the window.
+    pub fn has_lost(&self, (msn, _): PartIndex) -> bool {
+        self.all().next().is_some_and(|first| msn < first.msn)
+    }
+
     /// Mean bits per second, and bits per second of the densest segment. While no segment is
     /// complete, both come from the parts so far. `None` before the first part.
     pub fn bitrate(&self) -> Option<(u64, u64)> {
@@ -271,9 +295,8 @@ impl Window {
         })
     }
 
-    /// Where playback near live starts: segment number and index of the newest part that decoding
-    /// can start at.
-    pub fn newest_independent(&self) -> Option<(u64, usize)> {
+    /// Where playback near live starts: the newest part that decoding can start at.
+    pub fn newest_independent(&self) -> Option<PartIndex> {
         self.all().rev().find_map(|segment| {
             let part = segment.parts.iter().rposition(|part| part.independent)?;
             Some((segment.msn, part))

@@ -213,7 +213,7 @@ fn manifests_wait_for_it_but_not_for_long() {
 }
 
 #[test]
-fn its_name_is_taken_and_it_keeps_no_stream_alive() {
+fn a_derived_rendition_takes_its_name_and_keeps_no_stream_alive() {
     let mut scene = Scene::new(Settings::default());
     for _ in 0..90 {
         scene.frame(30);
@@ -278,7 +278,7 @@ fn a_source_may_be_there_only_for_what_is_made_of_it() {
 }
 
 #[test]
-fn its_name_stays_taken_while_its_source_is_silent() {
+fn a_derived_name_stays_taken_while_the_source_is_silent() {
     let mut scene = Scene::new(Settings::default());
     for _ in 0..90 {
         scene.frame(30);
@@ -296,7 +296,7 @@ fn its_name_stays_taken_while_its_source_is_silent() {
 }
 
 #[test]
-fn what_was_not_made_is_a_hole_in_times_and_none_in_numbers() {
+fn segments_not_made_leave_a_hole_in_times_and_none_in_numbers() {
     let mut scene = Scene::new(Settings::default());
     for _ in 0..300 {
         scene.frame(30);

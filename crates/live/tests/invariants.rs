@@ -551,7 +551,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_promised_holds(
+    fn promises_hold(
         mut events in prop::collection::vec(event(), 1..12),
         frame_rate in prop_oneof![
             Just((30, 1)), Just((24, 1)), Just((25, 1)), Just((30_000, 1001)), Just((60, 1)),
@@ -605,7 +605,7 @@ proptest! {
 /// after audio were rare, a hole where silence also filled the pause before a period, and a segment
 /// that was complete before EXT-X-TARGETDURATION was known because the codec changed.
 #[test]
-fn what_a_pause_or_a_period_once_broke_holds() {
+fn promises_once_broken_by_a_pause_or_a_period_hold() {
     let run = |frames, gop| Event::Run { frames, gop };
     let rare = |frames, nth| Event::Vary { frames, gop: 1, how: Vary::Rare(nth) };
     for (events, rate, video_from) in [

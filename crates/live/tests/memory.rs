@@ -51,7 +51,7 @@ fn listed_and_held(publisher: &Publisher) -> (f64, f64) {
 }
 
 #[test]
-fn what_streams_hold_together_is_bounded_and_who_holds_most_gives_way() {
+fn memory_of_all_streams_is_bounded_and_the_largest_gives_way() {
     let limit = 40 << 20;
     let registry = Registry::with_memory(Settings::default(), limit);
     let sizes = [[10_000; 8].as_slice(), &[1_000; 2]].concat();
@@ -129,7 +129,7 @@ fn at(frame: i64) -> UnixMicros {
 
 /// Published streams keep whole windows as long as any stream without a publisher holds media.
 #[test]
-fn who_has_gone_gives_way_before_any_other_who_left_first_first_of_all() {
+fn ended_streams_give_way_first_in_the_order_they_ended() {
     let limit = 48 << 20;
     let registry = Registry::with_memory(Settings::default(), limit);
     let stream = |name: &str, size: usize| (begin(&registry, name).unwrap(), size);

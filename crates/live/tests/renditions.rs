@@ -76,7 +76,7 @@ fn an_encoder_that_starts_late_with_a_clock_of_its_own_is_not_placed_in_the_past
 /// Renditions of one encoder share its clock. Its connections open one after another, and larger
 /// frames take longer to encode. The same frame keeps the same time in each of them.
 #[test]
-fn what_one_encoder_publishes_stays_together_however_late_it_comes() {
+fn renditions_of_one_encoder_stay_together_however_late_they_come() {
     for late in [0, 400, 2000, 2800] {
         let registry = Registry::new(Settings::default());
         let mut low = Encoder::start(&registry, "low", 30, 0, 5_000_000);

@@ -63,7 +63,7 @@ fn frames(parts: &[Arc<Part>]) -> Vec<(i64, i64, i64)> {
 
 /// hls.js places a track by when it is decoded, and so chooses audio that does not belong to it.
 #[test]
-fn who_sends_a_frame_now_and_then_has_it_decoded_just_before_it_is_shown() {
+fn rare_frames_are_decoded_just_before_they_are_shown() {
     let regular = |step: i64| (0..20).map(|number| number * step).collect::<Vec<_>>();
     let uneven = [0, 985, 2010, 3000, 4012, 4991, 6003, 7000, 7990, 9015];
     for times in [regular(1000), regular(500), regular(200), uneven.to_vec()] {

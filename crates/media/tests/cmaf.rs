@@ -109,7 +109,7 @@ fn the_first_chunk_of_a_segment_says_so() {
 }
 
 #[test]
-fn what_samples_share_is_written_once() {
+fn values_that_samples_share_are_written_once() {
     let audio: Vec<_> = (0..9).map(|n| sample(n * 1024, 1024, b"0123456789")).collect();
     let mut out = Vec::new();
     let layout = cmaf::write_chunk_head(&mut out, &info(1), &audio).expect("writes");

@@ -538,7 +538,7 @@ fn files_that_are_none() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn samples_that_do_not_fit_are_refused() {
     let [avc, ..] = codecs();
     let writer = Packetizer::new(0, &avc, 1000).unwrap();
     let data = Bytes::from(vec![0; media::flv::MAX_PAYLOAD]);

@@ -218,7 +218,7 @@ fn edit_lists_shift_and_trim() {
 }
 
 #[test]
-fn what_disagrees_is_the_tracks_problem() {
+fn contradicting_tables_are_the_tracks_problem() {
     let cases: [(Vec<u8>, &str); 8] = [
         (
             full(b"stsz", 0, 0, &[0, 0x4000_0000, 1, 2]),

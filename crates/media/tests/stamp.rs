@@ -50,7 +50,7 @@ fn stands_before_the_first_slice_and_behind_what_must_come_first() {
 }
 
 #[test]
-fn what_cannot_be_stamped_is_refused() {
+fn frames_without_a_place_for_a_stamp_are_refused() {
     let no_slice = access_unit(4, &[&[9, 0xf0]]);
     assert!(stamp::insert(&avc(4), &no_slice, 1).unwrap_err().to_string().contains("slice"));
     assert!(stamp::insert(&avc(4), &[0, 0, 0, 9, 0x65], 1).is_err());

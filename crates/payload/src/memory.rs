@@ -422,7 +422,7 @@ mod tests {
     /// So nothing is refused for memory that is not there, and what is counted cannot fail to come
     /// later.
     #[test]
-    fn what_is_counted_is_resident_before_it_is_filled() {
+    fn counted_memory_is_resident_before_it_is_filled() {
         let memory = Memory::new(u64::MAX);
         let mut tracks = [arena(&memory), arena(&memory)];
         let _regions = tracks.each_mut().map(|arena| arena.store(&[5; 100]).unwrap());
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_budget_does_not_allow_is_refused_and_nothing_is_taken() {
+    fn chunks_beyond_the_budget_are_refused_and_take_nothing() {
         let memory = Memory::new(1 << 20);
         let (mut large, mut small) = (arena(&memory), arena(&memory));
         let mut held = Vec::new();

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_leads_to_is_replaced_and_keeps_its_mode() {
+    fn the_target_of_a_link_is_replaced_and_keeps_its_mode() {
         let folder = tempfile::tempdir().unwrap();
         let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
         fs::write(&file, "old").unwrap();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_understood() {
+    fn quantities_are_understood() {
         for (text, millis) in
             [("500ms", 500), ("10s", 10_000), ("1.5s", 1500), ("5m", 300_000), ("1h", 3_600_000)]
         {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn bad_quantities_are_refused() {
         for text in ["", "10", "s", "-1s", "1e3s", "10 parsecs", "1.2.3s", "99999999h", "é"] {
             assert!(time(text).is_err(), "{text}");
         }

@@ -278,7 +278,7 @@ fn without_a_file_the_csv_is_written_as_it_is_measured() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused() {
+fn unmeasurable_targets_are_refused() {
     for (arguments, reason) in [
         (&["--pid", "2147483647"][..], "/proc"),
         (&["--pid", "x"], "invalid"),

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_stalls_or_is_wrong_is_an_error_of_its_kind() {
+    fn broken_stalled_and_wrong_responses_are_errors_of_their_kind() {
         use ErrorKind::{InvalidData, TimedOut, UnexpectedEof};
         for (answer, close, expected) in [
             (&b""[..], true, UnexpectedEof),

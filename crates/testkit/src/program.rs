@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_writes_and_how_it_ends_is_kept() {
+    fn a_programs_output_and_status_are_kept() {
         let finished = sh("echo out; echo err >&2; exit 3").wait(Duration::from_secs(60));
         assert_eq!(finished.status.code(), Some(3));
         assert_eq!(finished.stdout, b"out\n");

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn it_reads_at_its_pace_then_in_a_hurry_and_sees_the_end() {
+    fn a_slow_reader_reads_at_its_pace_then_in_a_hurry_and_sees_the_end() {
         let (listener, address) = listener();
         let reader = SlowReader::get(address, "/x", 10_000).unwrap();
         let mut socket = accept(&listener);

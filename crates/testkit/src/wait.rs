@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not in 20ms: pigs fly")]
-    fn what_does_not_come_fails_the_test() {
+    fn an_event_that_does_not_come_fails_the_test() {
         eventually(Duration::from_millis(20), "pigs fly", || false);
     }
 }

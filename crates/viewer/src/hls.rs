@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_names_the_line() {
+    fn errors_name_the_line() {
         for (text, place) in [
             ("", ""),
             ("#EXTM3U", ""),

@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn bad_manifests_are_refused() {
         for text in [
             "",
             "<html/>",

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_added() {
+    fn written_times_are_read_and_added() {
         let mut times = RequestTimes::default();
         for time in (0..5000).map(|n| n * n) {
             times.record(Asks::Part, time);

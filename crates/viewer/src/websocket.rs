@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn what_servers_may_not_send() {
+    fn forbidden_server_frames_are_refused() {
         for (bytes, what) in [
             (vec![0xC2, 0], "reserved bits"),
             (vec![0x82, 0x81, 1, 2, 3, 4, 5], "masked"),
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_masked() {
+    fn sent_frames_are_masked() {
         let mask = [1, 2, 3, 4];
         assert_eq!(pong(&[1, 2, 3, 4, 5], mask), [0x8A, 0x85, 1, 2, 3, 4, 0, 0, 0, 0, 4]);
         assert_eq!(close(1000, [0; 4]), [0x88, 0x82, 0, 0, 0, 0, 3, 232]);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn bad_xml_is_refused() {
         let deep = "<a>".repeat(100);
         for text in [
             "",

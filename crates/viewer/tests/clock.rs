@@ -234,7 +234,7 @@ fn every_way_to_break_media_is_found_where_it_is() {
 }
 
 #[test]
-fn what_is_missing_is_counted_and_the_viewer_goes_on() {
+fn missing_media_are_counted_and_the_viewer_goes_on() {
     let server = with(3, |clip| {
         let mut samples = clip.samples(3);
         samples.drain(..4);

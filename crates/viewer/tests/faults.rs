@@ -94,7 +94,7 @@ fn nobody_there_and_nobody_answering() {
 }
 
 #[test]
-fn what_http_allows_is_no_trouble() {
+fn unusual_but_valid_http_is_no_fault() {
     let clip = AudioClip::new(4);
     let flv = clip.flv();
     let server = Server::start(move |asked| {

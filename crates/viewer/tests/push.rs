@@ -208,7 +208,7 @@ fn a_lost_connection_is_made_again_and_counted() {
 }
 
 #[test]
-fn what_a_server_refuses_with_is_told() {
+fn the_servers_reason_to_refuse_is_told() {
     let clip = AudioClip::new(2);
     let mut refused = messages(&clip, 0..1);
     refused.push(text(r#"{"event":"error","code":"slow","message":"Reads too slowly."}"#));

@@ -169,7 +169,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_common_is_in_every_rendition(
+        fn common_keyframes_are_in_every_rendition(
             keys in keyframes(),
             drops in prop::collection::vec(any::<bool>(), 1..60),
             jitter in -1i64..=1,

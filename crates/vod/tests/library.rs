@@ -95,7 +95,7 @@ fn paths_that_lead_nowhere_or_out_are_not_found_and_take_no_memory() {
 }
 
 #[test]
-fn that_a_file_cannot_be_packaged_is_remembered() {
+fn unreadable_files_are_remembered() {
     let (root, library) = folder(64 << 20);
     let whole = fs::read(media("mp4/film.mp4")).unwrap();
     fs::write(root.path().join("cut.mp4"), &whole[..whole.len() / 2]).unwrap();
@@ -232,7 +232,7 @@ fn gathered_pieces_are_the_same_bytes() {
 }
 
 #[test]
-fn what_is_rendered_is_kept_with_the_title() {
+fn rendered_texts_are_kept_with_the_title() {
     let title = made().title(CLIP);
     assert!(!title.is_rendered("index"));
     let first = title.rendered("index", || title.rendered("within", || "one".into()).bytes);

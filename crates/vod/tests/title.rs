@@ -439,7 +439,7 @@ fn a_title_begins_where_its_edit_list_does() {
 
 /// ffmpeg must show the same pictures from the segments as from the file with its edit list.
 #[test]
-fn what_is_shown_is_what_the_edit_list_says() {
+fn shown_frames_are_those_of_the_edit_list() {
     let (root, library) = folder(64 << 20);
     let (whole, cut) = (root.path().join("whole.mp4"), root.path().join("cut.mp4"));
     clip(&whole, 64, 100);
@@ -471,7 +471,7 @@ fn corpus_what_lasts_no_time_is_given_some() {
 }
 
 #[test]
-fn what_lasts_no_time_is_given_some() {
+fn samples_without_a_duration_are_given_one() {
     let (root, library) = folder(64 << 20);
     let made = root.path().join("one.mp4");
     let mut arguments =

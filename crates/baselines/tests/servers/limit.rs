@@ -94,7 +94,7 @@ fn silent_peers_are_given_up() {
 }
 
 #[test]
-fn what_the_file_does_not_have_is_refused() {
+fn bytes_that_the_file_does_not_have_are_refused() {
     let site = Site::new();
     let folder = tempfile::tempdir().unwrap();
     let empty = folder.path().join("empty");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use live::cursor::{Cursor, Limits, PartIndex};
-use live::{Header, Part, Segment, Stream, Track};
+use live::cursor::{Cursor, Limits};
+use live::{Header, Part, PartIndex, Segment, Stream, Track};
 
 /// A container format for parts.
 pub trait Container {

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused_and_quoted() {
+    fn bad_times_are_refused_and_quoted() {
         for text in [
             "",
             "10",
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(nanos: u64, bytes: u64) {
+        fn quantities_are_read_back_as_written(nanos: u64, bytes: u64) {
             let time = Time(Duration::from_nanos(nanos));
             prop_assert_eq!(time.to_string().parse(), Ok(time));
             prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));

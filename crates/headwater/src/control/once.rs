@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_not_there_is_not_kept_and_of_the_rest_not_too_much() {
+    async fn absent_answers_are_not_kept_and_others_are_bounded() {
         let once = Once::default();
         assert_eq!(once.get(0, || None).await, None);
         assert!(once.kept.lock().await.is_empty());

@@ -136,8 +136,9 @@ fn may_play(request: &Request, path: StreamPath<'_>) -> bool {
     let credentials = Credentials {
         query: request.query().unwrap_or_default(),
         authorization: request.header("authorization"),
+        own: false,
     };
-    access::may(Action::Play, path, request.peer(), credentials)
+    access::may(Action::Play(path), request.peer(), credentials)
 }
 
 fn denied() -> Response {

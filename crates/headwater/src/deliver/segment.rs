@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_foretold_comes_and_so_does_what_is_shown_before_it() {
+    async fn foretold_segments_come_with_all_that_start_before_them() {
         local(async {
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| frames(publisher, 21_000..25_000, 4000));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_can_have_named_yet_is_waited_for_a_moment() {
+    async fn times_that_no_manifest_has_named_are_waited_for_a_moment() {
         local(async {
             let publisher = &mut regular();
             // Two segments ahead: the one between does not exist yet either.
@@ -462,7 +462,7 @@ mod tests {
     /// A manifest foretells a segment with a certain header and period. With others, the foretold
     /// name is void.
     #[tokio::test(start_paused = true)]
-    async fn what_was_foretold_is_nothing_of_another_header_or_period() {
+    async fn foretold_names_are_void_with_another_header_or_period() {
         local(async {
             let publisher = &mut regular();
             let answer = asked(publisher, |publisher| {

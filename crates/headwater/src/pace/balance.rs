@@ -371,7 +371,7 @@ mod tests {
     use crate::pace::{Pace, Plan};
 
     #[test]
-    fn who_leaves_is_not_counted_and_comes_back_by_asking() {
+    fn leaving_viewers_are_not_counted_and_come_back_by_asking() {
         let at = |millis| UnixMicros(1_000_000).after(Duration::from_millis(millis));
         let balance = Arc::new(Balance::new(at(0)));
         let plan = Plan { pace: Pace::Realtime, burst: Duration::ZERO, rate: 1.0 };

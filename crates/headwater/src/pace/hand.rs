@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_waited_for_is_not_played() {
+    fn time_spent_waiting_is_not_played() {
         let at = |millis| UnixMicros(1_000_000).after(Duration::from_millis(millis));
         let millis = Duration::from_millis;
         let mut hand = Hand::new(at(0));

@@ -209,7 +209,7 @@ fn a_link_that_is_far_too_short_serves_those_who_came_first() {
 }
 
 #[test]
-fn who_was_set_aside_comes_back_when_others_leave() {
+fn viewers_set_aside_come_back_when_others_leave() {
     let balance = Arc::new(Balance::new(EPOCH));
     let mut viewers: Vec<_> = unequal(200)
         .iter()
@@ -263,7 +263,7 @@ fn many_slow_links_stop_nobody_else() {
 }
 
 #[test]
-fn who_joins_late_is_served_first_and_starves_nobody() {
+fn late_viewers_are_served_first_and_starve_nobody() {
     // Half of the viewers join a link that the others have filled. Then the link is just enough.
     let balance = Arc::new(Balance::new(EPOCH));
     let mut viewers: Vec<_> = unequal(100)

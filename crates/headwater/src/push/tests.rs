@@ -122,7 +122,7 @@ fn count(frames: &[(Duration, Frame)], opcode: u8) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_silent_is_pinged_twice_and_is_gone_after_three_intervals() {
+async fn silent_viewers_are_pinged_twice_and_gone_after_three_intervals() {
     local(async {
         let mut source = Source::new(config(), &[400_000]);
         let mut viewer = viewer(&source, 1 << 20);

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_player_keeps_is_small() {
+    async fn players_take_little_memory() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = listener.local_addr().unwrap();
         let socket = TcpStream::connect(peer).await.unwrap();

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_what_it_does_keeps_its_slot_meanwhile() {
+    fn a_slot_is_kept_while_its_connection_changes_roles() {
         let (undecided, players, publishers) = (Undecided::new(9), Pool::new(1), Pool::new(1));
         let (mut first, mut second) = (undecided.enter(), undecided.enter());
         assert!(first.take(&players) && first.take(&players));

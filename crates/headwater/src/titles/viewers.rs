@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_connected_counts_until_it_leaves() {
+    fn connected_viewers_count_until_they_leave() {
         let viewers = Viewers::default();
         let count = || viewers.count(at(0)).into_values().sum::<usize>();
         let one = viewers.connected("vod/a.mp4", Delivery::Push);

@@ -334,7 +334,7 @@ fn amf_bomb() {
 /// A peer that breaks the protocol is told why before the connection ends, whether it publishes or
 /// plays.
 #[test]
-fn who_breaks_the_protocol_is_told_why() {
+fn publishers_that_break_the_protocol_are_told_why() {
     let origin = Origin::start("");
     let data = [&named("onMetaData")[..], &vec![0; 1 << 20]].concat();
     let command = [&named("nonsense")[..], &vec![0; 64 << 10]].concat();

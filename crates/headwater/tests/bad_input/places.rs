@@ -77,7 +77,7 @@ fn players_take_no_place_of_a_publisher() {
 
 /// A refused client may not keep its connection and wait for a place.
 #[test]
-fn who_is_refused_for_want_of_places_is_closed() {
+fn clients_refused_for_want_of_slots_are_disconnected() {
     let origin = Origin::start("[rtmp]\nmax_players = 1\nmax_publishers = 1\n");
     let _publisher = published(&origin, "live/one");
     let _player = paused(origin.rtmp, "live/one");
@@ -179,7 +179,7 @@ fn connections_from_one_address() {
 /// More than 256 connections from many addresses that say nothing, or no more than `connect`, keep
 /// neither a publisher nor a player out. The oldest of them leave.
 #[test]
-fn who_is_undecided_takes_nobodys_place() {
+fn undecided_connections_take_nobodys_slot() {
     let limits = "max_players = 2\nmax_publishers = 2\nsetup_timeout = \"1m\"\n";
     let origin = Origin::start(&format!("workers = 1\n[rtmp]\n{limits}"));
     let undecided: Vec<_> = (0..600u16)

@@ -70,7 +70,7 @@ fn nobody_administers_where_no_address_may() {
 }
 
 #[test]
-fn what_the_control_plane_says_is_what_it_is() {
+fn control_plane_responses_have_a_policy_and_their_type() {
     let origin = Origin::start("[control]\nembed = \"https://club.example\"\n");
     let policy = |path: &str| {
         let answer = origin.get(path);

@@ -39,7 +39,7 @@ fn slow_viewers_among_a_thousand() {
 
 /// All viewers that wait for a part get the same playlist and the same part, at once.
 #[test]
-fn what_a_thousand_wait_for() {
+fn a_thousand_waiting_viewers_get_the_same_part_at_once() {
     // The publisher is on one of the event loops. Viewers are on both.
     let configuration = "[live]\npart_target = \"200ms\"\nsegment_target = \"500ms\"\n";
     let server = Server::configured(BINARY, configuration, ["--workers", "2"]);

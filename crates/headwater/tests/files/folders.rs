@@ -11,7 +11,7 @@ use testkit::noise;
 use crate::support::{Origin, get};
 
 #[test]
-fn what_is_no_file() {
+fn only_files_are_served() {
     let origin = Origin::start();
     origin.put("folder/file.bin", b"x");
     let pipe = origin.vod("pipe");

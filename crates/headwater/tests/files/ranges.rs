@@ -57,7 +57,7 @@ fn curl(origin: &Origin, args: &[&str]) -> Vec<u8> {
 }
 
 #[test]
-fn that_cannot_be_satisfied_or_mean_nothing() {
+fn unsatisfiable_ranges_are_refused_and_meaningless_ones_ignored() {
     let origin = Origin::start();
     let bytes = noise(3, 1000);
     origin.put("a.bin", &bytes);

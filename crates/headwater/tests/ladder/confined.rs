@@ -180,7 +180,7 @@ fn trying(folder: &tempfile::TempDir, tries: &str, lines: &str) -> (Server, TcpL
 }
 
 #[test]
-fn it_reads_writes_reaches_and_takes_no_more_than_it_needs() {
+fn a_confined_encoder_reads_writes_reaches_and_takes_no_more_than_it_needs() {
     let folder = tempfile::tempdir().unwrap();
     let (server, _listener) = trying(&folder, TRIES, "sandbox = \"require\"\n");
     for (name, expected) in [
@@ -214,7 +214,7 @@ fn calls_that_frames_do_not_need_are_refused() {
 }
 
 #[test]
-fn what_it_may_read_besides_is_configured() {
+fn folders_that_the_encoder_may_read_are_configured() {
     let folder = tempfile::tempdir().unwrap();
     let (server, _listener) = trying(&folder, TRIES, &format!("read = [{:?}]\n", folder.path()));
     assert_eq!(tried(&server, "reads"), "secret");

@@ -140,7 +140,7 @@ fn none_outlives_a_server_that_is_killed() {
 }
 
 #[test]
-fn its_renditions_are_no_viewers_and_nobody_elses() {
+fn ladders_count_as_no_viewers_and_serve_only_their_streams() {
     let folder = tempfile::tempdir().unwrap();
     let file = clip(&folder, "320x180", 20);
     let server = server(&format!("streams = [\"x\", \"events/*\"]\n{RUNGS}"), &[]);

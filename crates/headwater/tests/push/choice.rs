@@ -51,7 +51,7 @@ struct Viewer {
     names: Vec<String>,
     rates: Vec<u64>,
     /// Index of the rendition that it gets, and of the best one that it may get.
-    rung: usize,
+    rendition: usize,
     best: usize,
     /// Each header and its media, up to the next header.
     sections: Vec<Vec<u8>>,
@@ -75,7 +75,7 @@ impl Viewer {
         let rates = names.iter().map(|rendition| rendition["bitrate"].as_u64().unwrap()).collect();
         let names: Vec<_> =
             names.iter().map(|rendition| rendition["name"].as_str().unwrap().to_owned()).collect();
-        let rung = names.iter().position(|name| *name == hello["rendition"]).unwrap();
+        let rendition = names.iter().position(|name| *name == hello["rendition"]).unwrap();
         let header = client.next().unwrap().payload;
         // A part lasts 0.2 s, and a segment 1 s.
         let step = if query.contains("segment") { 1.75 } else { 0.35 };
@@ -84,7 +84,7 @@ impl Viewer {
             best: names.len() - 1,
             names,
             rates,
-            rung,
+            rendition,
             numbers: numbers(&header),
             sections: vec![header],
             times: [None; 2],
@@ -114,9 +114,14 @@ impl Viewer {
             "rendition" => {
                 // Where the rendition changes, only video was left out. Audio goes on as it was.
                 self.gap[1] = false;
-                let rung = self.names.iter().position(|name| *name == event["rendition"]).unwrap();
-                assert!(rung != self.rung && rung <= self.best, "from {} to {event}", self.rung);
-                self.rung = rung;
+                let rendition =
+                    self.names.iter().position(|name| *name == event["rendition"]).unwrap();
+                assert!(
+                    rendition != self.rendition && rendition <= self.best,
+                    "from {} to {event}",
+                    self.rendition
+                );
+                self.rendition = rendition;
                 let header = self.client.next().unwrap().payload;
                 assert_eq!(header[4..8], *b"ftyp");
                 self.numbers = numbers(&header);
@@ -138,7 +143,7 @@ impl Viewer {
         let time = time_of(chunk);
         if let Some(before) = self.times[usize::from(is_sound)] {
             let step = (time as f64 - before as f64) / f64::from(scale);
-            assert!(step > 0.0, "{step} s on v{}", self.rung);
+            assert!(step > 0.0, "{step} s on v{}", self.rendition);
             let gap = std::mem::take(&mut self.gap[usize::from(is_sound)]);
             assert!(gap || step < self.step, "{step} s, sound: {is_sound}");
         }
@@ -160,7 +165,7 @@ impl Viewer {
     fn until(&mut self, wanted: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + LIMIT;
         while !wanted(self) {
-            assert!(Instant::now() < deadline, "still {}", self.names[self.rung]);
+            assert!(Instant::now() < deadline, "still {}", self.names[self.rendition]);
             self.next();
         }
     }
@@ -227,17 +232,17 @@ fn a_viewer_goes_down_with_its_link_and_comes_back() {
     let (address, rate) = link(server.http, 1_000_000);
     let mut viewer = Viewer::watch(address, "");
     assert_eq!(viewer.names.len(), 3);
-    assert_eq!(viewer.names[viewer.rung], viewer.names[1], "neither the best nor the least");
-    viewer.until(|viewer| viewer.rung == 2);
+    assert_eq!(viewer.names[viewer.rendition], viewer.names[1], "neither the best nor the least");
+    viewer.until(|viewer| viewer.rendition == 2);
     viewer.seconds(2);
     rate.store(40_000, Relaxed);
-    viewer.until(|viewer| viewer.rung == 0);
+    viewer.until(|viewer| viewer.rendition == 0);
     viewer.seconds(2);
     rate.store(1_000_000, Relaxed);
     let top =
         format!("headwater_push_viewers{{stream=\"live/film\",rendition=\"{}\"}}", viewer.names[2]);
     // On a busy machine it may leave the top again at any time.
-    viewer.until(|viewer| viewer.rung == 2 && metric(&server, &top) == 1);
+    viewer.until(|viewer| viewer.rendition == 2 && metric(&server, &top) == 1);
     viewer.seconds(1);
     viewer.decodes(tempfile::tempdir().unwrap().path());
 
@@ -251,10 +256,10 @@ fn a_viewer_of_segments_goes_up_and_nothing_is_missing() {
     let server = server(SHORT);
     let _publisher = publish(&server);
     let mut viewer = Viewer::watch(server.http, "?latency=segment");
-    assert!(viewer.rung < 2);
+    assert!(viewer.rendition < 2);
     viewer.until(|viewer| {
         assert_eq!(viewer.gap, [false; 2]);
-        viewer.rung == 2
+        viewer.rendition == 2
     });
     viewer.seconds(2);
     viewer.decodes(tempfile::tempdir().unwrap().path());
@@ -267,26 +272,26 @@ fn a_viewer_is_sent_what_it_says_and_nothing_is_missing() {
     let rates = Viewer::watch(server.http, "").rates;
     let max = (rates[1] + rates[2]) / 2;
     let mut viewer = Viewer::watch(server.http, &format!("?max={max}"));
-    assert_eq!(viewer.rung, 1, "{rates:?}");
+    assert_eq!(viewer.rendition, 1, "{rates:?}");
     // It gets no rendition above its limit, however much its link carries.
     viewer.best = 1;
     viewer.seconds(5);
     viewer.say(&format!("{{\"rendition\": \"{}\"}}", viewer.names[0]));
-    viewer.until(|viewer| viewer.rung == 0);
+    viewer.until(|viewer| viewer.rendition == 0);
     viewer.best = 0;
     viewer.seconds(5);
     viewer.best = 2;
     viewer.say(r#"{"rendition": null, "max": null}"#);
-    viewer.until(|viewer| viewer.rung == 2);
+    viewer.until(|viewer| viewer.rendition == 2);
     viewer.say(&format!("{{\"max\": {max}}}"));
-    viewer.until(|viewer| viewer.rung < 2);
+    viewer.until(|viewer| viewer.rendition < 2);
     viewer.best = 1;
     viewer.seconds(4);
     viewer.decodes(tempfile::tempdir().unwrap().path());
 }
 
 #[test]
-fn what_a_paused_viewer_wishes_for_counts_when_it_goes_on() {
+fn a_paused_viewers_choice_counts_when_it_goes_on() {
     let server = server(SHORT);
     let _publisher = publish(&server);
     let mut client = Client::connect(server.http, "/live/film/push?rendition=low");

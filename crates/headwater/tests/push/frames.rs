@@ -84,7 +84,7 @@ fn pings_are_answered_and_a_close_is_returned() {
 
 /// It is pinged before. (`push::tests` counts the pings.)
 #[test]
-fn who_is_silent_is_pinged_and_then_gone() {
+fn a_silent_viewer_is_pinged_and_then_gone() {
     let server = server("[push]\nping_interval = \"5s\"\n");
     let mut client = Client::connect(server.http, "/live/demo/push");
     client.say("{\"pause\":true}");
@@ -97,7 +97,7 @@ fn who_is_silent_is_pinged_and_then_gone() {
 }
 
 #[test]
-fn who_pauses_is_sent_nothing_and_goes_on_at_a_keyframe() {
+fn a_paused_viewer_is_sent_nothing_and_goes_on_at_a_keyframe() {
     let server = server("");
     let mut client = Client::connect(server.http, "/live/demo/push");
     for _ in 0..10 {
@@ -119,7 +119,7 @@ fn who_pauses_is_sent_nothing_and_goes_on_at_a_keyframe() {
 
 /// The client is told of the seek when it goes on, whether one command or two ask for that.
 #[test]
-fn who_seeks_while_paused_goes_on_there() {
+fn a_viewer_that_seeks_while_paused_goes_on_there() {
     let server = server("");
     for commands in
         [&["{\"seek\":TIME,\"pause\":false}"][..], &["{\"seek\":TIME}", "{\"pause\":false}"]]
@@ -144,7 +144,7 @@ fn who_seeks_while_paused_goes_on_there() {
 
 /// If the server read on after a close, it would never close.
 #[test]
-fn who_goes_on_after_a_close_is_not_listened_to() {
+fn messages_after_a_close_are_not_read() {
     let server = server("workers = 1");
     let mut client = Client::connect(server.http, "/live/demo/push");
     client.send(0x88, &[3, 232]);

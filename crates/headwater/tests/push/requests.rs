@@ -11,7 +11,7 @@ use testkit::{time_of, track_of};
 use crate::support::{LIMIT, server};
 
 #[test]
-fn what_cannot_be_a_websocket_is_told_why() {
+fn bad_handshakes_are_refused_with_the_reason() {
     let server = server("");
     let good = [
         ("Upgrade", "websocket"),

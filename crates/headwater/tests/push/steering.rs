@@ -313,7 +313,7 @@ fn a_file_that_is_not_in_memory_is_the_same() {
 }
 
 #[test]
-fn what_was_replaced_goes_on_and_what_was_written_to_does_not() {
+fn replaced_files_play_on_and_changed_files_do_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("film.mp4");
     std::fs::copy(media(LARGE), &path).unwrap();

@@ -67,7 +67,7 @@ fn players_stay_when_a_publisher_comes_back() {
 }
 
 #[test]
-fn who_pauses_goes_on_at_a_keyframe_and_others_miss_nothing() {
+fn a_paused_player_goes_on_at_a_keyframe_and_others_miss_nothing() {
     let server = server("workers = 1");
     let address = server.rtmp;
     let mut publisher = Publisher::start(address, STREAM, 1);

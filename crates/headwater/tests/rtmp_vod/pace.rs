@@ -25,7 +25,7 @@ fn nothing_comes_before_it_is_due() {
 }
 
 #[test]
-fn what_is_wanted_fast_is_not_held_back() {
+fn fast_playback_is_not_held_back() {
     let server = server_with("burst = \"2s\"\nrate = 1.0");
     let mut player = Player::new(&server, "mp4/minute.mp4?pace=fast", PlayStart::Any, None);
     player.finish();

@@ -154,7 +154,7 @@ fn a_part_is_played_by_start_and_duration() {
 }
 
 #[test]
-fn what_cannot_be_played_is_refused_with_the_reason() {
+fn unplayable_files_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = std::fs::read(media(FILE)).unwrap();
     std::fs::write(folder.path().join("cut.mp4"), &bytes[..bytes.len() / 2]).unwrap();

@@ -89,7 +89,7 @@ fn refusal(configuration: &str) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_its_place() {
+fn unusable_certificates_and_keys_are_refused_with_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (certificate, key) = (path("cert.pem"), path("key.pem"));

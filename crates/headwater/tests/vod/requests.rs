@@ -21,7 +21,7 @@ fn without_version(path: &str) -> &str {
 }
 
 #[test]
-fn what_is_named_by_its_version_may_be_kept_for_ever() {
+fn versioned_names_may_be_cached_for_ever() {
     let server = server(&testkit::media_dir());
     let mut client = connect(&server);
     let title = "mp4/film.mp4";
@@ -80,7 +80,7 @@ fn what_is_named_by_its_version_may_be_kept_for_ever() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn absent_tracks_and_segments_are_not_found() {
     let server = server(&testkit::media_dir());
     let mut client = connect(&server);
     let title = "/vod/mp4/film.mp4";

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_takes_a_little_is_waited_for() {
+    async fn a_peer_that_takes_a_little_is_waited_for() {
         const TIMEOUT: Duration = Duration::from_secs(10);
         let (mut patience, mut left) = (Patience::new(TIMEOUT), 1000);
         for _ in 0..12 {

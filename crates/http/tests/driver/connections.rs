@@ -342,7 +342,7 @@ fn draining() {
 
 /// An answer of either plane that is made while draining announces the close of the connection.
 #[test]
-fn who_comes_when_it_drains_is_answered_once() {
+fn connections_during_a_drain_are_answered_once() {
     let mut origin = Origin::start();
     // The drain does not end while this request is served.
     let mut held = origin.client();

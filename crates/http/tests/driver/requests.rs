@@ -145,7 +145,7 @@ fn tolerated() {
 }
 
 #[test]
-fn what_an_answer_says() {
+fn responses_have_their_headers() {
     let origin = Origin::start();
     let mut client = origin.client();
     client.send("GET", "/media/hello", &[], b"").unwrap();

@@ -13,7 +13,7 @@ pub use rendition::Choice;
 use rendition::{SAME, Switch, best};
 use tokio::sync::watch;
 
-use crate::{Header, Part, Segment, State, Status, Stream, Track, UnixMicros, Window};
+use crate::{Header, Part, PartIndex, Segment, State, Status, Stream, Track, UnixMicros, Window};
 
 /// Follows one video and one audio track, or the one that there is, from the newest keyframe on.
 ///
@@ -49,9 +49,6 @@ pub struct Limits {
     /// How long the viewer may stay behind although it was skipped ahead.
     pub patience: std::time::Duration,
 }
-
-/// Segment number and part index that a cursor needs next of one of its tracks.
-pub type PartIndex = (u64, usize);
 
 /// Why [`Cursor::stir`] stopped waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,10 +123,7 @@ impl Cursor {
         places: &[PartIndex],
         limits: Limits,
     ) -> Self {
-        let position = |(track, &(msn, part)): (_, &PartIndex)| {
-            let position = Position::of(track);
-            Position { msn, part, ..position }
-        };
+        let position = |(track, &next)| Position { next, ..Position::of(track) };
         let tracks = tracks.iter().zip(places).map(position).collect();
         let (state, choice) = (stream.subscribe(), Choice::default());
         Self {
@@ -168,7 +162,7 @@ impl Cursor {
 
     /// The place that it needs next in each track.
     pub fn places(&self) -> impl Iterator<Item = PartIndex> {
-        self.tracks.iter().map(|position| (position.msn, position.part))
+        self.tracks.iter().map(|position| position.next)
     }
 
     /// Whether the viewer was skipped ahead and has not kept up for long enough since.
@@ -295,7 +289,7 @@ impl Cursor {
         for (index, position) in self.tracks.iter_mut().enumerate() {
             let window = position.windows.borrow().clone();
             if index == 0 {
-                (position.msn, position.part) = (msn, part);
+                position.next = (msn, part);
                 continue;
             }
             // The other track goes to the part that plays at that time, or to the next one to come.
@@ -313,7 +307,7 @@ impl Cursor {
                 newest.unwrap_or((position.track.header().msn, 0))
             };
             let (msn, part) = found.unwrap_or_else(newest);
-            (position.msn, position.part) = (msn, if self.whole { 0 } else { part });
+            position.next = (msn, if self.whole { 0 } else { part });
         }
         true
     }
@@ -321,9 +315,9 @@ impl Cursor {
     /// Takes back the last part, which the caller could not use. It comes again once something has
     /// changed. Until then it waits as for a slow viewer.
     pub fn postpone(&mut self) {
-        let Some((track, (msn, part))) = self.given.take() else { return };
+        let Some((track, place)) = self.given.take() else { return };
         if let Some(position) = self.tracks.get_mut(track) {
-            (position.msn, position.part) = (msn, part);
+            position.next = place;
             self.postponed = true;
         }
     }
@@ -354,11 +348,11 @@ impl Cursor {
         }
         let (track, _, segment, part) = best?;
         let position = &mut self.tracks[track];
-        self.given = Some((track, (position.msn, position.part)));
+        self.given = Some((track, position.next));
         if self.whole {
-            (position.msn, position.part) = (segment.msn + 1, 0);
+            position.next = (segment.msn + 1, 0);
         } else {
-            position.part += 1;
+            position.next.1 += 1;
         }
         Some(Next::Part { track, segment, part })
     }
@@ -470,7 +464,7 @@ impl Cursor {
             return Some(true);
         }
         for (position, place) in self.tracks.iter_mut().zip(before) {
-            (position.msn, position.part) = place;
+            position.next = place;
         }
         Some(false)
     }

@@ -4,27 +4,26 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{PartIndex, seconds};
-use crate::{Part, Segment, Track, Window};
+use super::seconds;
+use crate::{Part, PartIndex, Segment, Track, Window};
 
 /// Where a viewer is in a track.
 pub(super) struct Position {
     pub(super) track: Arc<Track>,
     pub(super) windows: watch::Receiver<Arc<Window>>,
     /// The part to send next.
-    pub(super) msn: u64,
-    pub(super) part: usize,
+    pub(super) next: PartIndex,
 }
 
 impl Position {
     pub(super) fn of(track: &Arc<Track>) -> Self {
-        Self { track: Arc::clone(track), windows: track.subscribe(), msn: 0, part: 0 }
+        Self { track: Arc::clone(track), windows: track.subscribe(), next: (0, 0) }
     }
 
     /// Moves to the place where a viewer begins nearest to live.
     pub(super) fn go_live(&mut self, whole: bool) {
         let place = super::newest_start(&self.windows.borrow(), whole);
-        (self.msn, self.part) = place.unwrap_or((self.track.header().msn, 0));
+        self.next = place.unwrap_or((self.track.header().msn, 0));
     }
 
     /// Moves to the first part that starts at `time` or later, in seconds, or to the next part to
@@ -33,40 +32,28 @@ impl Position {
         let window = self.windows.borrow().clone();
         let starts = |segment: &Segment, part: &Part| seconds(part.start, &segment.header.track);
         let newest = window.newest().map(|newest| (newest.msn, newest.parts.len()));
-        (self.msn, self.part) = newest.unwrap_or((self.track.header().msn, 0));
+        self.next = newest.unwrap_or((self.track.header().msn, 0));
         // That part is close to the end, so the search starts there.
         for segment in window.all().rev() {
             let later = segment.parts.iter().position(|part| starts(segment, part) >= time);
             match later {
-                Some(at) => (self.msn, self.part) = (segment.msn, at),
+                Some(at) => self.next = (segment.msn, at),
                 None => break,
             }
-            if self.part > 0 {
+            if self.next.1 > 0 {
                 break;
             }
         }
-        if whole && self.part > 0 {
-            (self.msn, self.part) = (self.msn + 1, 0);
+        if whole && self.next.1 > 0 {
+            self.next = (self.next.0 + 1, 0);
         }
     }
 
     /// The next part. For `whole` segments, only those that are complete.
     pub(super) fn peek(&mut self, whole: bool) -> Option<(Arc<Segment>, Arc<Part>)> {
-        let window = self.windows.borrow().clone();
-        loop {
-            let segment = window.segment(self.msn)?;
-            if whole && !window.is_complete(self.msn) {
-                return None;
-            }
-            if let Some(part) = segment.parts.get(self.part) {
-                return Some((Arc::clone(segment), Arc::clone(part)));
-            }
-            if !window.is_complete(self.msn) {
-                return None;
-            }
-            self.msn += 1;
-            self.part = 0;
-        }
+        let window = self.windows.borrow();
+        let (segment, part) = window.part(&mut self.next)?;
+        (!whole || window.is_complete(segment.msn)).then(|| (Arc::clone(segment), Arc::clone(part)))
     }
 
     /// Start time of the next part, in seconds, and its end time if the part is there already. For
@@ -74,33 +61,16 @@ impl Position {
     pub(super) fn here(&self, whole: bool) -> (f64, Option<f64>) {
         let window = self.windows.borrow();
         let timed = |segment: &Segment, time: i64| seconds(time, &segment.header.track);
-        if let Some((segment, part)) = self.next_in(&window) {
+        let mut next = self.next;
+        if let Some((segment, part)) = window.part(&mut next) {
             let end = match whole {
                 true => window.is_complete(segment.msn).then(|| segment.end()),
                 false => Some(part.start + i64::from(part.duration)),
             };
             return (timed(segment, part.start), end.map(|end| timed(segment, end)));
         }
-        let before = window.segment(self.msn).or_else(|| window.newest());
+        let before = window.segment(self.next.0).or_else(|| window.newest());
         (before.map_or(f64::MIN, |segment| timed(segment, segment.end())), None)
-    }
-
-    /// The next part if it is in the window, also in a segment that still grows.
-    pub(super) fn next_in<'a>(
-        &self,
-        window: &'a Window,
-    ) -> Option<(&'a Arc<Segment>, &'a Arc<Part>)> {
-        let (mut msn, mut part) = (self.msn, self.part);
-        loop {
-            let segment = window.segment(msn)?;
-            if let Some(part) = segment.parts.get(part) {
-                return Some((segment, part));
-            }
-            if !window.is_complete(msn) {
-                return None;
-            }
-            (msn, part) = (msn + 1, 0);
-        }
     }
 
     /// The first keyframe that starts at `time` or later, and its start time.
@@ -124,8 +94,7 @@ impl Position {
 
     /// Whether the next part has left the window.
     pub(super) fn has_left(&self) -> bool {
-        let window = self.windows.borrow();
-        window.segments.front().is_some_and(|first| self.msn < first.msn)
+        self.windows.borrow().has_lost(self.next)
     }
 
     /// Bytes of the window that are not yet sent and end at `until` or earlier. Counting stops just
@@ -135,10 +104,10 @@ impl Position {
     pub(super) fn waiting(&self, limit: u64, whole: bool, until: f64) -> u64 {
         let window = self.windows.borrow();
         let mut bytes = 0;
-        let segments = window.all().rev().take_while(|segment| segment.msn >= self.msn);
+        let segments = window.all().rev().take_while(|segment| segment.msn >= self.next.0);
         let segments = segments.filter(|segment| !whole || window.is_complete(segment.msn));
         let parts = segments.skip(usize::from(whole)).flat_map(|segment| {
-            let sent = if segment.msn == self.msn { self.part } else { 0 };
+            let sent = if segment.msn == self.next.0 { self.next.1 } else { 0 };
             let parts = segment.parts.iter().skip(sent).rev();
             parts.map(move |part| (part, part.start + i64::from(part.duration), segment))
         });

@@ -104,7 +104,7 @@ impl Cursor {
         }
         let gap = start > here + SAME;
         if let Some(Switch { to, .. }) = self.switch.take() {
-            self.tracks[index] = Position { msn: place.0, part: place.1, ..to };
+            self.tracks[index] = Position { next: place, ..to };
         }
         Some(Next::Switched { gap })
     }
@@ -198,7 +198,8 @@ impl Cursor {
         let Some(switch) = &self.switch else { return false };
         let Some(now) = self.followed(Kind::Video) else { return false };
         let window = now.windows.borrow();
-        let next = now.next_in(&window).map(|(segment, part)| {
+        let mut next = now.next;
+        let next = window.part(&mut next).map(|(segment, part)| {
             let end = match self.whole {
                 true => segment.end(),
                 false => part.start + i64::from(part.duration),

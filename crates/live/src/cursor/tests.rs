@@ -75,7 +75,7 @@ fn the_segment_that_is_being_made_keeps_nobody_waiting_who_takes_them_whole() {
 }
 
 #[test]
-fn what_is_held_back_for_a_rendition_that_comes_later_does_not_wait_for_the_viewer() {
+fn parts_held_back_for_a_later_rendition_do_not_wait_for_the_viewer() {
     let mut source = Source::new(&["soon", "late"]);
     source.publish(0, 60);
     source.publish(1, 40);
@@ -131,7 +131,7 @@ fn start(next: Option<Next>) -> i64 {
 }
 
 #[tokio::test]
-async fn what_was_postponed_comes_again_with_the_next_part() {
+async fn a_postponed_part_comes_again_with_the_next_part() {
     let mut source = Source::new(&["one"]);
     source.publish(0, 30);
     let mut cursor = source.cursor("one", false);
@@ -212,7 +212,7 @@ async fn a_viewer_of_audio_alone_gets_the_video_when_it_comes() {
 /// A publisher leaves, and viewers of its rendition go on with another. They wait if that has no
 /// keyframe yet, but get no time twice.
 #[tokio::test]
-async fn who_is_moved_from_a_rendition_that_is_gone_gets_no_time_twice() {
+async fn a_viewer_moved_from_a_lost_rendition_gets_no_time_twice() {
     for whole in [false, true] {
         let mut source = Source::new(&["one", "two"]);
         source.publish(0, 70);

@@ -9,6 +9,8 @@
 //! durations of audio access units are known, and audio is decoded when it is heard.
 
 mod cuts;
+mod limit;
+mod times;
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +20,9 @@ use media::{Kind, Sample};
 use payload::memory::{Arena, Pressure};
 
 pub(crate) use self::cuts::{Boundaries, Cutting};
+use self::limit::least_part;
+use self::times::{Timing, begin_earlier};
 use crate::dates::Dates;
-use crate::frames::{Cadence, Units};
 use crate::segments::{Begin, Holding, Segments};
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
@@ -29,36 +32,9 @@ use crate::{Settings, UnixMicros, rescale};
 const MOST_PENDING: usize = 1024;
 /// The most bytes that may wait for a chunk to fill.
 const MOST_PENDING_BYTES: usize = 4 << 20;
-/// What `PART-TARGET` adds to a part's duration, for the rounding of source clocks.
-const ROUNDING: Duration = Duration::from_millis(1);
-/// Least duration of a part that is not its segment's last, as a share of `PART-TARGET`. It is a
-/// little more than RFC 8216bis 4.4.4.9 demands, because durations are written rounded.
-const LEAST_PART: f64 = 0.86;
 /// How far decode times may be behind the source's after a pause. The following parts make up for
 /// the lag. A longer lag goes into one part, which is then longer than `PART-TARGET`.
 const MOST_LAG: Duration = Duration::from_secs(1);
-/// How long before it is due a frame is decoded, at most, where all frames come further apart than
-/// this. hls.js places video by decode time and looks for audio there: with a lead as long as an
-/// audio part it leaves out one or several audio parts.
-const LEAD: Duration = Duration::from_millis(100);
-
-/// Works out the times of a track's samples.
-enum Timing {
-    /// For access units of audio, whose durations are known.
-    Units(Units),
-    /// For frames of video, each of which lasts until the next.
-    Frames(Cadence),
-}
-
-impl Timing {
-    fn of(track: &media::Track) -> Self {
-        match Units::of(track) {
-            Some(units) => Self::Units(units),
-            None => Self::Frames(Cadence::new(track.timescale)),
-        }
-    }
-}
-
 pub(crate) struct Packager {
     settings: Settings,
     /// Longest duration of a segment: `EXT-X-TARGETDURATION`.
@@ -194,45 +170,12 @@ impl Packager {
         self.period == period
     }
 
-    /// `PART-TARGET` in the track's timescale, once the frame rate is known.
-    pub(crate) fn part_limit(&self) -> Option<u32> {
-        self.part_limit
-    }
-
-    /// How far from the end of the last sample the next may begin and still follow on it, in the
-    /// track's timescale. `None` for video, whose samples do not know their durations.
-    pub(crate) fn tolerance(&self) -> Option<i64> {
-        match &self.timing {
-            Timing::Units(units) => Some(units.tolerance()),
-            Timing::Frames(_) => None,
-        }
-    }
-
     /// Decode time after the last sample, in the track's timescale.
     pub(crate) fn end(&self) -> Option<i64> {
         match self.pending.last() {
             Some(last) => Some(last.dts + i64::from(last.duration)),
             None => self.window().newest().map(|segment| segment.end()),
         }
-    }
-
-    /// From the end of the last sample to when a sample that is due at `due` is decoded to its end,
-    /// or for audio to when it begins, in the track's timescale.
-    pub(crate) fn lasts_until(&self, due: i64) -> i64 {
-        self.end().map_or(0, |end| due.saturating_add(self.slack()).saturating_sub(end))
-    }
-
-    /// For how long the newest frame waits for the next, before a pause is certain.
-    pub(crate) fn awaits(&self) -> Duration {
-        let timescale = self.header.track.timescale;
-        let micros = rescale(self.expects.unwrap_or(0), timescale, 1_000_000);
-        Duration::from_micros(micros.unsigned_abs())
-    }
-
-    /// How long after it is due the newest frame's decode duration ends. At a regular rate, the
-    /// next frame comes no sooner.
-    fn slack(&self) -> i64 {
-        self.expects.map_or(0, |expects| expects - self.duration_ticks(LEAD))
     }
 
     /// Duration of the last sample.
@@ -396,20 +339,6 @@ impl Packager {
         Ok(published)
     }
 
-    /// Whether the pending samples fill a part: the next one, when it is due as expected, would
-    /// make the part too long.
-    fn is_complete(&self, least: i64, limit: i64) -> bool {
-        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
-            return false;
-        };
-        let filled = last.dts + i64::from(last.duration) - first.dts;
-        let step = match &self.timing {
-            Timing::Frames(cadence) => cadence.step(),
-            Timing::Units(_) => None,
-        };
-        filled >= least && filled + step.unwrap_or(i64::from(last.duration)) > limit
-    }
-
     /// Ends the stream: publishes all pending samples and completes the last segment.
     pub(crate) fn end_stream(&mut self, now: UnixMicros) -> io::Result<()> {
         self.flush(now)?;
@@ -447,193 +376,8 @@ impl Packager {
         }
     }
 
-    /// Settles the sample's decode time and duration. Returns false if the sample has no place: it
-    /// is audio that overlaps with the audio before it.
-    fn place(
-        &mut self,
-        sample: &mut Sample,
-        new_period: bool,
-        now: UnixMicros,
-        changed: &mut bool,
-    ) -> io::Result<bool> {
-        let said = sample.dts;
-        let end = self.end();
-        let cadence = match &mut self.timing {
-            Timing::Frames(cadence) => cadence,
-            Timing::Units(units) => {
-                let gap = end.map_or(0, |end| said - end);
-                // A period may begin up to a unit after its time, where the period before ends.
-                if !new_period && gap < -units.tolerance() * 3 / 2 {
-                    tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
-                    return Ok(false);
-                }
-                // Missing audio leaves a hole. Where possible `TrackState` has filled the hole with
-                // silence. Audio can be decoded from any access unit on.
-                let follows = !new_period && gap <= units.tolerance();
-                let at = if follows { end } else { end.map(|end| end.max(said)) };
-                if !follows && end.is_some() {
-                    *changed |= self.flush(now)?;
-                }
-                let Timing::Units(units) = &mut self.timing else { return Ok(false) };
-                sample.dts = at.unwrap_or(said).max(0);
-                sample.duration = units.duration(sample);
-                units.advance();
-                self.newest = sample.dts;
-                return Ok(true);
-            }
-        };
-        let usual = cadence.usual();
-        let due = cadence.observe(said, sample.duration);
-        let shown = due + i64::from(sample.cts);
-        // A period begins, or nothing came for longer than a segment may last.
-        let breaks_off = new_period || self.lasts_until(due) > self.longest_segment();
-        if !new_period {
-            self.follows(due);
-        }
-        if self.expects.is_some() && !breaks_off {
-            let most = self.longest_part();
-            self.settle(due, most);
-            self.expects = Some((due - self.newest).clamp(1, most));
-            *changed |= self.publish_parts(now)?;
-        }
-        let end = self.end();
-        let early = match self.expects {
-            Some(_) => self.duration_ticks(LEAD),
-            // The frame lasts as long as frames did before, but no longer than a part.
-            None => usual.unwrap_or(0).min(self.part_limit.map_or(i64::MAX, i64::from)),
-        };
-        let ends = due + self.slack();
-        sample.dts = match end {
-            Some(end) if breaks_off => (due - early).max(end),
-            Some(end) => end,
-            None => (due - early).max(0),
-        };
-        self.newest = due;
-        self.told = due.max(self.told + 1);
-        self.frames =
-            if usual.is_none() && end.is_none() { 1 } else { self.frames.saturating_add(1) };
-        // If the source's clock runs back, the frame is shown when it is decoded. It is shown
-        // earlier only by as much as the publisher's own composition offset says.
-        sample.cts = narrow((shown - sample.dts).max(i64::from(sample.cts.min(0))));
-        sample.duration = u32::try_from(ends - sample.dts).unwrap_or(1).max(1);
-        Ok(true)
-    }
-
-    /// Adjusts the pending frames to a frame that is due at `due`.
-    fn follows(&mut self, due: i64) {
-        let step = due - self.newest;
-        let (lead, longest) = (self.duration_ticks(LEAD), self.longest_part());
-        let decode = |sample: &mut Sample, later: i64| {
-            sample.dts += later;
-            sample.cts = narrow(i64::from(sample.cts) - later);
-        };
-        match (self.frames, &mut self.pending[..]) {
-            // The first frame is decoded as early as if a frame had come one step before it.
-            (1, [first]) => {
-                let lasts = step.clamp(1, first.dts.max(1));
-                decode(first, -lasts);
-                first.duration = u32::try_from(lasts).unwrap_or(1);
-                self.segments.begin_at(first.dts);
-            }
-            // After two steps of about the same length, all frames are expected so far apart.
-            (2, [first, second]) => {
-                let before = i64::from(second.duration);
-                let later = step.min(before) - lead;
-                if step.abs_diff(before) * 5 <= before.unsigned_abs() && later > 0 {
-                    self.expects = Some(step.min(longest));
-                    decode(first, later);
-                    decode(second, later);
-                    self.segments.begin_at(first.dts);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Lets the newest frame last until the next is decoded, which is due at `due`, if it waits for
-    /// the next. But the segment must not become too long, and a frame that lasts longer than `most`,
-    /// because it makes up for a pause, becomes no longer.
-    fn settle(&mut self, due: i64, most: i64) {
-        let until = due - self.duration_ticks(LEAD);
-        let at_latest = self.at_latest(true);
-        if self.expects.is_some()
-            && let (Some(newest), Some(open)) = (self.pending.last_mut(), self.segments.open())
-        {
-            let expected = i64::from(newest.duration);
-            let longest = if expected > most { expected } else { i64::MAX };
-            let lasts = (until.min(open.start + at_latest) - newest.dts).min(longest);
-            newest.duration = u32::try_from(lasts).unwrap_or(1).max(1);
-        }
-    }
-
-    /// The longest that a part may be, as far as that is known.
-    fn longest_part(&self) -> i64 {
-        self.part_limit.map_or_else(|| self.longest_segment(), i64::from)
-    }
-
-    /// Whether enough samples are pending to decide how long a part is.
-    fn has_learnt(&self) -> bool {
-        let (Some(first), Some(last)) = (self.pending.first(), self.pending.last()) else {
-            return false;
-        };
-        let filled = last.dts + i64::from(last.duration) - first.dts;
-        let frame = i64::from(last.duration);
-        let target = self.duration_ticks(self.settings.part_target);
-        match &self.timing {
-            Timing::Units(_) => filled + frame / 2 >= target,
-            // A single step may be a pause. The frame rate shows after a few steps.
-            Timing::Frames(cadence) => {
-                self.pending.len() > 4 && filled + cadence.step().unwrap_or(0) / 2 >= target
-                    || cadence.step().is_some() && filled + frame / 2 >= target
-            }
-        }
-    }
-
-    /// Longest duration of a part. The first call decides it: the whole number of frames nearest to
-    /// the target, and a millisecond for the rounding of source clocks.
-    fn settled_limit(&mut self) -> u32 {
-        if let Some(limit) = self.part_limit {
-            return limit;
-        }
-        let target = self.duration_ticks(self.settings.part_target);
-        let lasts = |sample: &Sample| i64::from(sample.duration);
-        let newest = self.pending.last().map_or(1, lasts).max(1);
-        let longest = self.pending.iter().map(lasts).max().unwrap_or(1);
-        let (frame, usual) = match &self.timing {
-            Timing::Units(_) => (Some(newest), newest),
-            Timing::Frames(cadence) => (cadence.step(), cadence.usual().unwrap_or(newest)),
-        };
-        let limit = match frame {
-            Some(frame) => ((target + frame / 2) / frame).max(1) * frame,
-            // Irregular frames can fill a part of the target's length, unless they come less often.
-            None if usual < target => target,
-            None => longest.max(usual),
-        };
-        let limit = limit + self.duration_ticks(ROUNDING);
-        let limit = limit.min(self.duration_ticks(self.target_duration));
-        let limit = u32::try_from(limit).unwrap_or(u32::MAX).max(1);
-        self.part_limit = Some(limit);
-        limit
-    }
-
     fn duration_ticks(&self, duration: Duration) -> i64 {
         let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         rescale(micros, 1_000_000, self.header.track.timescale)
     }
-}
-
-/// Least duration of a part that is not its segment's last, for a `PART-TARGET` of `limit`.
-fn least_part(limit: i64) -> i64 {
-    (limit as f64 * LEAST_PART).ceil() as i64
-}
-
-/// Lets a frame be decoded `earlier`, and until the same time.
-fn begin_earlier(sample: &mut Sample, earlier: i64) {
-    sample.dts -= earlier;
-    sample.cts = narrow(i64::from(sample.cts) + earlier);
-    sample.duration += u32::try_from(earlier).unwrap_or(0);
-}
-
-fn narrow(cts: i64) -> i32 {
-    i32::try_from(cts).unwrap_or(if cts < 0 { i32::MIN } else { i32::MAX })
 }

@@ -196,7 +196,7 @@ fn a_rendition_whose_encoder_stops_waits_for_it_to_return() {
 
 /// Each end and return makes a track. A publisher may not do so without end.
 #[test]
-fn who_ends_tracks_and_begins_them_again_too_often_is_refused() {
+fn a_publisher_that_restarts_tracks_too_often_is_refused() {
     let registry = Registry::new(Settings::default());
     let mut publisher = publisher(&registry);
     publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();

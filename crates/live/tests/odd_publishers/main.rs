@@ -171,7 +171,7 @@ fn frames_further_apart_than_segments_may_last_break_no_promise() {
 /// again would make players start anew each time, and add a period each time to playlists and
 /// manifests.
 #[test]
-fn who_makes_too_many_periods_is_refused() {
+fn a_publisher_that_makes_too_many_periods_is_refused() {
     /// Publishes a little; the number counts the calls.
     type Turn<'a> = &'a dyn Fn(&Registry, &mut Option<Publisher>, i64) -> Result<(), String>;
     let turn = |how: Turn<'_>| {
@@ -756,7 +756,7 @@ fn a_playlist_is_not_left_without_media_when_its_stream_ends() {
 /// Each pause of more than a segment begins a period. By the wall clock a publisher cannot pause as
 /// often as one whose clock jumps.
 #[test]
-fn who_claims_too_many_pauses_is_refused_and_who_pauses_is_not() {
+fn claimed_pauses_are_limited_and_real_pauses_are_not() {
     // Frames 5 s apart are pauses where a segment lasts 4 s.
     let run = |apart: u64, frames: u64| {
         let registry = Registry::new(Settings::default());

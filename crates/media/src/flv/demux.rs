@@ -580,7 +580,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_to_walk_is_refused() {
+    fn tags_that_take_long_to_walk_are_refused() {
         let mut demuxer = Demuxer::new();
         let mut many = vec![0x97];
         // TimestampOffsetNano with one byte, again and again.

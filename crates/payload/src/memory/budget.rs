@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_more_than_its_share_gives_way_and_nobody_gets_more_than_the_limit() {
+    fn accounts_beyond_their_share_give_way_and_none_exceeds_the_limit() {
         let budget = Budget::new(1600);
         let (large, small) = (Account::open(&budget), Account::open(&budget));
         let mut held = vec![large.charge(1300).unwrap()];
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_publishes_gives_nothing_up_and_may_begin_while_another_rests() {
+    fn live_accounts_give_nothing_up_and_may_begin_while_another_rests() {
         let budget = Budget::new(1600);
         let (live, gone) = (Account::open(&budget), Account::open(&budget));
         let rests = Rests::new(&gone, &[100; 7]);

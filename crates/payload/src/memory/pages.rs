@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_an_extent_is_not_there() {
+    fn blocks_that_do_not_fit_an_extent_are_not_allocated() {
         let mut pages = Pages::default();
         assert_eq!(pages.allocate(1), None);
         assert!(pages.extend());

@@ -346,7 +346,7 @@ mod tests {
 
     /// Violations by section of RFC 6455, each with the close code that answers it.
     #[test]
-    fn what_clients_may_not_send() {
+    fn forbidden_client_frames_are_refused() {
         use CloseCode::{InvalidData, ProtocolError, TooBig, Unsupported};
         let long = |size: u64| {
             let mut frame = vec![0x81, 0xFF];
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_costs_what_the_specification_says() {
+    fn frame_heads_are_as_long_as_specified() {
         for (size, head) in [(0, 2), (125, 2), (126, 4), (65_535, 4), (65_536, 10), (5 << 20, 10)] {
             assert_eq!(Head::new(Opcode::Binary, size).as_ref().len(), head, "{size}");
         }
@@ -439,7 +439,7 @@ mod tests {
         }
 
         #[test]
-        fn what_a_client_says_is_what_is_read(
+        fn client_messages_are_read_at_any_split(
             texts in prop::collection::vec(".{0,200}", 0..6), cut in 16usize..80, split in 1usize..40,
         ) {
             let mut bytes = Vec::new();

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said() {
+    fn events_as_text() {
         let hello = Event::Hello(Hello {
             renditions: vec![Rendition {
                 name: "v0".to_owned(),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command() {
+    fn malformed_commands_are_refused() {
         for text in [
             "",
             "x",

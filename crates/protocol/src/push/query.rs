@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_asked_for() {
+    fn queries_are_read() {
         assert_eq!(parse(""), Ok(Query::default()));
         let from = |text: &str| parse(text).unwrap().from;
         assert_eq!(from("from=start"), From::Start);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing() {
+    fn bad_values_are_refused() {
         for text in [
             "from=",
             "from=soon",

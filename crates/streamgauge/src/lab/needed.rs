@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_named_with_its_package() {
+    fn missing_programs_are_named_with_their_package() {
         assert!(is_there("sh") && is_there("/bin/sh"));
         assert!(!is_there("no-such-program") && !is_there("/etc/passwd"));
         assert_eq!(absent("ab"), "ab is not there: apt-get install apache2-utils");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_file_line_and_key() {
+    fn errors_name_file_line_and_key() {
         for (text, expected) in [
             (
                 "size = 1\nsise = 2\n",

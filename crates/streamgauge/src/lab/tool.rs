@@ -281,7 +281,7 @@ mod tests {
 
     /// The output in httperf's manual. httperf is in no package that tests need.
     #[test]
-    fn what_httperf_prints_is_read() {
+    fn output_of_httperf_is_read() {
         let text = "Total: connections 3000 requests 3000 replies 2999 test-duration 0.420 s\n\n\
                     Request rate: 7141.8 req/s (0.1 ms/req)\n\
                     Reply time [ms]: response 0.1 transfer 0.0\n\

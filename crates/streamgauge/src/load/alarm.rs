@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn it_rings_after_the_time_each_time() {
+    async fn an_alarm_rings_after_its_time_each_time() {
         let alarm = Alarm::new().unwrap();
         for millis in [0, 3, 1] {
             let wait = Duration::from_millis(millis);

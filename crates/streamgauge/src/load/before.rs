@@ -107,14 +107,14 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_told_to_stop_does_not_wait() {
+    fn a_stopped_run_does_not_begin_to_wait() {
         let stop = AtomicBool::new(true);
         let before = Before::new(Duration::from_secs(3600), &stop);
         assert!(matches!(before.blocking(|_| 7), Err(Ended::Stopped)));
     }
 
     #[test]
-    fn whoever_is_told_to_stop_waits_no_longer() {
+    fn a_run_stopped_while_it_waits_waits_no_longer() {
         static STOP: AtomicBool = AtomicBool::new(false);
         let before = Before::new(Duration::from_secs(3600), &STOP);
         let (keep, hang) = sync_channel::<()>(0);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_criterion_is_refused() {
+    fn bad_criteria_are_refused() {
         for text in [
             "",
             "p99",

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ranges_and_redirections_say_is_kept() {
+    fn ranges_and_redirections_are_kept() {
         let partial = head("HTTP/1.1 206 P\r\nContent-Range: bytes 5-9/100\r\n\r\n");
         assert_eq!(partial.content_range, Some(Ok(ByteRange { first: 5, last: 9 })));
         assert_eq!(partial.whole, Some(100));

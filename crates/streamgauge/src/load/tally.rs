@@ -392,7 +392,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_workers_found_adds_up() {
+    fn tallies_of_workers_add_up() {
         let mut one = Tally::default();
         one.answered(200, 1_000, None, 2_000, 5_000);
         one.answered(404, 1_000, None, 3_000, 4_000);
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_process_found_is_the_same_here() {
+    fn a_tally_of_another_process_is_read_unchanged() {
         let mut tally = Tally::default();
         for n in 1..=10_000 {
             tally.answered(200, 0, Some(n), n * 1000, n * 7919);
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_published_is_what_is_read() {
+    fn published_counters_are_read_unchanged() {
         let mut counters = Counters::default();
         for (value, field) in (1..).zip(counters.fields_mut()) {
             *field = value;

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused_with_the_reason() {
+    fn bad_urls_are_refused_with_the_reason() {
         for (text, reason) in [
             ("a.b/c", "no http:// or https:// before it"),
             ("rtmp://a/b", "the scheme is neither http nor https"),

@@ -131,19 +131,19 @@ fn logarithmic(low: f64, high: f64, count: usize) -> (f64, f64, Vec<(f64, String
     let high = high.max(low);
     let between: &[f64] = &[1.0, 2.0, 5.0];
     let (first, last) = (low.log10().floor(), high.log10().ceil());
-    let mut rungs = Vec::new();
+    let mut steps = Vec::new();
     let mut power = first;
     while power <= last {
-        rungs.extend(between.iter().map(|factor| (*factor, power, factor * 10_f64.powf(power))));
+        steps.extend(between.iter().map(|factor| (*factor, power, factor * 10_f64.powf(power))));
         power += 1.0;
     }
-    // The axis ends at rungs: at the last one not above, and the first one not below.
-    let start = rungs.iter().rposition(|rung| rung.2 <= low * 1.000_001).unwrap_or(0);
-    let end = rungs.iter().position(|rung| rung.2 >= high * 0.999_999).unwrap_or(rungs.len() - 1);
-    let end = end.max(start + 1).min(rungs.len() - 1);
+    // The axis ends at steps: at the last one not above, and the first one not below.
+    let start = steps.iter().rposition(|step| step.2 <= low * 1.000_001).unwrap_or(0);
+    let end = steps.iter().position(|step| step.2 >= high * 0.999_999).unwrap_or(steps.len() - 1);
+    let end = end.max(start + 1).min(steps.len() - 1);
     let start = start.min(end - 1);
-    let shown = &rungs[start..=end];
-    let decades = shown.iter().filter(|rung| rung.0 == 1.0).count();
+    let shown = &steps[start..=end];
+    let decades = shown.iter().filter(|step| step.0 == 1.0).count();
     let every = decades.div_ceil(count.max(2)).max(1);
     let few = shown.len() <= count + 2;
     let mut ticks = Vec::new();

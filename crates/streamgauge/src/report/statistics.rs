@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_recovers_has_failed() {
+    fn a_server_that_recovers_has_failed() {
         let points = [(1.0, 10.0), (2.0, 0.0), (3.0, 10.0)];
         assert_eq!(inflexion(&points, 5.0, true), Some(Inflexion::At(1.5)));
     }

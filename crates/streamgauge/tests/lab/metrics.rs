@@ -97,7 +97,7 @@ fn metrics_are_those_of_the_documents() {
 }
 
 #[test]
-fn what_other_tools_print_is_read() {
+fn output_of_other_tools_is_read() {
     let root = tempfile::tempdir().unwrap();
     std::fs::write(root.path().join("page.bin"), [7; 4096]).unwrap();
     let server = Server::start(headwater(), ["--vod", root.path().to_str().unwrap()]);

@@ -145,7 +145,7 @@ fn a_sweep_ends_for_the_peer_and_the_repetition_that_failed() {
 }
 
 #[test]
-fn what_cannot_be_derived_or_told_apart_is_said() {
+fn underivable_or_equal_cases_are_refused_with_the_reason() {
     for (more, reason) in [
         ("[load.derive]\nx = \"2 * y\"\n", "there is no parameter \"y\""),
         ("[load.constants]\ny = \"z\"\n[load.derive]\nx = \"2 * y\"\n", "y is not a number"),

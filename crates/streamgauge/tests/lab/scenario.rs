@@ -35,7 +35,7 @@ y = "errors"
 "#;
 
 #[test]
-fn what_is_wrong_is_named_by_file_line_and_key() {
+fn errors_name_file_line_and_key() {
     scenario(WHOLE).unwrap();
     for (from, to, reason) in [
         ("title = \"x\"", "titel = \"x\"", "mine.toml:1: titel: unknown key"),

@@ -74,7 +74,7 @@ fn a_connection_for_each_byte() {
 }
 
 #[test]
-fn what_is_not_as_expected_is_said_before_the_run() {
+fn unexpected_responses_are_reported_before_the_run() {
     let limit = Limit::start(1000);
     let http = Server::start(&[]);
     for (arguments, reason) in [

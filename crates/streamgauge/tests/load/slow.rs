@@ -82,7 +82,7 @@ fn a_ramp_spreads_the_beginnings() {
 }
 
 #[test]
-fn what_cannot_be_slow_says_so() {
+fn options_that_cannot_be_slow_are_refused_with_the_reason() {
     for (arguments, reason) in [
         (&["--rate", "5", "--think", "1s"][..], "cannot be used with"),
         (&["--rate", "5", "--ramp", "1s"], "cannot be used with"),

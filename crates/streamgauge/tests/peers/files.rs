@@ -50,7 +50,7 @@ fn an_origin_is_a_peer_beside_it_that_has_none_itself() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_file_line_and_key() {
+fn errors_name_file_line_and_key() {
     let scene = Scene::new();
     for (good, bad, expected) in [
         ("title", "titel", "mine.toml:1: titel: unknown key, expected one of `title`"),

@@ -91,7 +91,7 @@ fn a_server_that_never_becomes_ready_is_ended() {
 }
 
 #[test]
-fn what_ignores_its_signal_is_killed_with_its_workers() {
+fn a_server_that_ignores_its_signal_is_killed_with_its_workers() {
     let scene = Scene::new();
     // The worker ignores the signal, too: ignored signals are inherited.
     let peer = scene.script("trap '' TERM; sleep 600 & echo ready; wait; sleep 600", "");
@@ -192,7 +192,7 @@ fn files_environment_and_folders_are_as_the_peer_says() {
 }
 
 #[test]
-fn what_a_load_asks_for_must_be_known_where_a_peer_needs_it() {
+fn a_loads_path_must_be_known_where_a_peer_needs_it() {
     let scene = Scene::new();
     let peer = scene.script("echo ready {path}; exec sleep 600", "");
     let error = format!("{:#}", scene.start(&peer).expect_err("no path"));
@@ -240,7 +240,7 @@ fn no_server_outlives_a_program_that_is_killed() {
 }
 
 #[test]
-fn what_is_installed_is_listed_with_its_version() {
+fn installed_peers_are_listed_with_their_version() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
     command.args(["peers", "--json"]).current_dir(lab());
     let document = Program::output(&mut command, LIMIT * 2);
@@ -253,7 +253,7 @@ fn what_is_installed_is_listed_with_its_version() {
 }
 
 #[test]
-fn what_cannot_be_installed_is_said_and_the_rest_goes_on() {
+fn a_failed_installation_is_reported_and_the_rest_goes_on() {
     let scene = Scene::new();
     for (name, version) in [("bad", "/nonexistent/server"), ("good", "sh\", \"-c\", \"echo 1.2")] {
         let text = format!(

@@ -12,7 +12,7 @@ fn page() -> String {
 }
 
 #[test]
-fn it_needs_nothing_else_and_runs_nothing() {
+fn the_page_needs_nothing_else_and_runs_nothing() {
     let page = page();
     for no in
         ["<script", "</style><b>", " src=", "url(", "@import", "<link", "<iframe", "javascript:"]
@@ -27,7 +27,7 @@ fn it_needs_nothing_else_and_runs_nothing() {
 }
 
 #[test]
-fn its_anchors_lead_somewhere_and_ids_are_one_of_a_kind() {
+fn anchors_lead_somewhere_and_ids_are_unique() {
     let page = page();
     let values = |name: &str| -> Vec<String> {
         page.split(&format!(" {name}=\""))
@@ -49,7 +49,7 @@ fn its_anchors_lead_somewhere_and_ids_are_one_of_a_kind() {
 }
 
 #[test]
-fn it_says_what_is_to_be_known() {
+fn the_page_says_what_is_to_be_known() {
     let page = page();
     for said in [
         "Scale 0.1",

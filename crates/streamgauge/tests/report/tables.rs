@@ -110,7 +110,7 @@ fn doubts_are_marked() {
 }
 
 #[test]
-fn who_refuses_work_is_never_the_best() {
+fn a_server_that_refuses_work_is_never_the_best() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::new(place.path(), SMALL, 1.0, &[]);
     for (peer, errors, count) in [("a", 0.0, 10.0), ("b", 3.0, 90.0), ("c", 0.0, 9.0)] {
@@ -156,7 +156,7 @@ fn runs_of_different_machines_stay_apart() {
 }
 
 #[test]
-fn what_stands_for_a_studys_server_is_compared_with_it() {
+fn stand_ins_are_compared_with_the_studys_server() {
     let place = tempfile::tempdir().unwrap();
     rich::write(place.path(), 1.0);
     let report = made(&[place.path()]);
@@ -195,7 +195,7 @@ fn markdown_tables_are_rectangular() {
 }
 
 #[test]
-fn what_is_pooled_is_said() {
+fn pooled_parameters_are_named() {
     let place = tempfile::tempdir().unwrap();
     let scenario = SMALL.replace("clients = [1, 2]", "clients = [1, 2]\nduration = [60, 300]");
     let folder = Folder::new(place.path(), &scenario, 1.0, &[]);

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_passed_over() {
+    fn bad_cues_are_passed_over() {
         let text = "WEBVTT\n00:00.000 --> 00:01.000\nat once\n\nno timings\nat all\n\n\
             00:02.000 --> 00:01.000\nbackwards\n\n0:1.0 --> 00:05.000\nbadly written\n\n\
             00:61.000 --> 02:00.000\nno such second\n\n\

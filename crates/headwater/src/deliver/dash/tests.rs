@@ -87,7 +87,7 @@ impl Renditions {
 }
 
 #[test]
-fn who_is_present_and_has_a_segment_is_listed_and_nobody_waits_for_others() {
+fn present_tracks_with_a_segment_are_listed_without_waiting_for_others() {
     let mut renditions = Renditions::new(&[60, 60, 0, 45]);
     renditions.publish(300);
     // v2 sends nothing, and v3 is cut at other places.

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_open_for_long_is_closed() {
+    async fn files_that_are_open_for_long_are_closed() {
         LocalSet::new().run_until(closed()).await;
     }
 

@@ -47,7 +47,7 @@ const RENEWED: Duration = Duration::from_secs(5);
 
 /// The renditions that a viewer may get, by rising bit rate, and the one it gets.
 pub(in crate::push) struct LiveAbr {
-    rungs: Box<[Rung]>,
+    renditions: Box<[Rendition]>,
     at: usize,
     /// Number of renditions at the last renewal, including those that the viewer may not get.
     known: usize,
@@ -63,26 +63,26 @@ pub(in crate::push) struct LiveAbr {
 }
 
 /// A rendition.
-struct Rung {
+struct Rendition {
     track: Arc<Track>,
     /// Bits per second, with audio.
     bits: u64,
 }
 
 /// The renditions that a viewer with these wishes may get, by rising bit rate.
-fn rungs(state: &State, choice: &Choice) -> Box<[Rung]> {
+fn renditions(state: &State, choice: &Choice) -> Box<[Rendition]> {
     let audio = state.tracks.iter().find(|t| t.kind == Kind::Audio && t.is_present());
     let audio = audio.map_or(0, |track| describe::bitrate(track));
     let renditions = describe::renditions(state);
     let pinned = choice.rendition.as_ref();
     if let Some(track) = renditions.iter().find(|t| pinned.is_some_and(|name| t.is_called(name))) {
-        return [Rung { track: Arc::clone(track), bits: 0 }].into();
+        return [Rendition { track: Arc::clone(track), bits: 0 }].into();
     }
     let rated = renditions.into_iter().rev().map(|track| (describe::bitrate(&track), track));
     let max = choice.max.unwrap_or(u64::MAX);
     // If all exceed the viewer's maximum, the lowest one is allowed.
     let allowed = rated.enumerate().filter(|(at, (bits, _))| *at == 0 || *bits <= max);
-    allowed.map(|(_, (bits, track))| Rung { track, bits: bits + audio }).collect()
+    allowed.map(|(_, (bits, track))| Rendition { track, bits: bits + audio }).collect()
 }
 
 /// Number of renditions.
@@ -95,14 +95,14 @@ fn frames(state: &State) -> usize {
 
 /// Whether a viewer with these wishes may get `track`.
 pub(in crate::push) fn allows(state: &State, choice: &Choice, track: &Arc<Track>) -> bool {
-    rungs(state, choice).iter().any(|rung| Arc::ptr_eq(&rung.track, track))
+    renditions(state, choice).iter().any(|rendition| Arc::ptr_eq(&rendition.track, track))
 }
 
 /// The first rendition for a viewer whose link is not known yet.
 pub(in crate::push) fn begin(state: &State, choice: &Choice) -> Option<Arc<Track>> {
-    let rungs = rungs(state, choice);
-    let bits: Vec<_> = rungs.iter().map(|rung| rung.bits).collect();
-    rungs.get(abr::start(&bits)).map(|rung| Arc::clone(&rung.track))
+    let renditions = renditions(state, choice);
+    let bits: Vec<_> = renditions.iter().map(|rendition| rendition.bits).collect();
+    renditions.get(abr::start(&bits)).map(|rendition| Arc::clone(&rendition.track))
 }
 
 /// Bytes to allow in the kernel for a rendition with this bit rate, on a link with this round-trip
@@ -121,14 +121,14 @@ impl LiveAbr {
         if known < 2 {
             return None;
         }
-        let rungs = rungs(state, choice);
-        if rungs.len() < 2 {
+        let renditions = renditions(state, choice);
+        if renditions.len() < 2 {
             return None;
         }
-        let at = rungs.iter().position(|rung| Arc::ptr_eq(&rung.track, now));
+        let at = renditions.iter().position(|rendition| Arc::ptr_eq(&rendition.track, now));
         let began = Instant::now();
         Some(Self {
-            rungs,
+            renditions,
             // It may no longer be allowed to get its present rendition.
             at: at.unwrap_or(0),
             known,
@@ -149,18 +149,18 @@ impl LiveAbr {
         choice: &Choice,
         now: &Arc<Track>,
     ) -> bool {
-        self.rungs = rungs(state, choice);
+        self.renditions = renditions(state, choice);
         self.known = frames(state);
         self.renewed = Instant::now();
         self.stand(now);
-        self.rungs.len() > 1
+        self.renditions.len() > 1
     }
 
     /// Whether the list of renditions may be out of date.
     pub(in crate::push) fn is_old(&self, state: &State) -> bool {
         self.renewed.elapsed() >= RENEWED
             || self.known != frames(state)
-            || !self.rungs.iter().all(|rung| rung.track.is_present())
+            || !self.renditions.iter().all(|rendition| rendition.track.is_present())
     }
 
     /// Notes that the viewer gets `now` from here on.
@@ -171,13 +171,13 @@ impl LiveAbr {
     }
 
     fn stand(&mut self, now: &Arc<Track>) {
-        let at = self.rungs.iter().position(|rung| Arc::ptr_eq(&rung.track, now));
+        let at = self.renditions.iter().position(|rendition| Arc::ptr_eq(&rendition.track, now));
         self.at = at.unwrap_or(0);
     }
 
     /// Whether it could switch up.
     pub(in crate::push) fn is_below_top(&self) -> bool {
-        self.at + 1 < self.rungs.len()
+        self.at + 1 < self.renditions.len()
     }
 
     /// Whether it is time to look again.
@@ -185,8 +185,8 @@ impl LiveAbr {
         self.looked.is_none_or(|at| at.elapsed() >= LOOKS)
     }
 
-    /// Looks at the connection and decides. `told` asks the kernel. `queued` are bytes that the kernel
-    /// has not taken.
+    /// Looks at the connection and decides. `told` asks the kernel. `queued` are bytes that the
+    /// kernel has not taken.
     pub(in crate::push) fn look(
         &mut self,
         told: impl FnOnce() -> Option<Told>,
@@ -198,18 +198,18 @@ impl LiveAbr {
         let Some(told) = told() else { return };
         self.min_rtt = told.min_rtt;
         let seen = self.seen(&told, queued, writes, catching_up);
-        let (bits, rungs) = self.bits();
-        self.decided = self.rule.decide(&seen, &bits[..rungs], self.at);
+        let (bits, count) = self.bits();
+        self.decided = self.rule.decide(&seen, &bits[..count], self.at);
         tracing::trace!(?seen, at = self.at, decided = ?self.decided, rule = ?self.rule, "looked");
     }
 
-    /// The bit rates of the ladder. It has at most as many rungs as a stream has tracks.
+    /// The bit rates of the ladder. It has at most as many renditions as a stream has tracks.
     fn bits(&self) -> ([u64; 16], usize) {
         let mut bits = [0; 16];
-        for (bits, rung) in bits.iter_mut().zip(&self.rungs) {
-            *bits = rung.bits;
+        for (bits, rendition) in bits.iter_mut().zip(&self.renditions) {
+            *bits = rendition.bits;
         }
-        (bits, self.rungs.len().min(bits.len()))
+        (bits, self.renditions.len().min(bits.len()))
     }
 
     fn seen(&self, told: &Told, queued: u64, writes: u64, catching_up: bool) -> Seen {
@@ -229,7 +229,8 @@ impl LiveAbr {
 
     /// Bytes to allow in the kernel.
     fn bound(&self) -> usize {
-        let bits = self.rungs.iter().skip(self.at).take(2).map(|rung| rung.bits).max().unwrap_or(0);
+        let near = self.renditions.iter().skip(self.at).take(2);
+        let bits = near.map(|rendition| rendition.bits).max().unwrap_or(0);
         room(bits, self.min_rtt)
     }
 
@@ -243,14 +244,14 @@ impl LiveAbr {
         std::mem::replace(&mut self.decided, Decision::Stay)
     }
 
-    /// The track of this rung; `None` if the viewer already has it.
-    pub(in crate::push) fn rung(&self, rung: usize) -> Option<&Arc<Track>> {
-        self.rungs.get(rung).filter(|_| rung != self.at).map(|rung| &rung.track)
+    /// The track of this rendition; `None` if the viewer already has it.
+    pub(in crate::push) fn rendition(&self, at: usize) -> Option<&Arc<Track>> {
+        self.renditions.get(at).filter(|_| at != self.at).map(|rendition| &rendition.track)
     }
 
-    /// Whether the waiting media of the present rung are worth sending before a switch.
+    /// Whether the waiting media of the present rendition are worth sending before a switch.
     pub(in crate::push) fn is_worth_sending(&self, queued: u64) -> bool {
-        let bits = self.rungs.get(self.at).map_or(0, |rung| rung.bits);
+        let bits = self.renditions.get(self.at).map_or(0, |rendition| rendition.bits);
         self.rule.is_worth_sending(&Seen { queued, ..Seen::default() }, bits)
     }
 }
@@ -278,8 +279,8 @@ impl Watched {
         self.writes.set(self.writes.get() + 1);
     }
 
-    /// Looks at the connection and decides. `told` asks the kernel. `queued` are bytes that the kernel
-    /// has not taken.
+    /// Looks at the connection and decides. `told` asks the kernel. `queued` are bytes that the
+    /// kernel has not taken.
     pub(in crate::push) fn look_at(&self, queued: u64, catching_up: bool) {
         let writes = self.writes.get();
         let mut abr = self.abr.borrow_mut();
@@ -336,7 +337,7 @@ mod tests {
     /// A distant viewer may have enough in flight to show that the link carries the next rendition.
     /// A near viewer has no more in flight than a link that falls to a fifth carries in 0.8 s.
     #[test]
-    fn what_is_on_its_way_is_bound_but_not_below_what_is_to_be_shown() {
+    fn bytes_in_flight_are_bounded_but_enough_to_show_the_rate() {
         for bits in [100_000, 1_200_000, 5_000_000, 20_000_000_u64] {
             for rtt in [500, 20_000, 180_000] {
                 let rate = room(bits, rtt) as u64 * 8_000_000 / rtt;
@@ -351,7 +352,7 @@ mod tests {
     /// Prints which part of a core it takes to look at 10,000 viewers twice a second.
     #[tokio::test]
     #[ignore = "a measurement"]
-    async fn what_looking_costs() {
+    async fn cost_of_looking() {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
@@ -373,6 +374,6 @@ mod tests {
             let _ = std::hint::black_box(rule.decide(&seen, &ladder, 2));
         }
         println!("{:.2} % of a core", began.elapsed().as_secs_f64() * 100.0);
-        println!("{} bytes of a viewer", size_of::<Watched>() + 3 * size_of::<Rung>());
+        println!("{} bytes of a viewer", size_of::<Watched>() + 3 * size_of::<Rendition>());
     }
 }

@@ -35,15 +35,15 @@ impl Watching {
         let mut abr = watched.abr.borrow_mut();
         match abr.take_decided() {
             Decision::Stay => {}
-            Decision::Up(rung) => {
+            Decision::Up(rendition) => {
                 abr.leaves = false;
-                match abr.rung(rung) {
+                match abr.rendition(rendition) {
                     Some(track) => cursor.switch_to(track),
                     None => cursor.stay(),
                 }
             }
             Decision::Down { to, drop } => {
-                if let Some(track) = abr.rung(to) {
+                if let Some(track) = abr.rendition(to) {
                     cursor.switch_to(track);
                     abr.leaves = drop;
                 }

@@ -51,7 +51,7 @@ impl<S: Transport + 'static> Connection<S> {
             }
             ServerEvent::PlayRequest { app, name, query, start, duration } => {
                 let path = of_rtmp(&app, &name);
-                match StreamPath::parse(&path).filter(|path| self.may(Action::Play, *path, &query))
+                match StreamPath::parse(&path).filter(|path| self.may(Action::Play(*path), &query))
                 {
                     Some(StreamPath::Vod(path)) => {
                         self.look_up_to_play(path.to_owned(), &query, start, duration)?;
@@ -63,7 +63,7 @@ impl<S: Transport + 'static> Connection<S> {
             ServerEvent::StreamLength { name, transaction, .. } => {
                 let path = of_rtmp(&self.app, &name);
                 if let Some(StreamPath::Vod(path)) = StreamPath::parse(&path)
-                    && self.may(Action::Play, StreamPath::Vod(path), "")
+                    && self.may(Action::Play(StreamPath::Vod(path)), "")
                 {
                     self.look_up(path.to_owned(), Wanted::Length { transaction });
                 }
@@ -131,7 +131,7 @@ impl<S: Transport + 'static> Connection<S> {
             tracing::warn!(%peer, path = shown(path), "publish refused: not below live/");
             return self.refuse(code::PUBLISH_BAD_NAME, "streams are named live/NAME");
         };
-        if !self.may(Action::Publish, StreamPath::Live(name), query) {
+        if !self.may(Action::Publish(StreamPath::Live(name)), query) {
             tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
             return self.refuse(code::PUBLISH_DENIED, "not allowed");
         }
@@ -178,9 +178,9 @@ impl<S: Transport + 'static> Connection<S> {
         if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
     }
 
-    /// Whether the peer may do `action` with the path, given the credentials in its query.
-    fn may(&self, action: Action, path: StreamPath<'_>, query: &str) -> bool {
-        access::may(action, path, self.peer, Credentials { query, authorization: None })
+    /// Whether the peer may do `action`, given the credentials in its query.
+    fn may(&self, action: Action<'_>, query: &str) -> bool {
+        access::may(action, self.peer, Credentials { query, ..Credentials::default() })
     }
 
     /// Tells a player that no stream has this name.

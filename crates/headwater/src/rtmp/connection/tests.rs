@@ -96,7 +96,7 @@ fn when(events: &[(Duration, ClientEvent)], is: fn(&ClientEvent) -> bool) -> Dur
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_neither_publishes_nor_plays_must_leave() {
+async fn idle_connections_are_closed() {
     local(async {
         let origin = Arc::new(Origin::new(Config::default()));
         let limit: Duration = origin.config.rtmp.setup_timeout.into();
@@ -216,7 +216,7 @@ async fn a_player_that_stays_behind_for_too_long_must_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_can_connect_elsewhere_goes_on_for_half_of_the_time_to_drain() {
+async fn clients_that_can_reconnect_go_on_for_half_of_the_time_to_drain() {
     local(async {
         let mut config = Config::default();
         config.drain.timeout.0 = Duration::from_secs(60);

@@ -7,7 +7,7 @@ const WAITS: u64 = 350_000;
 /// Delay at which the rule goes down even if the waiting bytes are getting fewer.
 const WAITS_LONG: u64 = 1_500_000;
 
-/// Delay at which a viewer on the lowest rung is skipped to live.
+/// Delay at which a viewer on the lowest rendition is skipped to live.
 const TOO_FAR: u64 = 4_000_000;
 
 /// Time after a decision without another one, so that the bytes sent before it can arrive.
@@ -21,28 +21,29 @@ const CALM: (u64, u64) = (600_000, 1_200_000);
 /// more, unless the rate of the link is known.
 const BORED: u64 = 20_000_000;
 
-/// The rule goes up if the measured rate is this many times the bitrate of the next rung.
+/// The rule goes up if the measured rate is this many times the bitrate of the next rendition.
 const MARGIN: f64 = 1.15;
 
-/// The rule goes down to a rung that fits into this fraction of the measured rate.
+/// The rule goes down to a rendition that fits into this fraction of the measured rate.
 const SAFE: f64 = 0.85;
 
-/// Waiting bytes are dropped if the rung has more than this many times the measured rate. Otherwise
-/// the viewer's buffer covers the delay until the next keyframe.
+/// Waiting bytes are dropped if the rendition has more than this many times the measured rate.
+/// Otherwise the viewer's buffer covers the delay until the next keyframe.
 const HOPELESS: f64 = 1.4;
 
-/// A try has failed if its rung is left within this time.
+/// A try has failed if its rendition is left within this time.
 const FAILED: u64 = 8_000_000;
 
-/// How long a rung is not tried again: after the first failure, and at most. Each failure doubles
-/// the time.
+/// How long a rendition is not tried again: after the first failure, and at most. Each failure
+/// doubles the time.
 const BACK_OFF: (u64, u64) = (8_000_000, 240_000_000);
 
-/// The time is not doubled if the rung has at most this many times the measured rate: such a try
-/// costs only a short delay.
+/// The time is not doubled if the rendition has at most this many times the measured rate: such a
+/// try costs only a short delay.
 const NEARLY: f64 = 1.5;
 
-/// A rung may be tried earlier if the measured rate is this many times the rate at the failed try.
+/// A rendition may be tried earlier if the measured rate is this many times the rate at the failed
+/// try.
 const CHANGED: f64 = 1.6;
 
 /// How long a measured rate is used.
@@ -63,16 +64,16 @@ const ENOUGH: (u64, u64) = (180_000, 390_000);
 /// that the link carries at least that rate.
 const TELLING: u64 = 60_000;
 
-/// While a rung is being left, its next chunk is still sent if at most this much media waits: the
-/// trouble may have been momentary.
+/// While a rendition is being left, its next chunk is still sent if at most this much media waits:
+/// the trouble may have been momentary.
 const WORTH: u64 = 900_000;
 
 /// Bytes must wait for this long before the rule acts: a chunk that was just written is not late.
 const LASTS: u64 = 180_000;
 
 /// Goes down at once when more bytes wait than a viewer's buffer can cover. Goes up only when
-/// bursts have shown that the link carries more. Goes back to a failed rung only after a time that
-/// grows with each failure.
+/// bursts have shown that the link carries more. Goes back to a failed rendition only after a time
+/// that grows with each failure.
 ///
 /// A live chunk is written at once, and then nothing for a while. On average the link carries no
 /// more than it is given. But the time until a chunk is acknowledged, minus the round trip that
@@ -105,21 +106,21 @@ struct Carried {
     at: u64,
 }
 
-/// A try of a higher rung.
+/// A try of a higher rendition.
 #[derive(Debug, Clone, Copy)]
 struct Try {
-    rung: usize,
+    rendition: usize,
     at: u64,
     /// The measured rate at that time.
     promised: f64,
 }
 
-/// A rung that is not tried again for a while.
+/// A rendition that is not tried again for a while.
 #[derive(Debug, Clone, Copy)]
 struct Bar {
-    rung: usize,
+    rendition: usize,
     until: u64,
-    /// How long the rung was barred.
+    /// How long the rendition was barred.
     wait: u64,
     promised: f64,
 }
@@ -228,59 +229,60 @@ impl Evidence {
         left(seen) >= left(&before) || waiting > WAITS_LONG
     }
 
-    /// Records that the rung is left. Soon after a try this is a failed try, unless the viewer had
-    /// stopped reading.
-    fn fail(&mut self, seen: &Seen, ladder: &[u64], rung: usize) {
+    /// Records that the rendition is left. Soon after a try this is a failed try, unless the viewer
+    /// had stopped reading.
+    fn fail(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) {
         let stopped = self.stopped.is_some_and(|at| seen.now.saturating_sub(at) < RECENT);
         if let Some(tried) = self.tried.take()
             && seen.now.saturating_sub(tried.at) < FAILED
             && !stopped
         {
-            let bits = ladder.get(rung).copied().unwrap_or_default();
+            let bits = ladder.get(rendition).copied().unwrap_or_default();
             self.bar(tried, bits, seen.now);
         }
     }
 
     fn bar(&mut self, failed: Try, bits: u64, now: u64) {
-        let known = self.barred.iter_mut().find(|bar| bar.rung == failed.rung);
+        let known = self.barred.iter_mut().find(|bar| bar.rendition == failed.rendition);
         let carried = self.carried.map_or(0.0, |known| known.rate);
         let near = bits as f64 <= carried * NEARLY;
         let wait = known.as_ref().map_or(0, |bar| if near { bar.wait } else { bar.wait * 2 });
         let wait = wait.clamp(BACK_OFF.0, BACK_OFF.1);
-        let bar = Bar { rung: failed.rung, until: now + wait, wait, promised: failed.promised };
+        let bar =
+            Bar { rendition: failed.rendition, until: now + wait, wait, promised: failed.promised };
         match known {
             Some(known) => *known = bar,
             None => self.barred.push(bar),
         }
     }
 
-    fn go_down(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
-        self.fail(seen, ladder, rung);
+    fn go_down(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) -> Decision {
+        self.fail(seen, ladder, rendition);
         self.decided = Some(seen.now);
         self.calm = None;
         self.leaves = true;
         let carried = self.carried(seen.now).map_or(0.0, |known| known.rate);
-        let to = fitting(ladder, (carried * SAFE) as u64).min(rung - 1);
-        let bits = ladder.get(rung).copied().unwrap_or_default();
+        let to = fitting(ladder, (carried * SAFE) as u64).min(rendition - 1);
+        let bits = ladder.get(rendition).copied().unwrap_or_default();
         Decision::Down { to, drop: bits as f64 > carried * HOPELESS }
     }
 
-    /// Goes up one rung, if there is reason to believe that the link carries it.
-    fn go_up(&mut self, seen: &Seen, ladder: &[u64], rung: usize, calm: u64) -> Decision {
+    /// Goes up one rendition, if there is reason to believe that the link carries it.
+    fn go_up(&mut self, seen: &Seen, ladder: &[u64], rendition: usize, calm: u64) -> Decision {
         let carried = self.carried(seen.now);
         let promised = carried.map_or(0.0, |known| known.rate);
-        let to = rung + 1;
+        let to = rendition + 1;
         let Some(&bits) = ladder.get(to) else { return Decision::Stay };
         let shown = promised >= bits as f64 * MARGIN;
         if !shown && (calm < BORED || carried.is_some_and(|known| known.is_all)) {
             return Decision::Stay;
         }
-        let bar = self.barred.iter().find(|bar| bar.rung == to);
+        let bar = self.barred.iter().find(|bar| bar.rendition == to);
         if bar.is_some_and(|bar| seen.now < bar.until && promised < bar.promised * CHANGED) {
             return Decision::Stay;
         }
         self.decided = Some(seen.now);
-        self.tried = Some(Try { rung: to, at: seen.now, promised });
+        self.tried = Some(Try { rendition: to, at: seen.now, promised });
         self.calm = None;
         Decision::Up(to)
     }
@@ -291,28 +293,28 @@ impl Evidence {
             && now.saturating_sub(tried.at) >= FAILED
         {
             self.tried = None;
-            self.barred.retain(|bar| bar.rung != tried.rung);
+            self.barred.retain(|bar| bar.rendition != tried.rendition);
         }
     }
 
     /// Decides while media of the past are sent as fast as the viewer takes them: chooses the best
-    /// rung that leaves bandwidth to catch up. Where the link's full rate is unknown, it goes up
-    /// one rung at a time.
-    fn follow(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
+    /// rendition that leaves bandwidth to catch up. Where the link's full rate is unknown, it goes
+    /// up one rendition at a time.
+    fn follow(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) -> Decision {
         let Some(carried) = self.carried(seen.now) else { return Decision::Stay };
         let higher = fitting(ladder, (carried.rate / MARGIN / MARGIN) as u64);
         let lower = fitting(ladder, (carried.rate * SAFE) as u64);
-        if lower < rung && carried.is_all {
-            self.fail(seen, ladder, rung);
+        if lower < rendition && carried.is_all {
+            self.fail(seen, ladder, rendition);
             self.decided = Some(seen.now);
             return Decision::Down { to: lower, drop: false };
         }
-        if higher > rung && carried.is_all {
+        if higher > rendition && carried.is_all {
             self.decided = Some(seen.now);
             return Decision::Up(higher);
         }
-        if higher > rung {
-            return self.go_up(seen, ladder, rung, 0);
+        if higher > rendition {
+            return self.go_up(seen, ladder, rendition, 0);
         }
         Decision::Stay
     }
@@ -332,19 +334,19 @@ fn takes_nothing(before: &Seen, seen: &Seen) -> bool {
 }
 
 impl Rule for Evidence {
-    fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
+    fn decide(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) -> Decision {
         self.learn(seen);
         self.forgive(seen.now);
-        let Some(&bits) = ladder.get(rung) else { return Decision::Stay };
+        let Some(&bits) = ladder.get(rendition) else { return Decision::Stay };
         let settled = self.decided.is_none_or(|at| seen.now.saturating_sub(at) >= SETTLES);
         if seen.catching_up {
             self.calm = None;
-            return if settled { self.follow(seen, ladder, rung) } else { Decision::Stay };
+            return if settled { self.follow(seen, ladder, rendition) } else { Decision::Stay };
         }
         let waiting = self.waiting(seen, bits);
         if self.is_late(seen, waiting) && settled {
-            if rung > 0 {
-                return self.go_down(seen, ladder, rung);
+            if rendition > 0 {
+                return self.go_down(seen, ladder, rendition);
             }
             if waiting > TOO_FAR && seen.queued > 0 {
                 self.decided = Some(seen.now);
@@ -359,12 +361,12 @@ impl Rule for Evidence {
             && self.carried(seen.now).is_some_and(|known| known.rate >= bits as f64 * MARGIN)
         {
             self.leaves = false;
-            return Decision::Up(rung);
+            return Decision::Up(rendition);
         }
         let calm = seen.now - *self.calm.get_or_insert(seen.now);
         let enough = if self.decided.is_none() { CALM.0 } else { CALM.1 };
         if settled && calm >= enough {
-            return self.go_up(seen, ladder, rung, calm);
+            return self.go_up(seen, ladder, rendition, calm);
         }
         Decision::Stay
     }

@@ -3,13 +3,13 @@
 //!
 //! A rule does no I/O: time and all measurements are arguments. There are three rules. The server
 //! uses [`Evidence`]; the simulation compares it with the others. The renditions of a viewer form a
-//! *ladder*, and each is a *rung*.
+//! *ladder*.
 //!
 //! | rule | goes down when | goes up when |
 //! |---|---|---|
 //! | [`ThreeState`] (Web-native live streaming, 2014) | the queue grows | the queue is empty |
-//! | [`Throughput`] | the acknowledged rate is below the rung's | it is above the next rung's |
-//! | [`Evidence`] | more bytes wait than the viewer's buffer can cover | bursts have shown that the link carries the next rung, and it did not fail recently |
+//! | [`Throughput`] | the acknowledged rate is below the rendition's | it is above the next rendition's |
+//! | [`Evidence`] | more bytes wait than the viewer's buffer can cover | bursts have shown that the link carries the next rendition, and it did not fail recently |
 
 mod evidence;
 #[cfg(test)]
@@ -53,15 +53,15 @@ pub struct Seen {
 pub enum Decision {
     /// Change nothing.
     Stay,
-    /// Switch to this lower rung at its next keyframe.
+    /// Switch to this lower rendition at its next keyframe.
     Down {
-        /// The rung.
+        /// The rendition.
         to: usize,
-        /// Whether to drop the waiting bytes and to send nothing of the current rung until then,
-        /// because it would not arrive in time.
+        /// Whether to drop the waiting bytes and to send nothing of the current rendition until
+        /// then, because it would not arrive in time.
         drop: bool,
     },
-    /// Switch to this higher rung at its next keyframe.
+    /// Switch to this higher rendition at its next keyframe.
     Up(usize),
     /// Drop the waiting bytes and continue at the newest keyframe.
     SkipToLive,
@@ -71,11 +71,11 @@ pub enum Decision {
 pub trait Rule {
     /// Decides. To be called a few times a second, and when bytes cannot be sent. `ladder` has the
     /// bitrates of the viewer's allowed renditions with audio, from the lowest to the highest;
-    /// `rung` is the index of the current one.
-    fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision;
+    /// `rendition` is the index of the current one.
+    fn decide(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) -> Decision;
 
-    /// Whether the waiting bytes of a rung that is being left are still worth sending. To be called
-    /// when there is room for the next part of them.
+    /// Whether the waiting bytes of a rendition that is being left are still worth sending. To be
+    /// called when there is room for the next part of them.
     fn is_worth_sending(&self, seen: &Seen, bits: u64) -> bool {
         let _ = (seen, bits);
         false
@@ -88,12 +88,12 @@ pub trait Rule {
 /// Bitrate in bits per second at which a new viewer begins, if the ladder has it.
 const BEGIN: u64 = 1_500_000;
 
-/// The rung at which a new viewer begins, of whose link nothing is known.
+/// The rendition at which a new viewer begins, of whose link nothing is known.
 pub fn start(ladder: &[u64]) -> usize {
     fitting(ladder, BEGIN)
 }
 
-/// The highest rung of at most `rate` bits per second, or the lowest.
+/// The highest rendition of at most `rate` bits per second, or the lowest.
 fn fitting(ladder: &[u64], rate: u64) -> usize {
     ladder.iter().rposition(|&bits| bits <= rate).unwrap_or(0)
 }

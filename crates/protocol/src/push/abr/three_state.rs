@@ -17,7 +17,7 @@ pub struct ThreeState {
 }
 
 impl Rule for ThreeState {
-    fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
+    fn decide(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) -> Decision {
         let Some(since) = self.since else {
             (self.since, self.least) = (Some(seen.now), seen.queued);
             return Decision::Stay;
@@ -29,10 +29,10 @@ impl Rule for ThreeState {
         let least = std::mem::replace(&mut self.least, seen.queued);
         self.since = Some(seen.now);
         let before = self.before.replace(least);
-        if before.is_some_and(|before| least > before) && rung > 0 {
-            Decision::Down { to: rung - 1, drop: true }
-        } else if least == 0 && rung + 1 < ladder.len() {
-            Decision::Up(rung + 1)
+        if before.is_some_and(|before| least > before) && rendition > 0 {
+            Decision::Down { to: rendition - 1, drop: true }
+        } else if least == 0 && rendition + 1 < ladder.len() {
+            Decision::Up(rendition + 1)
         } else {
             Decision::Stay
         }

@@ -13,7 +13,7 @@ pub struct Throughput {
 }
 
 impl Rule for Throughput {
-    fn decide(&mut self, seen: &Seen, ladder: &[u64], rung: usize) -> Decision {
+    fn decide(&mut self, seen: &Seen, ladder: &[u64], rendition: usize) -> Decision {
         let Some(before) = self.before else {
             self.before = Some(*seen);
             return Decision::Stay;
@@ -35,8 +35,8 @@ impl Rule for Throughput {
         }
         let Some(rate) = self.rate else { return Decision::Stay };
         match fitting(ladder, (0.8 * rate) as u64) {
-            target if target < rung => Decision::Down { to: target, drop: true },
-            target if target > rung => Decision::Up(target),
+            target if target < rendition => Decision::Down { to: target, drop: true },
+            target if target > rendition => Decision::Up(target),
             _ => Decision::Stay,
         }
     }

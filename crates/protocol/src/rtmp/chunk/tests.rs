@@ -371,7 +371,7 @@ fn assert_same(messages: &[Message], sent: &[Sent]) -> Result<(), TestCaseError>
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(
+    fn written_messages_are_read(
         sent in prop::collection::vec(sent(), 1..20),
         size in prop_oneof![1usize..5, 100..200usize, Just(65536usize), Just(MAX_SIZE)],
         split in prop_oneof![1usize..20, Just(usize::MAX)],

@@ -36,7 +36,8 @@ impl Link {
         self.rates.get(tick).copied().unwrap_or_default()
     }
 
-    /// Upper bound for every rule: the mean of the best rungs that the link carries at each time.
+    /// Upper bound for every rule: the mean of the best renditions that the link carries at each
+    /// time.
     pub(super) fn most(&self, ladder: &[u64]) -> u64 {
         let best = |rate: &u64| ladder.iter().rfind(|&bits| bits <= rate).unwrap_or(&0);
         self.rates.iter().map(best).sum::<u64>() / self.rates.len() as u64

@@ -91,13 +91,14 @@ fn after_a_failed_try_the_next_comes_later() {
     // Bursts get through fast, but only 1.2 Mbit/s on average, as with a policer.
     let mut rule = Evidence::default();
     let mut tries = Vec::new();
-    let (mut seen, mut rung) = (Seen { rtt: 20_000, min_rtt: 20_000, ..Seen::default() }, 1_usize);
+    let (mut seen, mut rendition) =
+        (Seen { rtt: 20_000, min_rtt: 20_000, ..Seen::default() }, 1_usize);
     for turn in 1..2400_u64 {
         let asked = 250_000;
         seen.now = turn * asked;
-        let bytes = FINE[rung] * asked / 8_000_000;
+        let bytes = FINE[rendition] * asked / 8_000_000;
         seen.writes += 1;
-        if rung > 1 {
+        if rendition > 1 {
             seen.queued += bytes / 2;
             seen.acknowledged += bytes / 2;
             seen.busy += asked;
@@ -106,14 +107,14 @@ fn after_a_failed_try_the_next_comes_later() {
             seen.acknowledged += bytes;
             seen.busy += 22_000;
         }
-        match rule.decide(&seen, &FINE, rung) {
+        match rule.decide(&seen, &FINE, rendition) {
             Decision::Up(to) => {
                 tries.extend((to == 2).then_some(seen.now));
-                rung = to;
+                rendition = to;
                 rule.switched(seen.now);
             }
             Decision::Down { .. } => {
-                rung = 1;
+                rendition = 1;
                 rule.switched(seen.now);
             }
             Decision::Stay | Decision::SkipToLive => {}
@@ -125,7 +126,7 @@ fn after_a_failed_try_the_next_comes_later() {
 }
 
 #[test]
-fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
+fn catching_up_is_no_sign_of_slowness() {
     let mut rule = Evidence::default();
     // The viewer takes four times the stream's bitrate, with megabytes still queued.
     let mut seen = Seen { catching_up: true, queued: 8 << 20, ..Seen::default() };
@@ -148,42 +149,42 @@ fn what_is_sent_of_the_past_is_no_sign_of_slowness() {
 
 #[test]
 fn segments_that_leave_no_calm_between_them_go_up_all_the_same() {
-    let (mut rule, mut rung, mut top) = (Evidence::default(), 0, None);
+    let (mut rule, mut rendition, mut top) = (Evidence::default(), 0, None);
     let mut seen = Seen { rtt: 10_000, min_rtt: 10_000, ..Seen::default() };
     // Segments of a title, one per second, each through in at most 50 ms. Observed when one begins,
     // when it is through, and while nothing is due.
     for look in 0..24_u64 {
         let (second, state) = (look / 4, look % 4);
         seen.now = second * 1_000_000 + [0, 50_000, 400_000, 800_000][state as usize];
-        seen.queued = if state == 0 { FINE[rung] / 8 } else { 0 };
+        seen.queued = if state == 0 { FINE[rendition] / 8 } else { 0 };
         seen.catching_up = state == 0;
         if state == 0 {
             seen.writes += 1;
         }
         if state == 1 {
-            seen.acknowledged += FINE[rung] / 8;
+            seen.acknowledged += FINE[rendition] / 8;
             seen.busy += 48_000;
         }
-        if let Decision::Up(to) = rule.decide(&seen, &FINE, rung) {
-            rung = to;
+        if let Decision::Up(to) = rule.decide(&seen, &FINE, rendition) {
+            rendition = to;
             rule.switched(seen.now);
-            top = top.or((rung == 3).then_some(seen.now));
+            top = top.or((rendition == 3).then_some(seen.now));
         }
     }
-    assert!(top.is_some_and(|at| at < 5_000_000), "{top:?}, at last {rung}");
+    assert!(top.is_some_and(|at| at < 5_000_000), "{top:?}, at last {rendition}");
 }
 
 #[test]
 fn a_viewer_of_live_segments_goes_up_and_stays_there() {
-    // How long the link needs for a segment of the highest rung: a busy viewer acknowledges early or
-    // late, but no segment takes as long as it plays.
+    // How long the link needs for a segment of the highest rendition: a busy viewer acknowledges
+    // early or late, but no segment takes as long as it plays.
     const TAKES: [u64; 8] = [4_000, 60_000, 8_000, 250_000, 30_000, 400_000, 4_000, 150_000];
-    let (mut rule, mut rung, mut course) = (Evidence::default(), 1, Vec::new());
+    let (mut rule, mut rendition, mut course) = (Evidence::default(), 1, Vec::new());
     let mut seen = Seen { rtt: 1_000, min_rtt: 200, ..Seen::default() };
     // A segment of one second is observed when it is written, and every 100 ms until the next one.
     for segment in 1..120_u64 {
-        let bytes = PAPER[rung] / 8;
-        let takes = TAKES[segment as usize % TAKES.len()] * PAPER[rung] / PAPER[2];
+        let bytes = PAPER[rendition] / 8;
+        let takes = TAKES[segment as usize % TAKES.len()] * PAPER[rendition] / PAPER[2];
         let before = seen;
         seen.writes += 1;
         for look in 0..10 {
@@ -194,15 +195,15 @@ fn a_viewer_of_live_segments_goes_up_and_stays_there() {
             seen.busy = before.busy + passed.min(takes);
             seen.queued = bytes - through;
             seen.catching_up = seen.queued > 0;
-            match rule.decide(&seen, &PAPER, rung) {
+            match rule.decide(&seen, &PAPER, rendition) {
                 Decision::Stay => {}
                 decision => course.push((seen.now, decision)),
             }
         }
         if let Some((_, Decision::Up(to))) = course.last()
-            && *to != rung
+            && *to != rendition
         {
-            rung = *to;
+            rendition = *to;
             rule.switched(seen.now);
         }
     }
@@ -228,7 +229,7 @@ fn segments_far_apart_tell_what_the_link_carries() {
 }
 
 #[test]
-fn what_waits_whenever_it_is_looked_at_need_not_wait_in_between() {
+fn bytes_that_wait_at_each_look_need_not_wait_in_between() {
     let mut rule = Evidence::default();
     let mut seen = Seen { rtt: 20, min_rtt: 5, catching_up: true, ..Seen::default() };
     // Segments of a little less than 2 s, each observed while it is written, and through in 4 ms.
@@ -247,10 +248,10 @@ fn a_viewer_that_stops_reading_for_a_moment_is_no_failed_try() {
     let mut rule = Evidence::default();
     let mut seen = Seen { rtt: 20_000, min_rtt: 20_000, ..Seen::default() };
     let mut course = Vec::new();
-    let mut rung = 1_usize;
+    let mut rendition = 1_usize;
     for look in 1..120_u64 {
         seen.now = look * 100_000;
-        let bytes = PAPER[rung] / 80;
+        let bytes = PAPER[rendition] / 80;
         // Between 3 and 4.5 s the viewer's receive window is full.
         if (30..45).contains(&look) {
             seen.queued += bytes;
@@ -263,13 +264,13 @@ fn a_viewer_that_stops_reading_for_a_moment_is_no_failed_try() {
             seen.busy += 25_000;
             seen.writes += 1;
         }
-        match rule.decide(&seen, &PAPER, rung) {
+        match rule.decide(&seen, &PAPER, rendition) {
             Decision::Stay => continue,
-            Decision::Up(to) | Decision::Down { to, .. } => rung = to,
+            Decision::Up(to) | Decision::Down { to, .. } => rendition = to,
             Decision::SkipToLive => {}
         }
         rule.switched(seen.now);
-        course.push((seen.now, rung));
+        course.push((seen.now, rendition));
     }
     assert!(matches!(course[..], [(up, 2)] if up < 3_000_000), "{course:?}");
 }

@@ -28,15 +28,15 @@ const AGAIN: u64 = 400_000;
 struct Chunk {
     start: u64,
     left: u64,
-    rung: usize,
+    rendition: usize,
 }
 
 impl Chunk {
     /// The chunk that begins at `start`. A chunk with a keyframe has twice the bytes of the others.
-    fn new(start: u64, rung: usize, ladder: &[u64]) -> Self {
-        let group = ladder[rung] * (GROUP / 1_000) / 8_000;
+    fn new(start: u64, rendition: usize, ladder: &[u64]) -> Self {
+        let group = ladder[rendition] * (GROUP / 1_000) / 8_000;
         let share = if start.is_multiple_of(GROUP) { 2 } else { 1 };
-        Self { start, left: group * share / (GROUP / CHUNK + 1), rung }
+        Self { start, left: group * share / (GROUP / CHUNK + 1), rendition }
     }
 }
 
@@ -67,8 +67,8 @@ impl Course {
 pub(super) enum Descent {
     /// The server drops waiting bytes where the rule says so.
     Told,
-    /// The server sends the waiting bytes and adds nothing. Then the lower rung follows, as in the
-    /// paper.
+    /// The server sends the waiting bytes and adds nothing. Then the lower rendition follows, as in
+    /// the paper.
     Drained,
 }
 
@@ -109,7 +109,7 @@ struct World<'a> {
     /// part.
     queue: Chunks,
     begun: bool,
-    /// Whether the current rung is being left, so that waiting bytes may be dropped.
+    /// Whether the current rendition is being left, so that waiting bytes may be dropped.
     leaves: bool,
     /// Whether nothing is added until the next keyframe.
     holds: bool,
@@ -204,7 +204,7 @@ impl<'a> World<'a> {
         while self.unsent.bytes < UNSENT
             && let Some(next) = self.queue.chunks.front()
         {
-            let bits = self.ladder[next.rung];
+            let bits = self.ladder[next.rendition];
             if self.leaves && !self.begun && !rule.is_worth_sending(&self.see(), bits) {
                 self.drop_waiting();
                 return;
@@ -279,10 +279,10 @@ impl<'a> World<'a> {
         }
     }
 
-    fn is_asked(&self, seldom: bool, rung: usize) -> bool {
+    fn is_asked(&self, seldom: bool, rendition: usize) -> bool {
         if seldom && self.queue.bytes == 0 {
             let before = (self.now + STEP).is_multiple_of(2 * CHUNK);
-            return before && rung + 1 < self.ladder.len();
+            return before && rendition + 1 < self.ladder.len();
         }
         self.now.is_multiple_of(ASKED)
     }
@@ -308,7 +308,7 @@ impl Viewer {
             course.skipped += chunk.start - self.got;
         }
         self.got = self.got.max(chunk.start + CHUNK);
-        course.quality += ladder[chunk.rung] * CHUNK / 1_000_000;
+        course.quality += ladder[chunk.rendition] * CHUNK / 1_000_000;
     }
 
     fn play(&mut self, now: u64, course: &mut Course) {
@@ -350,7 +350,7 @@ impl Viewer {
 /// Simulates a viewer of a ladder over a link, for which a rule decides.
 ///
 /// With `seldom`, the rule is asked as the origin asks it while nothing waits: before every other
-/// chunk, and not at all for a viewer on the highest rung.
+/// chunk, and not at all for a viewer on the highest rendition.
 pub(super) fn run(
     link: &Link,
     ladder: &[u64],
@@ -358,30 +358,30 @@ pub(super) fn run(
     rule: &mut dyn Rule,
 ) -> Course {
     let mut world = World::new(link, ladder);
-    let mut rung = super::super::start(ladder);
+    let mut rendition = super::super::start(ladder);
     let mut wanted = None::<usize>;
     while world.now < LENGTH {
         if world.now.is_multiple_of(CHUNK) && world.now > 0 {
             let start = world.now - CHUNK;
             let ready = descent == Descent::Told || world.queue.bytes == 0;
             if start.is_multiple_of(GROUP) && ready {
-                if world.leaves && !rule.is_worth_sending(&world.see(), ladder[rung]) {
+                if world.leaves && !rule.is_worth_sending(&world.see(), ladder[rendition]) {
                     world.drop_waiting();
                 }
                 (world.holds, world.leaves) = (false, false);
                 if let Some(next) = wanted.take() {
-                    world.course.switches += u32::from(next != rung);
-                    rung = next;
+                    world.course.switches += u32::from(next != rendition);
+                    rendition = next;
                     rule.switched(world.now);
                 }
             }
             if !world.holds {
-                world.queue.push(Chunk::new(start, rung, ladder));
+                world.queue.push(Chunk::new(start, rendition, ladder));
             }
         }
         world.step(rule);
-        if world.is_asked(seldom, rung) {
-            match rule.decide(&world.see(), ladder, rung) {
+        if world.is_asked(seldom, rendition) {
+            match rule.decide(&world.see(), ladder, rendition) {
                 Decision::Stay => {}
                 Decision::Up(to) => {
                     wanted = Some(to);

@@ -1,15 +1,14 @@
-//! Decides who may administer. Administrators see more than others.
+//! Tells whether a request to the control plane is the peer's own.
 //!
-//! An address alone is not enough. A browser on this machine sends requests for any page it shows,
-//! and a proxy sends requests for anybody. So a request counts only if none of its headers names
-//! another page or a client behind a proxy. A proxy that adds no header looks like a client. If
-//! such a proxy runs at an address of `control.admin`, that list must be changed.
+//! An address alone says too little about an administrator. A browser on this machine sends requests
+//! for any page it shows, and a proxy sends requests for anybody. So a request counts only if none of
+//! its headers names another page or a client behind a proxy. A proxy that adds no header looks like
+//! a client. If such a proxy runs at an address of `control.admin`, that list must be changed.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Uri, header};
-use ipnet::IpNet;
 
 /// Headers in which proxies name their clients.
 const FORWARDED: [&str; 7] = [
@@ -22,16 +21,9 @@ const FORWARDED: [&str; 7] = [
     "x-real-ip",
 ];
 
-/// Whether the request is an administrator's, from an address in one of `networks`.
-pub(super) fn may_administer(
-    networks: &[IpNet],
-    peer: SocketAddr,
-    uri: &Uri,
-    headers: &HeaderMap,
-) -> bool {
-    let address = peer.ip().to_canonical();
-    networks.iter().any(|network| network.contains(&address))
-        && !FORWARDED.iter().any(|name| headers.contains_key(*name))
+/// Whether the peer sent the request from one of our pages or from a program of its own.
+pub(super) fn is_own(uri: &Uri, headers: &HeaderMap) -> bool {
+    !FORWARDED.iter().any(|name| headers.contains_key(*name))
         && host(uri, headers).is_some_and(|host| is_own_name(&host) && is_own_page(&host, headers))
 }
 
@@ -73,22 +65,25 @@ fn is_own_page(host: &Authority, headers: &HeaderMap) -> bool {
 mod tests {
     use axum::http::{HeaderName, HeaderValue};
 
+    use super::super::{Action, Credentials, may};
     use super::*;
 
-    fn asks(peer: &str, target: &str, headers: &[(&str, &str)]) -> bool {
+    fn may_administer(peer: &str, target: &str, headers: &[(&str, &str)]) -> bool {
         let networks = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap());
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
             map.append(name, HeaderValue::from_str(value).unwrap());
         }
-        may_administer(&networks, peer.parse().unwrap(), &target.parse().unwrap(), &map)
+        let target = target.parse().unwrap();
+        let credentials = Credentials::of(&target, &map);
+        may(Action::Administer(&networks), peer.parse().unwrap(), credentials)
     }
 
     const HERE: &str = "127.0.0.1:50000";
 
     #[test]
-    fn who_is_at_an_address_that_may() {
+    fn administrators_have_an_address_in_a_listed_network() {
         let host = ("host", "127.0.0.1:8080");
         for (peer, may) in [
             (HERE, true),
@@ -99,12 +94,12 @@ mod tests {
             ("[::2]:1", false),
             ("[::ffff:10.0.0.1]:1", false),
         ] {
-            assert_eq!(asks(peer, "/", &[host]), may, "{peer}");
+            assert_eq!(may_administer(peer, "/", &[host]), may, "{peer}");
         }
     }
 
     #[test]
-    fn by_a_name_that_nobody_else_can_have() {
+    fn administrators_use_a_host_name_that_nobody_else_can_have() {
         for (name, may) in [
             ("localhost", true),
             ("LocalHost:8080", true),
@@ -117,18 +112,21 @@ mod tests {
             ("[localhost]", false),
             ("", false),
         ] {
-            assert_eq!(asks(HERE, "/", &[("host", name)]), may, "{name:?}");
+            assert_eq!(may_administer(HERE, "/", &[("host", name)]), may, "{name:?}");
         }
-        assert!(!asks(HERE, "/", &[]), "nameless");
-        assert!(!asks(HERE, "/", &[("host", "localhost"), ("host", "localhost")]), "twice");
+        assert!(!may_administer(HERE, "/", &[]), "nameless");
+        assert!(
+            !may_administer(HERE, "/", &[("host", "localhost"), ("host", "localhost")]),
+            "twice"
+        );
         // HTTP/2 has the host in the URI.
-        assert!(asks(HERE, "https://localhost:8443/", &[]));
-        assert!(!asks(HERE, "https://rebound.example/", &[]));
-        assert!(!asks(HERE, "https://localhost/", &[("host", "127.0.0.1")]));
+        assert!(may_administer(HERE, "https://localhost:8443/", &[]));
+        assert!(!may_administer(HERE, "https://rebound.example/", &[]));
+        assert!(!may_administer(HERE, "https://localhost/", &[("host", "127.0.0.1")]));
     }
 
     #[test]
-    fn of_no_page_but_our_own() {
+    fn administrators_use_no_page_of_another_origin() {
         let host = ("host", "127.0.0.1:8080");
         for (name, value, may) in [
             ("origin", "http://127.0.0.1:8080", true),
@@ -146,17 +144,17 @@ mod tests {
             ("sec-fetch-site", "", false),
             ("accept", "application/json", true),
         ] {
-            assert_eq!(asks(HERE, "/", &[host, (name, value)]), may, "{name}: {value}");
+            assert_eq!(may_administer(HERE, "/", &[host, (name, value)]), may, "{name}: {value}");
         }
         let own = ("origin", "http://127.0.0.1:8080");
-        assert!(!asks(HERE, "/", &[host, own, ("origin", "http://elsewhere.example")]));
+        assert!(!may_administer(HERE, "/", &[host, own, ("origin", "http://elsewhere.example")]));
     }
 
     #[test]
-    fn and_not_by_way_of_a_proxy() {
+    fn administrators_use_no_proxy() {
         for name in FORWARDED {
             let headers = [("host", "127.0.0.1:8080"), (name, "127.0.0.1")];
-            assert!(!asks(HERE, "/", &headers), "{name}");
+            assert!(!may_administer(HERE, "/", &headers), "{name}");
         }
     }
 }
