@@ -13,8 +13,8 @@ times=${1:-20}
 # Seconds for one program, so that one that hangs does not stop the others.
 PROGRAM_TIMEOUT=${PROGRAM_TIMEOUT:-900}
 
-# The Rust test programs that open sockets, measure time or talk to foreign programs, as CRATE PROGRAM:
-# all of these crates, but not those that only read text, and the one of `protocol`.
+# The Rust test programs that open sockets, as CRATE PROGRAM: all of these crates, except those that
+# only read files, and the one of `protocol`.
 rust() {
     for crate in baselines headwater http streamgauge viewer; do
         for program in "crates/$crate"/tests/*.rs "crates/$crate"/tests/*/main.rs; do

@@ -96,8 +96,8 @@ busy_begin
 
 if [ "$what" = check ]; then
     step unit-test cargo test --workspace --lib --bins --no-fail-fast
-    # codec_records starts nothing else either, but lets ffprobe read every clip, and takes as long as
-    # all of these.
+    # codec_records starts none of these either. It is left out because it lets ffprobe read every clip,
+    # and so takes more processor time than any program below.
     step model-test cargo test --workspace --no-fail-fast --test derived --test invariants \
         --test odd_publishers --test renditions --test slow_frames --test memory --test cmaf \
         --test flv_hostile --test mp4_hostile --test mp4_shapes --test dash --test hls \
