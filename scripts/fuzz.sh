@@ -18,6 +18,10 @@ for file in fuzz/fuzz_targets/*.rs; do
         echo "$file has no [[bin]] in fuzz/Cargo.toml" >&2
         exit 1
     }
+    [ -d "fuzz/seeds/$name" ] || {
+        echo "$file has no seeds in fuzz/seeds/$name" >&2
+        exit 1
+    }
 done
 
 targets=${1:-$declared}

@@ -2,9 +2,9 @@
 # Runs the tests that depend most on time many times, to find those that luck can fail.
 # Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
 #
-# These are all tests with a browser, and the Rust tests of the list below. A failure stops nothing.
-# At the end, a line for each test has its runs and its failures. With BUSY=1 a busy loop on each
-# processor runs beside them.
+# These are all tests with a browser, and the Rust test programs with sockets. A failure stops
+# nothing. At the end, a line for each test has its runs and its failures. With BUSY=1 a busy loop on
+# each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -13,25 +13,15 @@ times=${1:-20}
 # Seconds for one program, so that one that hangs does not stop the others.
 PROGRAM_TIMEOUT=${PROGRAM_TIMEOUT:-900}
 
-# Test programs whose servers, viewers and limits share a clock: the crate, the program, and the
-# tests of it if not all.
+# The Rust test programs that open sockets, as CRATE PROGRAM: all of these crates, except those that
+# only read files, and the one of `protocol`.
 rust() {
-    cat <<'END'
-headwater bad_input
-headwater crowd
-headwater differential
-headwater foreign
-headwater push
-headwater rtmp_live
-headwater rtmp_vod
-headwater tls
-streamgauge load compare::
-streamgauge players
-viewer clock
-viewer faults
-viewer live
-viewer push
-END
+    for crate in baselines headwater http streamgauge viewer; do
+        for program in "crates/$crate"/tests/*.rs "crates/$crate"/tests/*/main.rs; do
+            [ ! -e "$program" ] || echo "$crate $(basename "${program%/main.rs}" .rs)"
+        done
+    done | grep -vx -e 'headwater config' -e 'streamgauge report' -e 'viewer parsers'
+    echo "protocol rtmp_foreign"
 }
 
 scripts/install.sh test || exit 1
@@ -78,8 +68,9 @@ for round in $(seq "$times"); do
         run "$(basename "$file")" node --test --test-concurrency=1 --test-reporter=spec "$file"
     done
     rust >"$work/rust"
-    while read -r crate program filter; do
-        run "$crate $program" cargo test --quiet -p "$crate" --test "$program" -- --format=pretty $filter
+    while read -r crate program; do
+        run "$crate $program" cargo test --quiet --manifest-path "crates/$crate/Cargo.toml" \
+            --test "$program" -- --format=pretty
     done <"$work/rust"
 done
 busy_end

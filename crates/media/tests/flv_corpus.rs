@@ -15,6 +15,7 @@ use media::codec::{Codec, av1, nal};
 use media::flv::{Demuxer, Event, Metadata, Reader, Reason, TagKind, TrackId};
 use media::{Kind, Sample};
 use serde_json::Value;
+use testkit::Random;
 
 const LEGACY: [&str; 4] = ["legacy.flv", "b-frames.flv", "vfr.flv", "sound.flv"];
 
@@ -441,19 +442,6 @@ fn survive(file: &[u8]) -> Result<(), media::Error> {
     result
 }
 
-/// A small generator with a fixed seed (SplitMix64), so that failures are reproducible.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((value ^ value >> 31) % limit as u64) as usize
-    }
-}
-
 /// The start of a file, long enough to hold every kind of tag in it.
 fn start(mut file: Vec<u8>) -> Vec<u8> {
     file.truncate(120_000);
@@ -474,8 +462,8 @@ fn corpus_truncations_never_panic() {
 fn cut_off(files: Files) {
     for (name, file) in files {
         let file = start(file);
-        let mut random = Random(1);
-        for length in (0..600.min(file.len())).chain((0..60).map(|_| random.below(file.len()))) {
+        let mut random = Random::new(1);
+        for length in (0..600.min(file.len())).chain((0..60).map(|_| random.index(file.len()))) {
             match survive(&file[..length]) {
                 // Cut between two tags, or before the length behind one.
                 Ok(()) => {}
@@ -503,14 +491,14 @@ fn flip_bits(files: Files) {
     let mut errors = 0;
     for (_, file) in files {
         let file = start(file);
-        let mut random = Random(2);
+        let mut random = Random::new(2);
         for round in 0..80 {
             let mut bytes = file.clone();
             // Half the rounds near the start, where the headers and configurations are.
             let reach = if round % 2 == 0 { 1500.min(bytes.len()) } else { bytes.len() };
-            for _ in 0..1 + random.below(8) {
-                let at = random.below(reach);
-                bytes[at] ^= 1 << random.below(8);
+            for _ in 0..1 + random.index(8) {
+                let at = random.index(reach);
+                bytes[at] ^= 1 << random.index(8);
             }
             errors += usize::from(survive(&bytes).is_err());
         }
@@ -539,22 +527,22 @@ fn damage_payloads(files: Files) {
         while let Some(tag) = reader.poll_tag().unwrap() {
             tags.push(tag);
         }
-        let mut random = Random(3);
+        let mut random = Random::new(3);
         let mut demuxer = Demuxer::new();
         let mut demuxed = Demuxed::default();
         let mut frames = 0;
         for (index, tag) in tags.iter().enumerate() {
             let mut payload = tag.payload.to_vec();
             // The script and the configurations at the start stay whole.
-            if index > 6 && random.below(3) == 0 && !payload.is_empty() {
-                if random.below(2) == 0 {
-                    payload.truncate(random.below(payload.len()));
+            if index > 6 && random.index(3) == 0 && !payload.is_empty() {
+                if random.index(2) == 0 {
+                    payload.truncate(random.index(payload.len()));
                 } else {
                     // Not in the first bytes, which mark the tag as a frame: a broken configuration
                     // may stop a track.
-                    let at = 2 + random.below(payload.len().min(16));
+                    let at = 2 + random.index(payload.len().min(16));
                     if let Some(byte) = payload.get_mut(at) {
-                        *byte ^= 1 << random.below(8);
+                        *byte ^= 1 << random.index(8);
                     }
                 }
             } else if index > 6 && tag.kind != TagKind::Script {

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use media::mp4::{Index, ReadError};
-use mp4_support::{Random, corpus, files, made, media, name, read, real};
+use mp4_support::{corpus, files, made, media, name, read, real};
+use testkit::Random;
 
 /// The most memory that reading a file may take: a fixed part, and a few bytes per byte of the
 /// file.
@@ -71,7 +72,7 @@ fn exercise_named(label: &str, data: &Bytes) {
 /// because the allocator counts for the whole process.
 fn break_in_many_ways(good: &[(&str, Bytes)]) {
     // The file cut anywhere, and single bytes or words in its boxes changed.
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     for (file, data) in good {
         let boxes: Vec<usize> = [b"moov", b"moof"]
             .iter()
@@ -79,20 +80,20 @@ fn break_in_many_ways(good: &[(&str, Bytes)]) {
             .map(|(at, _)| at - 4)
             .collect();
         for _ in 0..300 {
-            let near = boxes[random.below(boxes.len())] + random.below(3000);
+            let near = boxes[random.index(boxes.len())] + random.index(3000);
             let cut = near.min(data.len());
             exercise_named(&format!("{file} cut at {cut}"), &data.slice(..cut));
         }
         for _ in 0..700 {
             let mut changed = data.to_vec();
-            let near = boxes[random.below(boxes.len())] + random.below(2000);
+            let near = boxes[random.index(boxes.len())] + random.index(2000);
             let at = near.min(data.len() - 4);
-            let label = if random.below(2) == 0 {
-                changed[at] ^= 1 << random.below(8);
+            let label = if random.index(2) == 0 {
+                changed[at] ^= 1 << random.index(8);
                 format!("{file}, a bit of byte {at} flipped")
             } else {
                 let words = [0, 1, 0xff, 0xffff, 0x7fff_ffff, 0x8000_0000, u32::MAX];
-                let word = words[random.below(words.len())];
+                let word = words[random.index(words.len())];
                 changed[at..at + 4].copy_from_slice(&word.to_be_bytes());
                 format!("{file}, {word:#x} at byte {at}")
             };

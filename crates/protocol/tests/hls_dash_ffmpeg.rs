@@ -3,8 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use bytes::Bytes;
 use media::cmaf::{self, ChunkInfo, SegmentStart};
@@ -14,24 +12,13 @@ use protocol::dash::{
     Role, Segment, SegmentTemplate, Video,
 };
 use protocol::hls;
-use testkit::Program;
-
-/// Standard output of ffmpeg.
-fn ffmpeg(arguments: &[&str]) -> Vec<u8> {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-v", "error", "-nostdin"]).args(arguments);
-    let finished = Program::spawn(&mut command).wait(Duration::from_secs(60));
-    assert!(finished.status.success(), "{arguments:?}: {}", finished.stderr);
-    finished.stdout
-}
+use testkit::{ffmpeg, framehash};
 
 /// Hashes of a stream's decoded frames, in order.
 fn frames(input: &Path, stream: &str) -> Vec<String> {
     let input = input.to_str().expect("is UTF-8");
-    let out = ffmpeg(&["-i", input, "-map", stream, "-f", "framemd5", "pipe:1"]);
-    let text = String::from_utf8(out).expect("is text");
-    let frames = text.lines().filter(|line| !line.starts_with('#'));
-    frames.map(|line| line.rsplit(", ").next().expect("has a hash").to_owned()).collect()
+    let frames = framehash(&ffmpeg(["-i", input, "-map", stream, "-f", "framemd5", "pipe:1"]));
+    frames.into_iter().map(|frame| frame.md5).collect()
 }
 
 /// Writes a track's header and its segments of a second each. Returns its representation for a
@@ -103,7 +90,7 @@ impl Disk {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("creates");
         let source = dir.path().join("source.mp4");
-        ffmpeg(&[
+        ffmpeg([
             "-f",
             "lavfi",
             "-i",

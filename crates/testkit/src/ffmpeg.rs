@@ -58,7 +58,7 @@ pub struct AccessUnit {
     pub duration: i64,
     /// Size in bytes.
     pub size: u64,
-    /// MD5 of the bytes, in hexadecimal.
+    /// Hash of the bytes, in hexadecimal; MD5 unless the test has chosen another.
     pub md5: String,
 }
 
@@ -82,7 +82,7 @@ impl AccessUnit {
 /// All packets of a finite file or URL, in ffprobe's order.
 ///
 /// # Panics
-/// ffprobe fails, complains, or takes longer than a minute.
+/// ffprobe fails, complains, or takes longer than three minutes.
 #[track_caller]
 pub fn ffprobe_packets(input: impl AsRef<OsStr>) -> Vec<Packet> {
     ffprobe_packets_with(input, &[])
@@ -92,7 +92,7 @@ pub fn ffprobe_packets(input: impl AsRef<OsStr>) -> Vec<Packet> {
 /// first three seconds of a live stream.
 ///
 /// # Panics
-/// ffprobe fails, complains, or takes longer than a minute.
+/// ffprobe fails, complains, or takes longer than three minutes.
 #[track_caller]
 pub fn ffprobe_packets_with(input: impl AsRef<OsStr>, options: &[&str]) -> Vec<Packet> {
     let mut command = Command::new("ffprobe");
@@ -132,7 +132,7 @@ fn packet(from: &Value) -> Packet {
 /// equal, but those of an MPEG-TS differ.
 ///
 /// # Panics
-/// ffmpeg fails, or takes longer than a minute.
+/// ffmpeg fails, or takes longer than three minutes.
 #[track_caller]
 pub fn access_unit_hashes(input: impl AsRef<OsStr>) -> Vec<AccessUnit> {
     access_unit_hashes_with(input, &[], &[])
@@ -142,7 +142,7 @@ pub fn access_unit_hashes(input: impl AsRef<OsStr>) -> Vec<AccessUnit> {
 /// `["-live_start_index", "0"]`) and for the output (`["-t", "5"]`, `["-frames:v", "100"]`).
 ///
 /// # Panics
-/// ffmpeg fails, or takes longer than a minute.
+/// ffmpeg fails, or takes longer than three minutes.
 #[track_caller]
 pub fn access_unit_hashes_with(
     input: impl AsRef<OsStr>,
@@ -158,13 +158,28 @@ pub fn access_unit_hashes_with(
         .args(["-map", "0", "-c", "copy"])
         .args(output_options)
         .args(["-f", "framehash", "-hash", "md5", "-"]);
-    let output = Program::output(&mut command, LIMIT);
-    parse_framehash(&String::from_utf8_lossy(&output))
+    framehash(&Program::output(&mut command, LIMIT))
 }
 
-/// Parses ffmpeg's framehash, version 2: `#tb 0: 1/12288` for each stream, then
-/// `stream, dts, pts, duration, size, hash` for each access unit.
-fn parse_framehash(text: &str) -> Vec<AccessUnit> {
+/// Runs ffmpeg to its end, and returns its standard output. It overwrites files.
+///
+/// # Panics
+/// ffmpeg fails, or takes longer than three minutes.
+#[track_caller]
+pub fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Vec<u8> {
+    let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
+    Program::output(Command::new("ffmpeg").args(quiet).args(arguments), LIMIT)
+}
+
+/// Reads what ffmpeg writes with `-f framehash` or `-f framemd5`, version 2: `#tb 0: 1/12288` for
+/// each stream, then `stream, dts, pts, duration, size, hash` for each access unit, or for each
+/// decoded frame.
+///
+/// # Panics
+/// It is something else.
+#[track_caller]
+pub fn framehash(text: &[u8]) -> Vec<AccessUnit> {
+    let text = String::from_utf8_lossy(text);
     let mut time_bases = Vec::new();
     let mut units = Vec::new();
     for line in text.lines() {
@@ -273,6 +288,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "not framehash")]
     fn other_text_is_not_taken_for_hashes() {
-        parse_framehash("#tb 0: 1/1000\n0, 0, 0\n");
+        framehash(b"#tb 0: 1/1000\n0, 0, 0\n");
     }
 }

@@ -1,7 +1,7 @@
 //! Shared by the tests: the media, foreign programs that judge our output, the server as a process,
 //! and peers that misbehave.
 //!
-//! - `ffmpeg` has ffmpeg and ffprobe as judges: packets, hashes of access units, and publishing.
+//! - `ffmpeg` runs ffmpeg and ffprobe: packets, hashes of access units, and publishing.
 //! - `program` runs a foreign program with a time limit, and shows its output when a test fails.
 //! - `server` starts a `headwater serve` on free ports. `built` finds or builds programs of the
 //!   workspace. `port` finds ports for programs that do not accept port 0. [`certificate`] makes
@@ -39,8 +39,8 @@ use std::path::PathBuf;
 pub use built::{built, headwater};
 pub use chunk::{time_of, track_of};
 pub use ffmpeg::{
-    AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffprobe_packets,
-    ffprobe_packets_with, publish,
+    AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffmpeg, ffprobe_packets,
+    ffprobe_packets_with, framehash, publish,
 };
 pub use port::Port;
 pub use program::{Finished, Program};

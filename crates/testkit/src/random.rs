@@ -27,6 +27,14 @@ impl Random {
         // The upper bits are the better ones.
         (self.number() >> 16) % limit
     }
+
+    /// An index into something of this length.
+    ///
+    /// # Panics
+    /// `length` is 0.
+    pub fn index(&mut self, length: usize) -> usize {
+        self.below(length as u64) as usize
+    }
 }
 
 /// `length` bytes in which no pattern comes twice, different for each seed.

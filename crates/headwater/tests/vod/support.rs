@@ -3,8 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,8 +12,9 @@ use quick_m3u8::config::ParsingOptionsBuilder;
 use quick_m3u8::tag::KnownTag;
 use quick_m3u8::tag::hls::{self as tag, Tag};
 use quick_m3u8::{HlsLine, Reader};
+use testkit::Server;
 use testkit::http::Client;
-use testkit::{Program, Server};
+pub(crate) use testkit::{clip as media, ffmpeg};
 
 /// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -24,18 +24,6 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 pub(crate) fn server(root: &Path) -> Server {
     let binary = env!("CARGO_BIN_EXE_headwater");
     Server::start(binary, [OsStr::new("--vod"), root.as_os_str()])
-}
-
-/// A file of the test media.
-pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::clip(name)
-}
-
-/// Runs ffmpeg to its end. Fails if ffmpeg fails. Returns its standard output.
-#[track_caller]
-pub(crate) fn ffmpeg<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<u8> {
-    let quiet = ["-nostdin", "-hide_banner", "-loglevel", "error", "-y"];
-    Program::output(Command::new("ffmpeg").args(quiet).args(args), LIMIT)
 }
 
 /// Fetches a text. Fails if the answer is not 200.
@@ -349,26 +337,16 @@ fn mapped<'a>(maps: &[&'a str]) -> Vec<&'a str> {
 #[track_caller]
 pub(crate) fn timed(input: &str, map: &str) -> Vec<(f64, String)> {
     let args = ["-copyts", "-i", input, "-map", map, "-c", "copy", "-f", "framemd5", "-"];
-    let framemd5 = ffmpeg(args);
-    let text = std::str::from_utf8(&framemd5).unwrap();
-    let base = text.lines().find_map(|line| line.strip_prefix("#tb 0: ")).unwrap();
-    let (n, d) = base.split_once('/').unwrap();
-    let base = n.parse::<f64>().unwrap() / d.parse::<f64>().unwrap();
-    let time = |line: &str| line.split(',').nth(2).unwrap().trim().parse::<f64>().unwrap() * base;
-    let times = text.lines().filter(|line| !line.starts_with('#')).map(time);
-    times.zip(hashes(&framemd5, &[map]).remove(0)).collect()
+    let units = testkit::framehash(&ffmpeg(args));
+    units.into_iter().map(|unit| (unit.pts_time(), unit.md5)).collect()
 }
 
 /// The hashes of each stream.
+#[track_caller]
 fn hashes(framehash: &[u8], maps: &[&str]) -> Vec<Vec<String>> {
-    let text = std::str::from_utf8(framehash).unwrap();
     let mut hashes = vec![Vec::new(); maps.len()];
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        // The fields are stream, decode time, presentation time, duration, size, hash, and side
-        // data if any.
-        let mut fields = line.split(',').map(str::trim);
-        let stream: usize = fields.next().unwrap().parse().unwrap();
-        hashes[stream].push(fields.nth(4).unwrap().to_owned());
+    for unit in testkit::framehash(framehash) {
+        hashes[unit.stream_index as usize].push(unit.md5);
     }
     hashes
 }

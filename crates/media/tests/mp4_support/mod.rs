@@ -55,18 +55,6 @@ pub(crate) fn name(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap()
 }
 
-/// Xorshift: the same sequence in every run.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit.max(1) as u64) as usize
-    }
-}
-
 /// A box of this type with this payload.
 pub(crate) fn boxed(kind: &[u8; 4], payload: &[u8]) -> Vec<u8> {
     let mut data = (payload.len() as u32 + 8).to_be_bytes().to_vec();

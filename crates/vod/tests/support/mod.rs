@@ -1,16 +1,14 @@
 //! Shared by the tests: folders of media as libraries, and reading segments back.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use media::cmaf::{self, Chunk};
 use media::mp4::{Index, TrackIndex};
 use tempfile::TempDir;
-use testkit::Program;
 use vod::{Library, Piece, Settings, Title, Track};
 
 /// A folder of media: the generated clips, or the corpus.
@@ -121,9 +119,7 @@ pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a T
 
 /// Makes a file with ffmpeg, whose last argument is its path.
 pub(crate) fn ffmpeg(arguments: &[&str], to: &Path) {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-nostdin", "-v", "error", "-y"]).args(arguments).arg(to);
-    Program::output(&mut command, Duration::from_secs(180));
+    testkit::ffmpeg(arguments.iter().map(OsStr::new).chain([to.as_os_str()]));
 }
 
 /// Ten seconds of video (25 frames a second, a keyframe every `gop`) at this width, and of audio.
