@@ -215,6 +215,39 @@ async fn a_player_that_stays_behind_for_too_long_must_leave() {
     .await;
 }
 
+/// The kernel has the rest of the stream when it ends, and the player needs long to take it. If the
+/// connection closed meanwhile, the kernel would answer the player's next message by a reset, and
+/// drop the rest.
+#[tokio::test(start_paused = true)]
+async fn a_player_takes_the_end_of_a_stream_before_its_connection_closes() {
+    local(async {
+        let mut config = Config::default();
+        config.http.send_timeout.0 = Duration::from_secs(10);
+        config.live.viewer_patience.0 = Duration::from_secs(60);
+        // What the link carries in a second, and how long the connection stays open.
+        for (rate, has_all, open) in
+            [(15_000, true, 34..45), (0, false, 12..15), (1000, false, 62..65)]
+        {
+            let mut source = Source::new(config.clone(), &[400_000]);
+            let mut peer = Peer::new(&source.origin, PLAY, 0, 1 << 20);
+            let events = peer.run(Some(&mut source), ALL, Duration::from_secs(5)).await;
+            when(&events, |event| *event == ClientEvent::Started);
+            // 50,000 bytes a second are published, and wait in the kernel.
+            peer.run(Some(&mut source), 0, Duration::from_secs(10)).await;
+            source.end();
+            let began = Instant::now();
+            let events = peer.run(None, rate, Duration::from_secs(600)).await;
+            assert!(peer.double.is_closed() && peer.end.await.unwrap().is_ok());
+            assert!(open.contains(&began.elapsed().as_secs()), "{rate}: {:?}", began.elapsed());
+            let is_told =
+                events.iter().any(|(_, event)| matches!(event, ClientEvent::Ended { .. }));
+            let has_rest = peer.double.unacknowledged() == Some(0);
+            assert_eq!((has_rest, is_told), (has_all, has_all), "{rate}");
+        }
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_can_connect_elsewhere_goes_on_for_half_of_the_time_to_drain() {
     local(async {
