@@ -365,7 +365,9 @@ impl<S: Transport + 'static> Connection<S> {
             if !self.leaves {
                 // Until then, the viewer is behind.
                 let behind = self.shared.origin.config.live.viewer_patience.into();
-                let _ = tokio::time::timeout(behind, self.taken()).await;
+                let taken = Patience::new(self.timeout());
+                let taken = taken.until_taken(|| self.socket.unacknowledged());
+                let _ = tokio::time::timeout(behind, taken).await;
             }
             tokio::time::sleep(LINGER).await;
         };
@@ -373,15 +375,6 @@ impl<S: Transport + 'static> Connection<S> {
         tokio::select! {
             _ = read => {}
             () = over => {}
-        }
-    }
-
-    /// Waits until the peer has taken all that the kernel has for it, or takes nothing for too long.
-    async fn taken(&self) {
-        let mut patience = Patience::new(self.timeout());
-        let left = || self.socket.unacknowledged();
-        while left().is_some_and(|left| left > 0) && patience.look(left) != Look::Stalled {
-            tokio::time::sleep_until(patience.next()).await;
         }
     }
 
