@@ -5,9 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use media::cmaf::{self, ChunkInfo};
+use media::codec::{Codec, avc};
+use media::flv::{Packetizer, file_header};
+use media::{Sample, stamp};
 use tokio::time::{Instant, timeout};
 
 use crate::double::Server;
+use crate::playback::CaptureClock;
 use crate::player::{Target, play};
 use crate::support::{Act, AudioClip, LIMIT, Presentation, Renditions, near, ok, options};
 use crate::verify::Reference;
@@ -141,6 +146,75 @@ async fn latency_is_from_the_time_that_the_media_say() {
         near(delivery.max, 3.0 - 0.512, STEP);
         near(report.behind_live.unwrap().mean, 3.0 + 2.0 * 0.512, STEP);
         near(report.late.unwrap().max, 0.0, STEP);
+    }
+}
+
+/// Video of 25 frames a second, in groups of ten. Each frame has the time at which it was made as its
+/// stamp. A group is sent `held` after its last frame was made.
+fn stamped(clock: Clock, held: Duration) -> Server {
+    const GROUP: i64 = 10;
+    let codec = Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap());
+    let track = media::Track { id: 1, timescale: 1000, codec: codec.clone(), language: *b"und" };
+    Server::new(move |asked| {
+        let began = clock.unix(clock.now());
+        let frame = |number: i64| {
+            let unit = [&100_u32.to_be_bytes()[..], &[0x41; 100]].concat();
+            let made = (began + number * 40_000).unsigned_abs();
+            let data = stamp::insert(&codec, &unit, made).unwrap().into();
+            let sync = number % GROUP == 0;
+            Sample { dts: number * 40, cts: 0, duration: 40, sync, data }
+        };
+        let packetizer = Packetizer::new(0, &codec, 1000).unwrap();
+        let is_flv = asked.target.ends_with(".flv");
+        let header = if is_flv {
+            [file_header(false, true), packetizer.sequence_header(0).unwrap().tag()].concat()
+        } else {
+            cmaf::header(&[&track]).unwrap().to_vec()
+        };
+        let head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
+        let first = held + Duration::from_millis(40) * (GROUP - 1) as u32;
+        let mut acts = vec![Act::Send([&head[..], &header].concat()), Act::Wait(first)];
+        for group in 0..8 {
+            let frames: Vec<_> = (group * GROUP..(group + 1) * GROUP).map(frame).collect();
+            let mut bytes = Vec::new();
+            if is_flv {
+                let tags = frames.iter().map(|frame| packetizer.sample(frame).unwrap().tag());
+                tags.for_each(|tag| bytes.extend_from_slice(&tag));
+            } else {
+                let info = ChunkInfo { track_id: 1, sequence_number: 1, segment_start: None };
+                cmaf::write_chunk(&mut bytes, &info, &frames).unwrap();
+            }
+            acts.extend([Act::Send(bytes), Act::Wait(Duration::from_millis(40) * GROUP as u32)]);
+        }
+        acts.push(Act::Close);
+        acts
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn stamps_tell_how_long_media_were_held_back() {
+    for (held, url, verify) in [
+        (0.0, "http://h/live.mp4", false),
+        (0.3, "http://h/live.mp4", false),
+        (0.3, "http://h/live.mp4", true),
+        (0.3, "http://h/live.flv", false),
+        (2.0, "http://h/live.flv", true),
+    ] {
+        let clock = Clock::start();
+        let server = stamped(clock, Duration::from_secs_f64(held));
+        let lane = lane(clock, &server, options());
+        let report = watch(&lane, url, verify, None, LIMIT).await;
+        assert_eq!((report.end, report.holes), (End::Ended, 0), "{report:#?}");
+        assert_eq!(report.clock, Some(CaptureClock::Stamp), "{report:#?}");
+        // A fragment arrives with its last frame. In FLV each frame tells its own delivery, and the
+        // first of a group was made nine frames earlier.
+        let earlier = if url.ends_with(".flv") { 9.0 * 0.04 } else { 0.0 };
+        let delivery = report.delivery.unwrap();
+        near(delivery.min, held, STEP);
+        near(delivery.max, held + earlier, STEP);
+        // Two groups are more than the buffered 500 ms. What plays then is what was made first.
+        near(report.startup.unwrap(), held + 19.0 * 0.04, STEP);
+        near(report.behind_live.unwrap().mean, held + 19.0 * 0.04, STEP);
     }
 }
 
