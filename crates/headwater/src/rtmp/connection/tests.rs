@@ -31,9 +31,20 @@ struct Peer {
 }
 
 impl Peer {
-    /// A peer that asks for `x` when it runs.
+    /// A peer that asks for the stream `x` when it runs.
     fn new(origin: &Arc<Origin>, purpose: Purpose, caps_ex: u32, capacity: usize) -> Self {
-        let url = Url::parse("rtmp://origin/live/x").unwrap();
+        Self::of("live/x", origin, purpose, caps_ex, capacity)
+    }
+
+    /// A peer that asks for this stream or file when it runs.
+    fn of(
+        name: &str,
+        origin: &Arc<Origin>,
+        purpose: Purpose,
+        caps_ex: u32,
+        capacity: usize,
+    ) -> Self {
+        let url = Url::parse(&format!("rtmp://origin/{name}")).unwrap();
         let capabilities = Capabilities { caps_ex, ..Capabilities::forward_all() };
         let config = ClientConfig { capabilities, ..ClientConfig::new(&url, purpose) };
         let drain = Drain::default();
@@ -211,6 +222,31 @@ async fn a_player_that_stays_behind_for_too_long_must_leave() {
         assert!(began.elapsed() >= patience, "{:?}", began.elapsed());
         assert!(peer.double.is_forgotten());
         assert!(matches!(peer.error().await, Error::TooSlow));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_player_of_a_file_stays_while_it_takes_a_byte() {
+    local(async {
+        let mut config = Config::default();
+        let limit = Duration::from_secs(12);
+        config.http.send_timeout.0 = limit;
+        config.vod.root = testkit::media_dir();
+        let origin = Arc::new(Origin::new(config));
+        let name = "vod/mp4/two-minutes.mp4?pace=fast";
+        let mut peer = Peer::of(name, &origin, Purpose::Play(PlayStart::Any), 0, 20_000);
+        let events = peer.run(None, ALL, Duration::from_millis(200)).await;
+        when(&events, |event| *event == ClientEvent::Started);
+        for _ in 0..30 {
+            peer.run(None, 0, Duration::from_secs(10)).await;
+            assert!(!peer.double.is_closed());
+            peer.double.take(1);
+        }
+        let took = peer.double.closed().await;
+        assert!((limit..limit * 5 / 4 + STEP).contains(&took), "{took:?}");
+        assert!(peer.double.is_forgotten());
+        assert!(matches!(peer.error().await, Error::Stalled(_)));
     })
     .await;
 }
