@@ -293,6 +293,14 @@ impl Source {
         self.publish(due - self.frames);
     }
 
+    /// Ends the stream: its publishers leave, and do not return in time.
+    pub(crate) fn end(&mut self) {
+        self.publishers.clear();
+        let now = self.origin.now();
+        self.origin.registry.sweep(now);
+        self.origin.registry.sweep(now.after(Duration::from_secs(3600)));
+    }
+
     pub(crate) fn stream(&self) -> Arc<Stream> {
         self.origin.registry.stream("x").unwrap()
     }

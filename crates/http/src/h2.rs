@@ -219,7 +219,44 @@ impl Drop for Open {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use hyper::body::Body as _;
+
     use super::*;
+    use crate::content::Content;
+    use crate::counters::{Counters, OwnTally};
+    use crate::net::{Drain, Gate};
+
+    /// Serves a stream whose peer takes a block before each of these pauses. Returns after how long
+    /// the peer was found to take nothing, if it was.
+    async fn lasts(timeout: Duration, pauses: &[Duration]) -> Option<Duration> {
+        let began = Instant::now();
+        let progress = Progress::new(&Rc::default());
+        let counters = Arc::new(Counters::new(Arc::new(Gate::new(1, None)), 1));
+        let body = crate::Body::Pieces(vec![Bytes::from_static(&[7; 1 << 20]).into()]);
+        let (tally, drain) = (OwnTally::new(&counters, 0), Drain::default().begun());
+        let peer = (std::net::Ipv4Addr::LOCALHOST, 1).into();
+        let mut payload = Content::media(body, peer, Rc::clone(&progress), tally, drain);
+        let takes = async {
+            for pause in pauses {
+                let block = poll_fn(|cx| pin!(&mut payload).poll_frame(cx)).await;
+                assert!(block.unwrap().unwrap().into_data().unwrap().len() < 1 << 20);
+                tokio::time::sleep(*pause).await;
+            }
+        };
+        (!watch(takes, &progress, timeout).await).then(|| began.elapsed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_goes_on_while_its_peer_takes_a_block_in_time() {
+        const TIMEOUT: Duration = Duration::from_secs(12);
+        let pauses = [TIMEOUT * 3 / 4; 20];
+        assert_eq!(lasts(TIMEOUT, &pauses).await, None);
+        let last = [&pauses[..], &[Duration::from_secs(3600)]].concat();
+        let ended = lasts(TIMEOUT, &last).await.unwrap() - TIMEOUT * 3 / 4 * 20;
+        assert!((TIMEOUT..TIMEOUT * 5 / 4).contains(&ended), "{ended:?}");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_idles_from_its_beginning_or_from_the_end_of_its_last_stream() {

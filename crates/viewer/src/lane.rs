@@ -170,6 +170,9 @@ pub struct Lane {
     nonce: Cell<u64>,
     /// Made when the first URL asks for TLS.
     tls: OnceCell<Result<Tls, TlsError>>,
+    /// Serves all connections, in place of the host of a URL.
+    #[cfg(test)]
+    pub(crate) double: OnceCell<crate::double::Server>,
 }
 
 impl Lane {
@@ -197,6 +200,8 @@ impl Lane {
             hosts: RefCell::default(),
             nonce: Cell::new(clock.unix.unsigned_abs()),
             tls: OnceCell::new(),
+            #[cfg(test)]
+            double: OnceCell::new(),
         })
     }
 
@@ -252,6 +257,10 @@ impl Lane {
         port: u16,
         within: Option<Within>,
     ) -> Result<Socket, Error> {
+        #[cfg(test)]
+        if let Some(double) = self.double.get() {
+            return Ok(Socket::Double(Box::new(double.connect())));
+        }
         let tcp = self.connect_tcp(host, port).await?;
         let Some(within) = within else { return Ok(Socket::Plain(tcp)) };
         let stream = match self.tls.get_or_init(|| Tls::new(&self.options.trust)) {

@@ -41,6 +41,11 @@
 //! Times are in microseconds ([`Micros`]). They count from the start of the run, on a media
 //! timeline, or from 1970 UTC; each name says which.
 
+#[cfg(test)]
+extern crate self as viewer;
+
+#[cfg(test)]
+mod double;
 mod error;
 pub mod hls;
 pub mod http;
@@ -52,6 +57,9 @@ mod requests;
 pub mod skim;
 mod socket;
 mod stats;
+#[cfg(test)]
+#[path = "../tests/support/mod.rs"]
+mod support;
 mod text_time;
 pub mod tls;
 pub mod url;

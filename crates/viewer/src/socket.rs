@@ -1,5 +1,7 @@
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
+#[cfg(test)]
+use std::task::Poll;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
@@ -15,6 +17,8 @@ use crate::{Error, tls};
 pub(crate) enum Socket {
     Plain(TcpStream),
     Tls(Box<tls::Stream>),
+    #[cfg(test)]
+    Double(Box<crate::double::Connection>),
 }
 
 impl Socket {
@@ -24,6 +28,8 @@ impl Socket {
         poll_fn(move |context| match self {
             Self::Plain(tcp) => tcp.poll_read_ready(context),
             Self::Tls(stream) => stream.poll_readable(context),
+            #[cfg(test)]
+            Self::Double(double) => double.poll_readable(context),
         })
     }
 
@@ -31,6 +37,8 @@ impl Socket {
         poll_fn(move |context| match self {
             Self::Plain(tcp) => tcp.poll_write_ready(context),
             Self::Tls(stream) => stream.poll_writable(context),
+            #[cfg(test)]
+            Self::Double(_) => Poll::Ready(Ok(())),
         })
     }
 
@@ -39,6 +47,8 @@ impl Socket {
         match self {
             Self::Plain(tcp) => tcp.try_read(into),
             Self::Tls(stream) => stream.try_read(into),
+            #[cfg(test)]
+            Self::Double(double) => double.try_read(into),
         }
     }
 
@@ -51,6 +61,8 @@ impl Socket {
                 Ok(size)
             }),
             Self::Tls(stream) => stream.try_read(into),
+            #[cfg(test)]
+            Self::Double(double) => double.try_read(into),
         }
     }
 
@@ -58,6 +70,8 @@ impl Socket {
         match self {
             Self::Plain(tcp) => tcp.try_write(bytes),
             Self::Tls(stream) => stream.try_write(bytes),
+            #[cfg(test)]
+            Self::Double(double) => double.try_write(bytes),
         }
     }
 
@@ -66,6 +80,8 @@ impl Socket {
         match self {
             Self::Plain(_) => false,
             Self::Tls(stream) => stream.owes(),
+            #[cfg(test)]
+            Self::Double(_) => false,
         }
     }
 }

@@ -27,7 +27,8 @@ use crate::send_queue::SendQueue;
 /// Bytes of one read: more than a TLS record holds.
 const READ: usize = 32 << 10;
 
-/// How long a viewer may take to close in order, and how many bytes it may still send.
+/// How long a viewer that has everything, or was told why it must leave, may take to close in order,
+/// and how many bytes it may still send.
 const FAREWELL: (Duration, usize) = (Duration::from_secs(2), 1 << 20);
 
 /// A viewer that sends nothing for this many ping intervals is gone.
@@ -320,13 +321,25 @@ impl Session {
             // Otherwise the kernel would keep its queue for as long as the peer is silent.
             Error::Stalled(_) | Error::Vanished(_) => return self.wire.transport.forget(),
         }
-        self.farewell().await;
+        self.farewell(Duration::ZERO).await;
+    }
+
+    /// Closes a connection whose viewer has been sent all, and may be behind.
+    pub(super) async fn end(&mut self) {
+        self.farewell(self.push.origin.config.live.viewer_patience.into()).await;
     }
 
     /// Sends what is left, and closes the connection so that this arrives: unread input would make
-    /// the kernel drop it.
-    pub(super) async fn farewell(&mut self) {
+    /// the kernel drop it. A viewer that takes it has `behind` for this.
+    async fn farewell(&mut self, behind: Duration) {
         let (time, most) = FAREWELL;
+        let wire = Rc::clone(&self.wire);
+        let taken = Patience::new(self.push.origin.config.http.send_timeout.into());
+        let over = async {
+            let taken = taken.until_taken(|| wire.transport.unacknowledged());
+            let _ = tokio::time::timeout(behind, taken).await;
+            tokio::time::sleep(time).await;
+        };
         let said = async {
             loop {
                 self.send()?;
@@ -349,6 +362,9 @@ impl Session {
             Ok::<(), Error>(())
         };
         // Whatever the result, the connection closes now.
-        let _ = tokio::time::timeout(time, said).await;
+        tokio::select! {
+            _ = said => {}
+            () = over => {}
+        }
     }
 }

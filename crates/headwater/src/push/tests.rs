@@ -2,7 +2,7 @@
 //! is the peer of a viewer's connection, and the clock stands still while anything is done.
 
 use http::net::{Drain, Gate, Worker};
-use http::{Counters, Held};
+use http::{Counters, Held, Transport};
 use protocol::push::query::Pace;
 use serde_json::Value;
 use tokio::task::LocalSet;
@@ -177,6 +177,36 @@ async fn a_viewer_with_data_to_take_stays_while_it_takes_a_byte_and_is_not_pinge
         assert!(viewer.double.is_closed() && viewer.double.is_forgotten());
         viewer.double.take(usize::MAX);
         assert!(viewer.frames().all(|frame| frame.0 != 9));
+    })
+    .await;
+}
+
+/// The kernel has the rest of the stream when it ends, and the viewer needs long to take it.
+#[tokio::test(start_paused = true)]
+async fn a_viewer_takes_the_end_of_a_stream_before_its_connection_closes() {
+    local(async {
+        let mut config = config();
+        config.http.send_timeout.0 = Duration::from_secs(10);
+        config.live.viewer_patience.0 = Duration::from_secs(60);
+        // What the link carries in a second, and how long the connection stays open.
+        for (rate, has_all, open) in
+            [(15_000, true, 34..45), (0, false, 12..15), (1000, false, 62..65)]
+        {
+            let mut source = Source::new(config.clone(), &[400_000]);
+            let mut viewer = viewer(&source, 1 << 20);
+            run(&mut source, &mut viewer, ALL, Duration::from_secs(5)).await;
+            // 50,000 bytes a second are published, and wait in the kernel.
+            run(&mut source, &mut viewer, 0, Duration::from_secs(10)).await;
+            source.end();
+            let began = Instant::now();
+            let frames = run(&mut source, &mut viewer, rate, Duration::from_secs(600)).await;
+            assert!(viewer.double.is_closed());
+            assert!(open.contains(&began.elapsed().as_secs()), "{rate}: {:?}", began.elapsed());
+            let has_rest = viewer.double.unacknowledged() == Some(0);
+            // Its last frame closes the WebSocket.
+            let is_told = frames.last().is_some_and(|(_, frame)| frame.0 == 8);
+            assert_eq!((has_rest, is_told), (has_all, has_all), "{rate}");
+        }
     })
     .await;
 }

@@ -482,7 +482,7 @@ impl Watching {
             }
         }
         match result {
-            Ok(()) => self.session.farewell().await,
+            Ok(()) => self.session.end().await,
             Err(error) => self.session.tell(error).await,
         }
     }

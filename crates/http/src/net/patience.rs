@@ -74,6 +74,15 @@ impl Patience {
         }
     }
 
+    /// Waits until the peer has taken all that the kernel has for it, or has stalled.
+    pub async fn until_taken(mut self, unacknowledged: impl Fn() -> Option<u64>) {
+        while unacknowledged().is_some_and(|left| left > 0)
+            && self.look(&unacknowledged) != Look::Stalled
+        {
+            tokio::time::sleep_until(self.next).await;
+        }
+    }
+
     /// Ready when the peer has stalled.
     pub fn poll(&mut self, timer: &mut Timer, tcp: &TcpStream, cx: &mut Context<'_>) -> Poll<()> {
         loop {

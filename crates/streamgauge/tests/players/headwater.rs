@@ -2,7 +2,7 @@
 
 use testkit::demo_clip;
 
-use crate::support::{assert_verdict, deliveries, document, origin, start};
+use crate::support::{LIMIT, assert_verdict, deliveries, document, origin, start};
 
 #[test]
 fn every_delivery_of_the_demo_is_the_published_file_whole() {
@@ -160,9 +160,9 @@ fn batches_join_one_after_the_other_and_their_records_are_whole() {
 fn a_server_that_goes_away_is_one_kind_of_error_and_no_hang() {
     let server = origin();
     let url = server.rtmp_url("live/demo");
-    let program = start(["viewers", &url, "--batch-size", "5", "--duration", "60s", "--json"]);
+    let program = start(["viewers", &url, "--batch-size", "5", "--duration", "10m", "--json"]);
     // The origin goes away once all viewers play.
-    server.get_until("/metrics", crate::support::LIMIT, |response| {
+    server.get_until("/metrics", LIMIT, |response| {
         response.text().lines().any(|line| {
             line.contains("viewers") && line.contains("rtmp") && line.trim_end().ends_with(" 5")
         })
@@ -170,7 +170,8 @@ fn a_server_that_goes_away_is_one_kind_of_error_and_no_hang() {
     let began = std::time::Instant::now();
     drop(server);
     let (code, document) = document(program);
-    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    // Long before the end of their time.
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
     assert_verdict(code, &document, false);
     let ended: u64 = document["viewers"]["errors"]
         .as_object()

@@ -20,7 +20,9 @@ use support::{LIMIT, document, start};
 /// For how long the relay holds bytes back.
 const HELD: Duration = Duration::from_millis(300);
 
-/// A generous limit: a part, plus the delays of a busy machine.
+/// A generous limit for the least latency: a part, plus the delays of a busy machine.
+/// `viewer::player::times` has tests of players on a clock that stands still: there, stamps tell the
+/// latency exactly.
 const MOST: f64 = 3.0;
 
 fn publish(url: &str) -> Program {

@@ -5,6 +5,8 @@ mod hls;
 mod progressive;
 mod push;
 mod rtmp;
+#[cfg(test)]
+mod times;
 
 use std::fmt;
 use std::str::FromStr;

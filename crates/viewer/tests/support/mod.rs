@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -299,4 +299,149 @@ pub(crate) fn failure(report: &Report) -> (&'static str, String) {
 #[track_caller]
 pub(crate) fn near(found: f64, right: f64, error: f64) {
     assert!((found - right).abs() <= error, "{found} where {right} ± {error} is right");
+}
+
+/// The clip as a low-latency DASH presentation, whose segments are made as time passes: two chunks
+/// of [`Self::PART`] each. It begins before the first request, and becomes finished.
+pub(crate) struct Presentation {
+    clip: AudioClip,
+    /// Chunks of the whole presentation.
+    parts: u32,
+    /// Chunks that exist at the first request.
+    before: u32,
+    /// Returns the time since 1970, and the same moment by the clock that steps wait for.
+    now: Box<dyn Fn() -> (Duration, Instant) + Send + Sync>,
+    /// Time 0, by both clocks.
+    zero: OnceLock<(Duration, Instant)>,
+}
+
+impl Presentation {
+    /// Duration of a chunk.
+    pub(crate) const PART: Duration = Duration::from_millis(512);
+
+    pub(crate) fn new(
+        (before, parts): (u32, u32),
+        now: impl Fn() -> (Duration, Instant) + Send + Sync + 'static,
+    ) -> Self {
+        let clip = AudioClip::new(parts);
+        Self { clip, parts, before, now: Box::new(now), zero: OnceLock::new() }
+    }
+
+    fn manifest(&self) -> String {
+        let (unix, now) = (self.now)();
+        let past = Self::PART * self.before;
+        let (start, began) = *self.zero.get_or_init(|| (unix - past, now - past));
+        let made = ((now - began).as_micros() / Self::PART.as_micros()).min(self.parts.into());
+        let kind = if made < self.parts.into() {
+            let start = date(start);
+            format!(
+                "type=\"dynamic\" availabilityStartTime=\"{start}\" minimumUpdatePeriod=\"PT0S\""
+            )
+        } else {
+            let duration = (Self::PART * self.parts).as_secs_f64();
+            format!("type=\"static\" mediaPresentationDuration=\"PT{duration}S\"")
+        };
+        // The list includes the segment that is being made.
+        let segments = (made / 2 + 1).min((self.parts / 2).into());
+        format!(
+            "<MPD {kind}>\
+             <ServiceDescription><Latency target=\"1500\"/></ServiceDescription>\
+             <Period start=\"PT0S\"><AdaptationSet contentType=\"audio\"><SegmentTemplate \
+             timescale=\"48000\" initialization=\"init.mp4\" media=\"s$Number$.m4s\" startNumber=\"0\" \
+             availabilityTimeOffset=\"0.5\" availabilityTimeComplete=\"false\"><SegmentTimeline>\
+             <S t=\"0\" d=\"49152\" r=\"{}\"/></SegmentTimeline></SegmentTemplate>\
+             <Representation id=\"a\" bandwidth=\"64000\"/></AdaptationSet></Period></MPD>",
+            segments - 1
+        )
+    }
+
+    /// The answer to a request for `/x.mpd` or a file that it names.
+    pub(crate) fn answer(&self, target: &str) -> Vec<Act> {
+        match target {
+            "/x.mpd" => return ok(self.manifest().as_bytes()),
+            "/init.mp4" => return ok(&self.clip.header()),
+            _ => {}
+        }
+        let number = target.strip_prefix("/s").and_then(|name| name.strip_suffix(".m4s"));
+        let segment: u32 = number.unwrap().parse().unwrap();
+        let (_, began) = *self.zero.get().unwrap();
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let mut acts = vec![Act::Send(head.to_vec())];
+        for part in [2 * segment, 2 * segment + 1] {
+            let bytes = self.clip.fragment(part);
+            let size = format!("{:x}\r\n", bytes.len());
+            acts.push(Act::WaitUntil(began + Self::PART * (part + 1)));
+            acts.push(Act::Send([size.as_bytes(), &bytes, b"\r\n"].concat()));
+        }
+        acts.push(Act::Send(b"0\r\n\r\n".to_vec()));
+        acts
+    }
+}
+
+/// Writes a time since 1970 in ISO 8601.
+fn date(since: Duration) -> String {
+    let days = since.as_secs() / 86_400;
+    let (hour, minute) = (since.as_secs() / 3600 % 24, since.as_secs() / 60 % 60);
+    let (year, month, day) = civil(days as i64);
+    let (second, micro) = (since.as_secs() % 60, since.subsec_micros());
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micro:06}Z")
+}
+
+fn civil(days: i64) -> (i64, u32, u32) {
+    let mut year = 1970;
+    let mut left = days;
+    let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    while left >= 365 + i64::from(leap(year)) {
+        left -= 365 + i64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + i64::from(leap(year));
+    for (month, length) in (1..).zip([31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]) {
+        if left < length {
+            return (year, month, left as u32 + 1);
+        }
+        left -= length;
+    }
+    unreachable!("a day of the year")
+}
+
+/// Segments of the clip in two renditions, `/low` and `/high`, for a player that chooses. Each takes
+/// four fragments, and is long enough to tell how fast the connection is.
+pub(crate) struct Renditions {
+    pub(crate) clip: AudioClip,
+    segments: Vec<Vec<u8>>,
+}
+
+impl Renditions {
+    pub(crate) fn new() -> Self {
+        let clip = AudioClip::new(32);
+        let segment =
+            |number: u32| (4 * number..4 * number + 4).flat_map(|of| clip.fragment(of)).collect();
+        let segments: Vec<Vec<u8>> = (0..8).map(segment).collect();
+        assert!(segments[0].len() > 20_000);
+        Self { clip, segments }
+    }
+
+    /// The answer to a request for `/index.m3u8` or a file that it names. Segments 3 to 6 of the
+    /// higher rendition come 2.5 s late: some 66 kbit/s.
+    pub(crate) fn answer(&self, target: &str) -> Vec<Act> {
+        let (_, name) = target.rsplit_once('/').unwrap();
+        match name {
+            "index.m3u8" => ok(b"#EXTM3U\n\
+                #EXT-X-STREAM-INF:BANDWIDTH=300000,CODECS=\"mp4a.40.2\"\nhigh/media.m3u8\n\
+                #EXT-X-STREAM-INF:BANDWIDTH=80000,CODECS=\"mp4a.40.2\"\nlow/media.m3u8\n"),
+            "media.m3u8" => {
+                let mut text =
+                    "#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXT-X-MAP:URI=\"init.mp4\"\n".to_owned();
+                (0..8).for_each(|number| text += &format!("#EXTINF:2.048,\n{number}.m4s\n"));
+                ok((text + "#EXT-X-ENDLIST\n").as_bytes())
+            }
+            "init.mp4" => ok(&self.clip.header()),
+            _ => {
+                let number: usize = name.strip_suffix(".m4s").unwrap().parse().unwrap();
+                let slow = target.starts_with("/high/") && (3..7).contains(&number);
+                late(if slow { 2500 } else { 0 }, &self.segments[number])
+            }
+        }
+    }
 }

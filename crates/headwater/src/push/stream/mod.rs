@@ -434,7 +434,7 @@ impl Watching {
         }
         self.mode = Mode::None;
         match result {
-            Ok(()) => self.session.farewell().await,
+            Ok(()) => self.session.end().await,
             Err(error) => self.session.tell(error).await,
         }
     }

@@ -32,7 +32,7 @@ use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
 use crate::titles::flv;
 
-/// How long a peer that was told to leave has to read this and close.
+/// How long a peer that has everything, or was told to leave, has to close its side.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// What peers are told when the server drains.
@@ -343,14 +343,12 @@ impl<S: Transport + 'static> Connection<S> {
                 Err(_) => self.look_at_peer()?,
             }
         }
-        if self.leaves {
-            self.linger().await;
-        }
+        self.linger().await;
         Ok(Phase::Over)
     }
 
-    /// Reads and drops input from a peer that does not know yet that it must leave. Unread input
-    /// would make the kernel drop the last bytes sent to the peer.
+    /// Reads and drops input from a peer that has not closed its side yet. Unread input would make
+    /// the kernel drop what the peer has not taken.
     async fn linger(&self) {
         let read = async {
             poll_fn(|cx| self.socket.poll_shutdown(cx)).await?;
@@ -363,8 +361,21 @@ impl<S: Transport + 'static> Connection<S> {
                 }
             }
         };
+        let over = async {
+            if !self.leaves {
+                // Until then, the viewer is behind.
+                let behind = self.shared.origin.config.live.viewer_patience.into();
+                let taken = Patience::new(self.timeout());
+                let taken = taken.until_taken(|| self.socket.unacknowledged());
+                let _ = tokio::time::timeout(behind, taken).await;
+            }
+            tokio::time::sleep(LINGER).await;
+        };
         // Whatever the result, the connection closes now.
-        let _ = tokio::time::timeout(LINGER, read).await;
+        tokio::select! {
+            _ = read => {}
+            () = over => {}
+        }
     }
 
     /// Reads what has arrived. Returns false when the peer has closed its side.

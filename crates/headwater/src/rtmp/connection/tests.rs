@@ -31,9 +31,20 @@ struct Peer {
 }
 
 impl Peer {
-    /// A peer that asks for `x` when it runs.
+    /// A peer that asks for the stream `x` when it runs.
     fn new(origin: &Arc<Origin>, purpose: Purpose, caps_ex: u32, capacity: usize) -> Self {
-        let url = Url::parse("rtmp://origin/live/x").unwrap();
+        Self::of("live/x", origin, purpose, caps_ex, capacity)
+    }
+
+    /// A peer that asks for this stream or file when it runs.
+    fn of(
+        name: &str,
+        origin: &Arc<Origin>,
+        purpose: Purpose,
+        caps_ex: u32,
+        capacity: usize,
+    ) -> Self {
+        let url = Url::parse(&format!("rtmp://origin/{name}")).unwrap();
         let capabilities = Capabilities { caps_ex, ..Capabilities::forward_all() };
         let config = ClientConfig { capabilities, ..ClientConfig::new(&url, purpose) };
         let drain = Drain::default();
@@ -211,6 +222,64 @@ async fn a_player_that_stays_behind_for_too_long_must_leave() {
         assert!(began.elapsed() >= patience, "{:?}", began.elapsed());
         assert!(peer.double.is_forgotten());
         assert!(matches!(peer.error().await, Error::TooSlow));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_player_of_a_file_stays_while_it_takes_a_byte() {
+    local(async {
+        let mut config = Config::default();
+        let limit = Duration::from_secs(12);
+        config.http.send_timeout.0 = limit;
+        config.vod.root = testkit::media_dir();
+        let origin = Arc::new(Origin::new(config));
+        let name = "vod/mp4/two-minutes.mp4?pace=fast";
+        let mut peer = Peer::of(name, &origin, Purpose::Play(PlayStart::Any), 0, 20_000);
+        let events = peer.run(None, ALL, Duration::from_millis(200)).await;
+        when(&events, |event| *event == ClientEvent::Started);
+        for _ in 0..30 {
+            peer.run(None, 0, Duration::from_secs(10)).await;
+            assert!(!peer.double.is_closed());
+            peer.double.take(1);
+        }
+        let took = peer.double.closed().await;
+        assert!((limit..limit * 5 / 4 + STEP).contains(&took), "{took:?}");
+        assert!(peer.double.is_forgotten());
+        assert!(matches!(peer.error().await, Error::Stalled(_)));
+    })
+    .await;
+}
+
+/// The kernel has the rest of the stream when it ends, and the player needs long to take it. If the
+/// connection closed meanwhile, the kernel would answer the player's next message by a reset, and
+/// drop the rest.
+#[tokio::test(start_paused = true)]
+async fn a_player_takes_the_end_of_a_stream_before_its_connection_closes() {
+    local(async {
+        let mut config = Config::default();
+        config.http.send_timeout.0 = Duration::from_secs(10);
+        config.live.viewer_patience.0 = Duration::from_secs(60);
+        // What the link carries in a second, and how long the connection stays open.
+        for (rate, has_all, open) in
+            [(15_000, true, 34..45), (0, false, 12..15), (1000, false, 62..65)]
+        {
+            let mut source = Source::new(config.clone(), &[400_000]);
+            let mut peer = Peer::new(&source.origin, PLAY, 0, 1 << 20);
+            let events = peer.run(Some(&mut source), ALL, Duration::from_secs(5)).await;
+            when(&events, |event| *event == ClientEvent::Started);
+            // 50,000 bytes a second are published, and wait in the kernel.
+            peer.run(Some(&mut source), 0, Duration::from_secs(10)).await;
+            source.end();
+            let began = Instant::now();
+            let events = peer.run(None, rate, Duration::from_secs(600)).await;
+            assert!(peer.double.is_closed() && peer.end.await.unwrap().is_ok());
+            assert!(open.contains(&began.elapsed().as_secs()), "{rate}: {:?}", began.elapsed());
+            let is_told =
+                events.iter().any(|(_, event)| matches!(event, ClientEvent::Ended { .. }));
+            let has_rest = peer.double.unacknowledged() == Some(0);
+            assert_eq!((has_rest, is_told), (has_all, has_all), "{rate}");
+        }
     })
     .await;
 }
