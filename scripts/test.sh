@@ -113,10 +113,11 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# These crates use no sockets, or few: their tests read files, or let other programs read files.
+# These crates use few sockets: their tests read files, let other programs read files, or move their
+# own clock.
 # They yield to the browsers' tests, which mostly wait and must not be delayed. But they always run on:
 # at idle priority they would stand still on a machine that is never idle.
-light="live media payload protocol testkit vod"
+light="baselines http live media payload protocol testkit viewer vod"
 {
     step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
@@ -130,7 +131,7 @@ wait "$beside"
 later cargo-light doc-test
 step e2e-pages e2e pages >/dev/null &
 beside=$!
-step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built"
+step cargo-test scripts/run-tests.py 4 "$TEST_TIMEOUT" --but $light <"$built"
 wait "$beside"
 later e2e-pages
 
