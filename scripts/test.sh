@@ -113,8 +113,7 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# These crates use few sockets: their tests read files, let other programs read files, or move their
-# own clock.
+# The tests of these crates read files, let other programs read files, or need little of a processor.
 # They yield to the browsers' tests, which mostly wait and must not be delayed. But they always run on:
 # at idle priority they would stand still on a machine that is never idle.
 light="baselines http live media payload protocol testkit viewer vod"

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { DISTANCES, framesOf, openFrames, placeFrames, RATES } from './frames.mjs';
 import { longStandings } from './standings.mjs';
-import { startBrowser, startServer } from './support.mjs';
-import { makeVariants, publishFile, startPlain } from './young.mjs';
+import { openPage, PATIENCE, SMALL, startBrowser, startServer } from './support.mjs';
+import { addressOf, makeVariants, publishFile, startPlain, untilFirstFrame } from './young.mjs';
 
 /**
  * How far a frame may be from its time in the source, in seconds: times are in milliseconds in FLV,
@@ -28,6 +28,8 @@ const JUMPED = 1;
 const HOLE = 0.5;
 /** How much all pages play at the same time, in seconds of media. */
 const WATCHED = 5;
+/** The same where keyframes are far apart: longer than the longest distance, 10 s. */
+const WATCHED_FAR = 12;
 /**
  * Lengths of the published files, in seconds. The tests stop their publishers earlier. The streams
  * with keyframes far apart are longer, because they begin one test before.
@@ -84,7 +86,7 @@ function stop(streams) {
 }
 
 /** Watches each stream by each of VIAS, all at once, from the first frames to the streams' end. */
-async function watchAll(streams) {
+async function watchAll(streams, watched) {
   await publish(streams);
   const each = streams.flatMap((variant) => VIAS.map((via) => ({ variant, via })));
   const pages = await Promise.all(
@@ -93,7 +95,7 @@ async function watchAll(streams) {
   try {
     // The measurement starts when all pages have begun: their start takes all of the machine.
     await Promise.all(pages.map((page) => page.begun()));
-    const seen = await Promise.all(pages.map((page) => page.watch(WATCHED)));
+    const seen = await Promise.all(pages.map((page) => page.watch(watched)));
     await stop(streams);
     // At the end the browser has shown all frames that it decoded. Only then are counts exact.
     const rest = await Promise.all(pages.map((page) => page.rest()));
@@ -157,10 +159,43 @@ for (const [i, streams] of TOGETHER.entries()) {
   test(`all frames: ${streams.join('; ')}`, async (t) => {
     // The last streams begin one test before theirs: a page then joins between two keyframes.
     if (i === TOGETHER.length - 2) await publish(TOGETHER.at(-1));
-    for (const { variant, via, seen } of await watchAll(streams)) {
+    const watched = i === TOGETHER.length - 1 ? WATCHED_FAR : WATCHED;
+    for (const { variant, via, seen } of await watchAll(streams, watched)) {
       const source = await framesOf(files[variant]);
       const title = `${variant}, ${via}`;
       await t.test(title, (sub) => assertWhole(sub, via, source, seen));
     }
   });
 }
+
+/** Waits until `live/NAME` has a complete segment, and so many parts of the next. */
+async function untilParts(name, least) {
+  const deadline = Date.now() + PATIENCE;
+  for (;;) {
+    const answer = await fetch(`${server.url}/live/${name}/v0/media.m3u8`);
+    const [, ...complete] = (await answer.text()).split('#EXTINF:');
+    const parts = (text) => text.split('#EXT-X-PART:').length - 1;
+    if (complete.length > 0 && parts(complete.at(-1)) >= least) return;
+    assert.ok(Date.now() < deadline, `${name} has not so many parts`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+// The publisher stands still while the pages begin. So none can have waited for the next keyframe.
+test('pages that join between keyframes show the newest keyframe before another comes', async () => {
+  const publisher = await publishFile(server, files['keyframes 8 s apart'], 'between');
+  const pages = [];
+  try {
+    await untilParts('between', 15);
+    publisher.pause();
+    for (const via of ['llhls', 'plain']) {
+      const { page } = await openPage(browser, SMALL);
+      pages.push(page);
+      await page.goto(addressOf(server, plain, 'between', via));
+      await untilFirstFrame(page, `between by ${via}`);
+    }
+  } finally {
+    await publisher.stop();
+    await Promise.all(pages.map((page) => page.context().close()));
+  }
+});

@@ -53,8 +53,9 @@ function isWithin(most) {
 
 /**
  * Sets the picture back. Returns how long the page takes until it is within a second of its target
- * (`seconds`), for how many of them media came too late to play faster (`slower`), how much less media
- * it played than its rate makes (`lost`, seconds), and the standings. The page itself measures: a busy machine reads its answers late.
+ * (`seconds`), and for how many of them media came too late to play faster (`slower`). `lost` is the
+ * media, in seconds, that the page should have played at its rate and did not. Returns also the
+ * standings. The page itself measures: a busy machine reads its answers late.
  */
 async function catchUp(page) {
   await page.waitForFunction(isWithin, 1, { timeout: CAUGHT_UP });

@@ -74,6 +74,8 @@ export async function publishFile(server, file, name, input = [], output = []) {
   return {
     /** Resolves when ffmpeg has ended: it has sent the whole file, or was stopped. */
     ended,
+    /** Stops ffmpeg where it is. Its connection lasts. */
+    pause: () => child.kill('SIGSTOP'),
     async stop() {
       child.kill('SIGKILL');
       await ended;
@@ -146,9 +148,9 @@ export async function startPlain() {
 
 /**
  * Runs in the page before its own scripts. Notes by how many seconds hls.js places each fragment or part later than the
- * media in it begin (`off`). Notes also which media hls.js learnt of late (`skipped`, from and to):
- * a playlist has one more part than the one before, unless hls.js asked for it too late. All times
- * are those of hls.js.
+ * media in it begin (`off`). Notes also which media hls.js asked for late (`skipped`, from and to):
+ * the playlist has several new parts, and the second was captured before hls.js asked. All times are
+ * those of hls.js.
  */
 function noteHls() {
   [window.placed, window.skipped] = [[], []];
@@ -162,13 +164,21 @@ function noteHls() {
           window.placed.push({ kind, sn: frag.sn, part: part?.index, off: of.start - stream.startPTS });
       }
     });
-    for (const event of ['hlsLevelUpdated', 'hlsAudioTrackUpdated']) {
+    for (const event of ['hlsLevelLoaded', 'hlsAudioTrackLoaded']) {
       let before = null;
-      hls.on(event, (_event, { details: { partList, lastPartSn, lastPartIndex, partEnd } }) => {
+      hls.on(event, (_event, { details, stats }) => {
+        const { partList, lastPartSn, lastPartIndex } = details;
         const isNew = ({ fragment: { sn }, index }) =>
           sn > before.sn || (sn === before.sn && index > before.index);
-        if (before && (partList ?? []).filter(isNew).length > 1) window.skipped.push([before.end, partEnd]);
-        before = { sn: lastPartSn, index: lastPartIndex, end: partEnd };
+        const [, second] = before ? (partList ?? []).filter(isNew) : [];
+        if (second) {
+          const { fragment, fragOffset, duration } = second;
+          const captured = fragment.programDateTime + (fragOffset + duration) * 1000;
+          const asked = performance.timeOrigin + stats.loading.start;
+          // hls.js places the media of a playlist a little later.
+          if (captured < asked) window.skipped.push({ before: before.details, details });
+        }
+        before = { sn: lastPartSn, index: lastPartIndex, details };
       });
     }
   };
@@ -209,7 +219,8 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
         .getVideoPlaybackQuality();
       const { placed = [], skipped = [], seen } = window;
       const now = { now: performance.now(), decoded: totalVideoFrames, dropped: droppedVideoFrames };
-      return { ...seen, ...(seen.over ?? now), placed, skipped };
+      const from = ({ before, details }) => [before.partEnd, details.partEnd];
+      return { ...seen, ...(seen.over ?? now), placed, skipped: skipped.map(from) };
     });
     for (const standing of seen.standings) {
       standing.behind = seen.skipped.some(([from, to]) => from - 0.1 <= standing.time && standing.time <= to);

@@ -61,6 +61,10 @@ fn defaults_are_in_bounds_and_need_no_file() {
     Config::default().validate().unwrap();
     assert_eq!(Config::load(None).unwrap(), Config::default());
     assert_eq!(parse("").unwrap(), Config::default());
+    let Config { http, rtmp, live, .. } = Config::default();
+    // Limits by address are on, and generous.
+    assert_eq!((http.max_connections_per_address, rtmp.max_connections_per_address), (1000, 1000));
+    assert!(rtmp.max_players > 0 && rtmp.max_publishers > 0 && !live.foreign_renditions);
 }
 
 #[test]

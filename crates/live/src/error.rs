@@ -5,8 +5,8 @@ use crate::PublisherInfo;
 /// The most tracks a stream may have.
 pub(crate) const MOST_TRACKS: usize = 16;
 
-/// The most publishers of one stream that publish renditions, those included that make renditions of
-/// its media. A publisher without a rendition comes on top.
+/// The most publishers of renditions of one stream. Renditions made from the stream itself count, too.
+/// Its main publisher does not.
 pub(crate) const MOST_PUBLISHERS: usize = 16;
 
 /// The most streams at once. This bounds what publishers can make the origin hold.

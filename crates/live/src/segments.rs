@@ -20,9 +20,9 @@ const MOST_SCRATCH: usize = 4 << 20;
 /// The most complete segments that a window holds, listed in playlists or not. A publisher whose
 /// clock hardly moves, or jumps, would make more.
 const MOST_SEGMENTS: usize = 1 << 15;
-/// The most parts of a segment. A publisher whose clock hardly moves would make more, and each new
-/// part copies the list of the segment's parts.
-const MOST_PARTS: usize = 512;
+/// The most parts of a segment, where the configuration makes no more. A publisher whose clock hardly
+/// moves would make more, and each new part copies the list of the segment's parts.
+pub(crate) const MOST_PARTS: usize = 512;
 
 /// A segment that begins.
 pub(crate) struct Begin {
@@ -48,6 +48,8 @@ pub(crate) struct Holding {
     pub(crate) held: i64,
     /// How long a segment may stay after it was published, by the wall clock.
     pub(crate) longest: Duration,
+    /// The most parts of a segment.
+    pub(crate) parts: usize,
 }
 
 /// Writes a track's chunks, and keeps its window.
@@ -237,7 +239,7 @@ impl Segments {
         };
         now.since(first.published) > holding.longest
             || self.open_bytes > MOST_HELD_BYTES / 4
-            || open.parts.len() >= MOST_PARTS
+            || open.parts.len() >= holding.parts
     }
 
     /// Gives up the oldest complete segment, but never the newest. If there is a `least`, playlists

@@ -220,8 +220,8 @@ impl Window {
         self.segments.iter_from(self.unlisted)
     }
 
-    /// Whether a playlist of the track can be told: it lists a complete segment, or the track was
-    /// away for a whole period, and players wait for the segment being made.
+    /// Whether a playlist of the track can be written. It can if it lists a complete segment. It can
+    /// also if the track was away for a whole period: players then wait for the segment being made.
     pub fn has_listed(&self) -> bool {
         let later = || self.newest().is_some_and(|newest| newest.period > 0);
         self.segments.len() > self.unlisted || !self.segments.is_empty() && later()

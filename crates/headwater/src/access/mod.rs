@@ -32,8 +32,8 @@ pub struct Credentials<'a> {
     pub query: &'a str,
     /// The `Authorization` header of HTTP.
     pub authorization: Option<&'a str>,
-    /// Whether the peer sent an HTTP request of its own: not for a page of another site, and not
-    /// for a client behind a proxy.
+    /// Whether the peer sent this HTTP request for itself: no page of another site asked for it, and
+    /// no client behind a proxy.
     pub own: bool,
 }
 

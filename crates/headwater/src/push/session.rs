@@ -363,8 +363,13 @@ impl Session {
         };
         // Whatever the result, the connection closes now.
         tokio::select! {
-            _ = said => {}
+            _ = said => return,
             () = over => {}
+        }
+        // A viewer that did not take the end. Otherwise the kernel would keep its queue for as long as
+        // the peer is silent.
+        if !behind.is_zero() && wire.transport.unacknowledged().is_some_and(|left| left > 0) {
+            wire.transport.forget();
         }
     }
 }

@@ -79,12 +79,12 @@ impl Torrent {
             let (head, mut body) = viewer.begin().expect("the server answers");
             assert_eq!(head.status, 200);
             let (mut reader, mut buffer) = (Reader::new(), vec![0; 256 << 10]);
-            let (mut first, mut last) = (None, 0);
+            let (mut first, mut last, mut time) = (None, 0, 0);
             let begun = Instant::now();
             while !stopped.load(Ordering::Acquire) {
-                let time = FIRST + u32::try_from(begun.elapsed().as_millis()).expect("minutes");
+                let now = FIRST + u32::try_from(begun.elapsed().as_millis()).expect("minutes");
                 // A late thread publishes a little at a time.
-                let published = publish(time.min((last + BEHIND) * 1000 / 30));
+                let published = publish(now.min((last + BEHIND) * 1000 / 30));
                 if first.is_some() && last + BEHIND / 2 > published {
                     std::thread::sleep(Duration::from_millis(2));
                     continue;
@@ -96,6 +96,12 @@ impl Torrent {
                     // A configuration has no frame.
                     if tag.kind == TagKind::Video && tag.payload.get(1) != Some(&0) {
                         let number = number_of(&tag.payload);
+                        let step = tag.timestamp.wrapping_sub(time);
+                        assert!(
+                            first.is_none() || (32..=35).contains(&step),
+                            "{number}: {step} ms"
+                        );
+                        time = tag.timestamp;
                         assert!(first.is_none() || number == last + 1, "{number} after {last}");
                         first.get_or_insert(number);
                         last = number;
@@ -115,6 +121,7 @@ impl Torrent {
         assert!(frames >= at_least, "{frames} frames");
     }
 }
+
 /// The clip's media with larger frames, again and again: kind, time and payload of each message.
 fn messages() -> Peekable<impl Iterator<Item = (TagKind, u32, Bytes)>> {
     let again = |turn: u32| clip()[2..].iter().map(move |m| (turn * 16_000 + m.timestamp(), m));

@@ -27,6 +27,9 @@ pub struct Patience {
     left: Option<(u64, Instant)>,
 }
 
+/// How often to look whether a peer has taken all.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
 /// Result of a look at a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
@@ -79,7 +82,7 @@ impl Patience {
         while unacknowledged().is_some_and(|left| left > 0)
             && self.look(&unacknowledged) != Look::Stalled
         {
-            tokio::time::sleep_until(self.next).await;
+            tokio::time::sleep_until(self.next.min(Instant::now() + LOOK_AGAIN)).await;
         }
     }
 

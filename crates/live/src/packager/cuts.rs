@@ -49,14 +49,14 @@ impl Boundaries {
 }
 
 impl Packager {
-    /// The longest that a segment may be that `waits` for a keyframe, or else, in the track's
-    /// timescale.
+    /// Longest duration of a segment, in the track's timescale. A segment that `waits` for a keyframe
+    /// may last a little longer.
     pub(super) fn at_latest(&self, waits: bool) -> i64 {
         let rounded = if waits { ROUNDED } else { Duration::ZERO };
         self.duration_ticks(self.target_duration + rounded)
     }
 
-    /// How long a segment of a track that follows is at least, in the track's timescale.
+    /// Least duration of a segment of a track that follows the leading track, in its timescale.
     pub(super) fn shortest_segment(&self) -> i64 {
         self.duration_ticks(self.settings.segment_target) / 8
     }

@@ -23,7 +23,7 @@ pub(crate) use self::cuts::{Boundaries, Cutting};
 use self::limit::least_part;
 use self::times::{Timing, begin_earlier};
 use crate::dates::Dates;
-use crate::segments::{Begin, Holding, Segments};
+use crate::segments::{Begin, Holding, MOST_PARTS, Segments};
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
 
@@ -35,6 +35,7 @@ const MOST_PENDING_BYTES: usize = 4 << 20;
 /// How far decode times may be behind the source's after a pause. The following parts make up for
 /// the lag. A longer lag goes into one part, which is then longer than `PART-TARGET`.
 const MOST_LAG: Duration = Duration::from_secs(1);
+
 pub(crate) struct Packager {
     settings: Settings,
     /// Longest duration of a segment: `EXT-X-TARGETDURATION`.
@@ -368,11 +369,13 @@ impl Packager {
         // RFC 8216bis 6.2.2: players begin three target durations before the end.
         let listed = self.settings.window.max(4 * self.target_duration);
         let held = listed + 3 * self.target_duration;
+        let parts = self.target_duration.as_micros() / self.settings.part_target.as_micros().max(1);
         Holding {
             from: self.listed_from,
             listed: self.duration_ticks(listed),
             held: self.duration_ticks(held),
             longest: 2 * held,
+            parts: MOST_PARTS.max(2 * usize::try_from(parts).unwrap_or(MOST_PARTS)),
         }
     }
 

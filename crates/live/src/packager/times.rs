@@ -163,9 +163,9 @@ impl Packager {
         }
     }
 
-    /// Lets the newest frame last until the next is decoded, which is due at `due`, if it waits for
-    /// the next. But the segment must not become too long, and a frame that lasts longer than `most`,
-    /// because it makes up for a pause, becomes no longer.
+    /// Sets the duration of the newest frame, if it waits for the next. The frame then lasts until the
+    /// next, which is due at `due`, is decoded. But the segment must not become too long. A frame that
+    /// makes up for a pause, and so lasts longer than `most`, is never made longer.
     pub(super) fn settle(&mut self, due: i64, most: i64) {
         let until = due - self.duration_ticks(LEAD);
         let at_latest = self.at_latest(true);

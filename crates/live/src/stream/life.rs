@@ -47,7 +47,8 @@ impl Stream {
             tracing::info!(stream = %self.name, peer, "silent publisher replaced");
         }
         // The source itself may always return, whoever has added renditions to it.
-        if info.rendition.is_some() && inner.publishers.len() >= MOST_PUBLISHERS {
+        let renditions = inner.publishers.iter().filter(|active| active.info.rendition.is_some());
+        if info.rendition.is_some() && renditions.count() >= MOST_PUBLISHERS {
             return Err(PublishError::TooManyPublishers);
         }
         if derives.is_none() {

@@ -39,8 +39,6 @@ fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
     }
 }
 
-/// The table of pauses in README.md of this crate: a pause of up to a second, a longer one, and one
-/// longer than a segment may last.
 /// RFC 8216bis 4.4.4.9: a part that is not the last of its segment lasts at least 85 % of PART-TARGET.
 #[test]
 fn silence_for_audio_that_is_long_in_coming_has_parts_of_full_length() {

@@ -349,7 +349,7 @@ impl<S: Transport + 'static> Connection<S> {
 
     /// Reads and drops input from a peer that has not closed its side yet. Unread input would make
     /// the kernel drop what the peer has not taken.
-    async fn linger(&self) {
+    async fn linger(&mut self) {
         let read = async {
             poll_fn(|cx| self.socket.poll_shutdown(cx)).await?;
             loop {
@@ -373,8 +373,11 @@ impl<S: Transport + 'static> Connection<S> {
         };
         // Whatever the result, the connection closes now.
         tokio::select! {
-            _ = read => {}
+            _ = read => return,
             () = over => {}
+        }
+        if !self.leaves && self.socket.unacknowledged().is_some_and(|left| left > 0) {
+            self.give_up(&Error::TooSlow);
         }
     }
 
