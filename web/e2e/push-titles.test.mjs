@@ -43,7 +43,10 @@ describe('titles by push', { concurrency: 3 }, () => {
   const open = (page, name) => page.goto(`${files.url}/watch/vod/${name}?via=push`);
   const seek = (page, time) =>
     page.evaluate((to) => {
-      document.querySelector('video').currentTime = to;
+      const video = document.querySelector('video');
+      video.currentTime = to;
+      // A busy machine may have come to the end of a short title meanwhile, which pauses it.
+      if (video.paused) video.play();
     }, time);
 
   for (const [name, duration] of [

@@ -38,7 +38,7 @@ use process::Process;
 use rendition::Rendition;
 use slots::{Applicant, Slots};
 use source::{Frames, MOST_BEHIND};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -407,11 +407,18 @@ async fn feed(
                 matroska::frame(&mut bytes, at.unsigned_abs(), layout.sync, part.sample(layout));
             }
         }
-        match timeout(HANGS, input.write_all(&bytes)).await {
-            Ok(Ok(())) => bytes.clear(),
-            Ok(Err(error)) => return End::Failed(format!("its input: {error}")),
-            Err(_) => return End::Failed(format!("no frame was taken for {HANGS:?}")),
+        if let Err(why) = give(&mut input, &bytes).await {
+            return End::Failed(why);
         }
+        bytes.clear();
+    }
+}
+
+/// Writes to ffmpeg's input. Fails with the reason if ffmpeg does not take it all within [`HANGS`].
+async fn give(input: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), String> {
+    match timeout(HANGS, input.write_all(bytes)).await {
+        Ok(written) => written.map_err(|error| format!("its input: {error}")),
+        Err(_) => Err(format!("no frame was taken for {HANGS:?}")),
     }
 }
 
@@ -428,5 +435,33 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.ladders.running.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ffmpeg_that_takes_no_frame_for_20_s_hangs() {
+        let (mut input, mut ffmpeg) = tokio::io::duplex(8);
+        let slow = tokio::spawn(async move {
+            sleep(HANGS - Duration::from_millis(1)).await;
+            let mut frame = [0; 12];
+            ffmpeg.read_exact(&mut frame).await.unwrap();
+            ffmpeg
+        });
+        assert_eq!(give(&mut input, &[1; 12]).await, Ok(()));
+        let ffmpeg = slow.await.unwrap();
+        // The pipe takes this frame, but not the next.
+        assert_eq!(give(&mut input, &[2; 8]).await, Ok(()));
+        let began = Instant::now();
+        assert_eq!(give(&mut input, &[3; 8]).await.unwrap_err(), "no frame was taken for 20s");
+        assert_eq!(began.elapsed(), HANGS);
+        drop(ffmpeg);
+        let gone = give(&mut input, &[4; 8]).await.unwrap_err();
+        assert!(gone.starts_with("its input: "), "{gone}");
     }
 }

@@ -1,10 +1,13 @@
 //! Renditions that are announced and never come, that go away, or that come from a stranger.
 
+use std::io::Read;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use media::flv::{Message, TagKind};
-use testkit::http::Response;
+use protocol::rtmp::ClientEvent;
+use testkit::http::{Client as Http, Response};
+use testkit::push::Client as Push;
 
 use testkit::rtmp::Client;
 
@@ -93,6 +96,33 @@ fn a_rendition_that_sends_nothing_keeps_nobody_waiting() {
         // If an answer comes within the time limit of `get`, it did not wait.
         let only = [["v0"], ["v1"]][sends];
         assert_eq!(listed(&origin), (names(&only), names(&only)), "{order:?}");
+        assert_sends_video(&origin);
+    }
+}
+
+/// Asserts that viewers of each delivery that never ends are sent video at once.
+#[track_caller]
+fn assert_sends_video(origin: &Origin) {
+    let mut push = Push::connect(origin.http, "/live/x/push");
+    push.until(|frame| frame.opcode == 2 && frame.payload[4..8] != *b"ftyp");
+    let is_video = |event: &ClientEvent| {
+        // Not the codec's configuration.
+        matches!(event, ClientEvent::Video { payload, .. } if payload.get(1) != Some(&0))
+    };
+    Client::play(origin.rtmp, "live/x").until(is_video).expect("media");
+    for (path, sign) in [("live.flv", b"onMetaData" as &[u8]), ("live.mp4", b"mdat")] {
+        let mut viewer = Http::connect(origin.http, LIMIT).expect("the server listens");
+        viewer.send("GET", &format!("/live/x/{path}"), &[], b"").expect("the server listens");
+        let (head, mut body) = viewer.begin().expect("an answer");
+        assert_eq!(head.status, 200, "{path}");
+        let mut received = Vec::new();
+        // Besides the header, there is more than the codecs' configuration.
+        while received.len() < 4_000 || !received.windows(sign.len()).any(|bytes| bytes == sign) {
+            let mut buffer = [0; 4096];
+            let read = body.read(&mut buffer).expect("media");
+            assert!(read > 0, "{path} ended");
+            received.extend_from_slice(&buffer[..read]);
+        }
     }
 }
 

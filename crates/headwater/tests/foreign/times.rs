@@ -140,6 +140,26 @@ fn tracks_that_begin_three_seconds_late() {
     judge_made(&[("late-audio", &late("audio")), ("late-video", &late("video"))]);
 }
 
+#[test]
+fn audio_that_stops_and_returns() {
+    let make = |folder: &Path| {
+        let pictures = "testsrc2=size=320x180:rate=30:duration=9";
+        let clip = clip(folder, "whole", pictures, 9, GOP);
+        let into = folder.join("at-times.flv");
+        let mut args = vec!["-i", clip.to_str().unwrap(), "-c:v", "copy"];
+        args.extend(["-af", "aselect='lt(mod(t,6),3)'", "-c:a", "aac", "-ar", "48000"]);
+        args.extend(["-flvflags", "no_duration_filesize", into.to_str().unwrap()]);
+        ffmpeg_done(args);
+        let packets = ffprobe_packets(&into);
+        let audio = packets.iter().filter(|packet| packet.kind == "audio");
+        let times: Vec<_> = audio.map(|packet| packet.pts_time.unwrap()).collect();
+        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).fold(0.0, f64::max);
+        assert!((2.9..3.1).contains(&longest), "a pause of {longest} s");
+        into
+    };
+    judge_made(&[("at-times", &make)]);
+}
+
 const GOP: &[&str] = &["-g", "60"];
 
 /// Makes clips, publishes them at the same time and fails if any has faults. A clip has a name, a

@@ -147,7 +147,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
  * it. At a broadcast's end, it ends the media source where hls.js does not. Returns a function that
  * stops this.
  */
-function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
+export function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
   const standstill = new Standstill();
   const loading = new Map<string, { frag: Fragment; loader: Fragment['loader'] }>();
   hls.on(Hls.Events.FRAG_LOADING, (_event, { frag, part }) => {
