@@ -130,7 +130,7 @@ wait "$beside"
 later cargo-light doc-test
 step e2e-pages e2e pages >/dev/null &
 beside=$!
-step cargo-test scripts/run-tests.py 4 "$TEST_TIMEOUT" --but $light <"$built"
+step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built"
 wait "$beside"
 later e2e-pages
 

@@ -152,8 +152,8 @@ export class Feeder {
         signal.throwIfAborted();
         const mayPass = error instanceof FileFailure && error.passing;
         do {
-          const stands = this.video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA;
-          if (stands || this.ahead() < ALMOST_OUT) throw error;
+          // `readyState` does not tell: a busy browser takes a while to notice what was appended.
+          if (!this.holds(this.video.currentTime) || this.ahead() < ALMOST_OUT) throw error;
           await pause(LOOK_AGAIN, signal);
         } while (!mayPass);
       }
