@@ -32,8 +32,9 @@ use payload::FileVersion;
 const SAMPLE: usize = 64;
 
 /// How often a file is checked again that was modified but has the same length. A write changes the
-/// modification time before the length, so an append may have changed only the time yet.
-const LOOKS: u32 = 8;
+/// modification time before the length, so an append may have changed only the time yet. On a busy
+/// machine the writer may have lost its processor in between. All looks take less than 2 ms.
+const LOOKS: u32 = 500;
 
 /// A file of the response that is being sent.
 #[derive(Debug)]
