@@ -24,6 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use payload::FileVersion;
@@ -31,10 +32,14 @@ use payload::FileVersion;
 /// Bytes recorded of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
 
-/// How often a file is checked again that was modified but has the same length. A write changes the
-/// modification time before the length, so an append may have changed only the time yet. On a busy
-/// machine the writer may have lost its processor in between. All looks take less than 2 ms.
+/// How often a file is checked again that was modified less than [`RECENT`] ago but has the same
+/// length. A write changes the modification time before the length, so an append may have changed
+/// only the time yet. On a busy machine the writer may have lost its processor in between. All looks
+/// take less than 2 ms.
 const LOOKS: u32 = 500;
+/// A file that was modified earlier is not being appended to: the response is closed without further
+/// looks. So many viewers of a file that was rewritten hold up nobody else.
+const RECENT: Duration = Duration::from_millis(50);
 
 /// A file of the response that is being sent.
 #[derive(Debug)]
@@ -170,7 +175,11 @@ impl Source {
         };
         let mut now = look()?;
         for _ in 0..LOOKS {
-            if now == then || now.size() != then.size() {
+            let earlier = || SystemTime::now().checked_sub(RECENT);
+            if now == then
+                || now.size() != then.size()
+                || earlier().is_some_and(|earlier| now.is_before(earlier))
+            {
                 break;
             }
             std::thread::yield_now();
@@ -276,7 +285,7 @@ mod tests {
             std::fs::write(&path, [1; 1000]).unwrap();
             let old = File::open(&path).unwrap();
             // Two changes in one tick of the kernel's clock would look like one.
-            let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+            let past = SystemTime::now() - Duration::from_secs(10);
             File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
             let source = Sources::default().of(&Arc::new(old), None).unwrap();
             source.remember(&(100..1000));

@@ -380,7 +380,11 @@ fn play(
     let mut next_audio = 0f64;
     let mut waits_for_key;
     let mut video_begun = false;
-    let mut newest: Option<Bytes> = None;
+    // The newest frame of video with its decode time in milliseconds, and whether the first frames of
+    // this publication came less than ten times a second. Each of those waits for the next, and so
+    // does the last of them before a pause.
+    let mut newest: Option<(i64, Bytes)> = None;
+    let mut begins_rare: Option<bool> = None;
     // When the newest sample came.
     let arrived = Cell::new(now);
     macro_rules! announce {
@@ -452,6 +456,7 @@ fn play(
                 registry.sweep(UnixMicros(now));
                 publisher = registry.publish("x", info(), UnixMicros(now)).unwrap();
                 lag = Lag::default();
+                (newest, begins_rare) = (None, None);
                 (clock_start, media_time, next_audio) = (clock, 0.0, 0.0);
                 announce!();
                 breaks += 1;
@@ -495,10 +500,14 @@ fn play(
                 let shown = if arrival.reordered { [1.0, 2.0, 0.0][order(i, gop)] } else { 0.0 };
                 let cts = (shown * frame * 1000.0).round() as i32;
                 let data = push(&mut publisher, 0, (dts, cts), sync, now, breaks);
-                let before = newest.replace(data.clone());
+                let before = newest.replace((dts, data.clone()));
+                let step = before.as_ref().map(|&(before, _)| dts - before);
+                begins_rare = begins_rare.or(step.map(|step| step > 100));
+                let is_rare = begins_rare.unwrap_or(false);
                 let witness = witnesses.entry("v0".into()).or_default();
                 let limit = witness.part_limit.map_or(0.0, |limit| f64::from(limit) / 90_000.0);
                 if let Some(most) = lag.take(dts as f64 / 1000.0, limit) {
+                    let before = before.filter(|_| is_rare).map(|(_, data)| data);
                     for data in before.into_iter().chain([data]) {
                         let known = witness.around_pauses.entry(data).or_default();
                         *known = known.max(most);
