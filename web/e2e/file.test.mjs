@@ -6,8 +6,10 @@ import {
   keep,
   openPage,
   PATIENCE,
+  pauseAt,
   playAgain,
-  playOn,
+  playBetween,
+  seek,
   startBrowser,
   startServer,
   stats,
@@ -68,10 +70,6 @@ function play(name, description, body, options) {
 }
 
 const video = (page, property) => page.evaluate((name) => document.querySelector('video')[name], property);
-const seek = (page, time) =>
-  page.evaluate((to) => {
-    document.querySelector('video').currentTime = to;
-  }, time);
 const slider = (page) => page.getByRole('slider', { name: 'Position' });
 const buffered = (page) =>
   page.evaluate(() => {
@@ -94,10 +92,9 @@ describe('file mode', { concurrency: 3 }, () => {
       const { moments, engine, duration: told } = await stats(page);
       t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms; ${engine}`);
       assert.ok(Math.abs(told - duration) < 0.2, `duration ${told}`);
-      await untilTime(page, 2);
+      await pauseAt(page, 2);
       assert.ok((await buffered(page)).ahead <= MOST_AHEAD);
 
-      await page.getByRole('button', { name: 'Pause' }).click();
       await slider(page).focus();
       const before = await video(page, 'currentTime');
       await page.keyboard.press('ArrowRight');
@@ -197,9 +194,8 @@ describe('file mode', { concurrency: 3 }, () => {
 
   play('last.mp4', 'survives an outage of the network shorter than its buffer', async ({ page }) => {
     await page.waitForFunction(() => window.headwater.stats().buffer > 12);
-    await page.context().setOffline(true);
-    await playOn(page, 7);
-    await page.context().setOffline(false);
+    const offline = (is) => () => page.context().setOffline(is);
+    await playBetween(page, offline(true), 7, offline(false));
     const now = await video(page, 'currentTime');
     await untilTime(page, now + 8);
     assert.deepEqual(longStandings(await standingsOf(page)), []);

@@ -5,15 +5,18 @@ import { longStandings, standingsOf } from './standings.mjs';
 import {
   assertAccessible,
   keep,
+  PATIENCE,
   playAgain,
-  playOn,
+  playBetween,
   position,
+  seek,
   startBrowser,
   startServer,
   stats,
   untilCondition,
   untilPlayed,
   untilTime,
+  within,
 } from './support.mjs';
 import { makeTitles } from './titles.mjs';
 
@@ -41,23 +44,23 @@ const quality = (page) => page.getByRole('combobox', { name: 'Quality' });
 
 describe('titles by push', { concurrency: 3 }, () => {
   const open = (page, name) => page.goto(`${files.url}/watch/vod/${name}?via=push`);
-  /** Seeks, and notes where the picture is first and when it has played half a second from there. */
-  const seek = (page, time) =>
-    page.evaluate((to) => {
+  /**
+   * Seeks while the title plays. The picture stands still there until it is shown, and then plays on.
+   * Returns where it stood.
+   */
+  const seekAndStand = async (page, time) => {
+    const stood = page.evaluate(async (to) => {
       const video = document.querySelector('video');
-      const reached = { first: null, beyond: false };
-      window.reached = reached;
+      const seeked = new Promise((shown) => video.addEventListener('seeked', shown, { once: true }));
       video.currentTime = to;
-      // A busy machine may have come to the end of a short title meanwhile, which pauses it.
-      if (video.paused) video.play();
-      const timer = setInterval(() => {
-        if (video.seeking) return;
-        reached.first ??= video.currentTime;
-        if (video.currentTime < to + 0.5) return;
-        reached.beyond = true;
-        clearInterval(timer);
-      }, 20);
+      video.pause();
+      await seeked;
+      const { currentTime } = video;
+      await video.play();
+      return currentTime;
     }, time);
+    return within(PATIENCE, stood, `picture at ${time} s`);
+  };
 
   for (const [name, duration] of [
     ['first.mp4', 120.2],
@@ -74,10 +77,9 @@ describe('titles by push', { concurrency: 3 }, () => {
       assert.equal(latency, null);
       await untilTime(page, 1.5);
       for (const time of [duration / 2, duration / 4, duration - 2.5]) {
-        await seek(page, time);
-        await page.waitForFunction(() => window.reached.beyond);
-        const { first } = await page.evaluate(() => window.reached);
-        assert.ok(first > time - 0.1 && first < time + 1, `sought ${time}, is at ${first}`);
+        const stood = await seekAndStand(page, time);
+        assert.ok(Math.abs(stood - time) < 0.1, `sought ${time}, is at ${stood}`);
+        await untilPlayed(page, time, time + 0.5);
       }
       await untilCondition(page, 'ended');
       assert.ok(Math.abs((await position(page)) - duration) < 0.3, `ended at ${await position(page)}`);
@@ -100,6 +102,7 @@ describe('titles by push', { concurrency: 3 }, () => {
     // As if a slider was dragged.
     const last = await page.evaluate(async () => {
       const video = document.querySelector('video');
+      if (video.paused) video.play();
       for (let at = 0; at < 150; at++) {
         // No place comes twice.
         video.currentTime = 5 + ((at * 37) % 151) * 0.7;
@@ -142,10 +145,8 @@ describe('titles by push', { concurrency: 3 }, () => {
       await page.goto(`${proxy.url}/watch/vod/first.mp4?via=push`);
       await untilCondition(page, 'playing');
       await page.waitForFunction(() => window.headwater.stats().buffer > 5);
-      await proxy.drop();
       // Less than it has in its buffer.
-      await playOn(page, 2);
-      await proxy.restore();
+      await playBetween(page, proxy.drop, 2, () => proxy.restore());
       const { buffer, currentTime } = await stats(page);
       await seek(page, currentTime + Math.max(0, buffer - 4));
       await untilTime(page, currentTime + buffer + 1);

@@ -158,10 +158,54 @@ export function untilTime(page, time) {
   return page.waitForFunction((least) => document.querySelector('video').currentTime >= least, time);
 }
 
+/**
+ * Seeks, and plays from there. A busy machine may have come to the end of a short title meanwhile,
+ * which pauses it.
+ */
+export const seek = (page, time) =>
+  page.evaluate((to) => {
+    const video = document.querySelector('video');
+    video.currentTime = to;
+    if (video.paused) video.play();
+  }, time);
+
+/**
+ * Presses Pause when the picture is at `time` or later. The page itself presses: a busy machine may run
+ * this test so late that a short title has ended.
+ */
+export async function pauseAt(page, time) {
+  await page.waitForFunction((least) => {
+    if (document.querySelector('video').currentTime < least) return false;
+    document.querySelector('button[aria-label=Pause]').click();
+    return true;
+  }, time);
+}
+
 /** Waits until the page has played `seconds` of media from now on, however long that takes. */
 export async function playOn(page, seconds) {
   const begin = await page.evaluate(() => window.seen.played);
   await page.waitForFunction((until) => window.seen.played >= until, begin + seconds);
+}
+
+/**
+ * Plays `seconds` of a title between `begin` and `end`. The picture stands still while these run, so
+ * the page plays no longer than that, however late a busy machine runs this test.
+ */
+export async function playBetween(page, begin, seconds, end) {
+  await page.evaluate(() => document.querySelector('video').pause());
+  await begin();
+  await page.waitForFunction((more) => {
+    const video = document.querySelector('video');
+    if (window.until === undefined) {
+      window.until = window.seen.played + more;
+      video.play();
+    }
+    if (window.seen.played < window.until) return false;
+    video.pause();
+    return true;
+  }, seconds);
+  await end();
+  await page.evaluate(() => document.querySelector('video').play());
 }
 
 /**

@@ -18,7 +18,7 @@ Another subtitle of the test.
 
 /**
  * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it;
- * `last.mp4`, 52 s, index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, two audio tracks;
+ * `last.mp4`, 52 s, index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, a minute, two audio tracks;
  * `folder`, a minute, two renditions; `edited.mp4`, which is green, except for a red first second
  * that its edit list skips; and files that cannot be played: `cut.mp4` (without an index),
  * `short.mp4` (media missing), `hevc.mp4`, `text.mp4`.
@@ -52,7 +52,7 @@ export async function makeTitles() {
     '-i',
     at('folder/high.mp4'),
     ...'-f lavfi -i sine=frequency=440'.split(' '),
-    ...'-t 20 -map 0:v -map 0:a -map 1:a -c:v copy -c:a aac'.split(' '),
+    ...'-t 60 -map 0:v -map 0:a -map 1:a -c:v copy -c:a aac'.split(' '),
     ...'-metadata:s:a:0 language=eng -metadata:s:a:1 language=deu'.split(' '),
     at('languages.mp4'),
   );

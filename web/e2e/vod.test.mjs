@@ -4,7 +4,9 @@ import {
   assertAccessible,
   keep,
   openPage,
+  pauseAt,
   position,
+  seek,
   startBrowser,
   startServer,
   stats,
@@ -33,11 +35,6 @@ after(async () => {
 function address(name, via) {
   return `${server.url}/watch/vod/${name}${via === 'hls' ? '' : `?via=${via}`}`;
 }
-
-const goTo = (page, time) =>
-  page.evaluate((to) => {
-    document.querySelector('video').currentTime = to;
-  }, time);
 
 /** Number of pages at a time: playing is mostly waiting. */
 const AT_ONCE = { concurrency: 3 };
@@ -117,9 +114,7 @@ for (const via of ['hls', 'dash']) {
         const { moments, engine, duration: told } = await stats(page);
         t.diagnostic(`first frame after ${Math.round(moments.firstFrame)} ms; ${engine}`);
         assert.ok(Math.abs(told - duration) < 0.3, `duration ${told}`);
-        await untilTime(page, 1.5);
-
-        await page.getByRole('button', { name: 'Pause' }).click();
+        await pauseAt(page, 1.5);
         await page.getByRole('slider', { name: 'Position' }).focus();
         const before = await position(page);
         await page.keyboard.press('ArrowRight');
@@ -128,7 +123,7 @@ for (const via of ['hls', 'dash']) {
         await page.getByRole('button', { name: 'Play', exact: true }).click();
         await untilTime(page, before + 5.5);
 
-        await goTo(page, duration - 2);
+        await seek(page, duration - 2);
         await untilCondition(page, 'ended');
         const last = await stats(page);
         assert.ok(Math.abs(last.currentTime - duration) < 0.3, `ended at ${last.currentTime}`);
@@ -225,7 +220,7 @@ describe('a title', AT_ONCE, () => {
     'last.mp4',
     'hls',
     async (page, complaints, t) => {
-      await goTo(page, 20);
+      await seek(page, 20);
       await untilTime(page, 21);
       // The page notes where it is when it hears of the choice, before it starts another engine.
       await page.evaluate(() => {
@@ -275,7 +270,7 @@ describe('a title', AT_ONCE, () => {
     async (page) => {
       await untilTime(page, 1);
       await page.context().setOffline(true);
-      await goTo(page, 100);
+      await seek(page, 100);
       await page.getByRole('heading', { name: 'The server cannot be reached' }).waitFor();
       await page.context().setOffline(false);
       await untilTime(page, 100.5);
