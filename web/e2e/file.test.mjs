@@ -13,6 +13,7 @@ import {
   startBrowser,
   startServer,
   stats,
+  untilBegun,
   untilCondition,
   untilTime,
 } from './support.mjs';
@@ -61,7 +62,7 @@ function play(name, description, body, options) {
     const { page } = opened;
     try {
       await page.goto(opened.url);
-      await untilCondition(page, 'playing');
+      await untilBegun(page);
       await body(opened, t);
     } finally {
       await page.context().close();
@@ -171,7 +172,7 @@ describe('file mode', { concurrency: 3 }, () => {
       };
     });
     await page.goto(url);
-    await untilCondition(page, 'playing');
+    await untilBegun(page);
     await untilTime(page, 10);
     assert.ok((await page.evaluate(() => window.refused)) > 0);
     assert.deepEqual(longStandings(await standingsOf(page)), []);
@@ -210,7 +211,7 @@ describe('file mode', { concurrency: 3 }, () => {
       await route.continue();
     });
     await page.goto(url);
-    await untilCondition(page, 'playing');
+    await untilBegun(page);
     const ended = page.waitForEvent('requestfailed');
     const asked = page.waitForRequest((request) => /^bytes=[3-6]\d{6}-/.test(request.headers().range ?? ''));
     await seek(page, 30);

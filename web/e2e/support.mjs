@@ -169,14 +169,19 @@ export const seek = (page, time) =>
     if (video.paused) video.play();
   }, time);
 
+/** Waits until a title has begun to play. A busy machine sees that after the end of a short one. */
+export const untilBegun = (page) => page.waitForFunction(() => window.seen.played > 0);
+
 /**
- * Presses Pause when the picture is at `time` or later. The page itself presses: a busy machine may run
- * this test so late that a short title has ended.
+ * Waits until the picture of a title has come to `time`, presses Pause, and sets the picture there. On a
+ * busy machine the picture may be anywhere later by then, also at the end.
  */
 export async function pauseAt(page, time) {
-  await page.waitForFunction((least) => {
-    if (document.querySelector('video').currentTime < least) return false;
-    document.querySelector('button[aria-label=Pause]').click();
+  await page.waitForFunction((at) => {
+    const video = document.querySelector('video');
+    if (video.currentTime < at) return false;
+    document.querySelector('button[aria-label=Pause]')?.click();
+    video.currentTime = at;
     return true;
   }, time);
 }

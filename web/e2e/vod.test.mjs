@@ -10,6 +10,7 @@ import {
   startBrowser,
   startServer,
   stats,
+  untilBegun,
   untilCondition,
   untilPlayed,
   untilTime,
@@ -45,7 +46,7 @@ function play(description, name, via, body, options) {
     const { page, complaints } = await openPage(browser, options);
     try {
       await page.goto(address(name, via));
-      await untilCondition(page, 'playing');
+      await untilBegun(page);
       await body(page, complaints, t);
     } finally {
       await page.context().close();
@@ -77,7 +78,7 @@ for (const via of ['hls', 'dash', 'push']) {
         }).observe(document, { childList: true, subtree: true });
       });
       await page.goto(address('edited.mp4', via));
-      await untilCondition(page, 'playing');
+      await untilBegun(page);
       // A page that is late sees fewer of the frames in the first three seconds.
       await page.waitForFunction(() => {
         const { currentTime, ended } = document.querySelector('video');
