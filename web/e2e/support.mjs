@@ -169,8 +169,16 @@ export const seek = (page, time) =>
     if (video.paused) video.play();
   }, time);
 
-/** Waits until a title has begun to play. A busy machine sees that after the end of a short one. */
-export const untilBegun = (page) => page.waitForFunction(() => window.seen.played > 0);
+/**
+ * Waits until a title plays, and the page says so. A busy machine may look only after a short title has
+ * ended.
+ */
+export const untilBegun = (page) =>
+  page.waitForFunction(() => {
+    const { condition } = window.headwater.stats();
+    const { ended } = document.querySelector('video') ?? {};
+    return condition === 'playing' || (ended && condition === 'ended' && window.seen.played > 0);
+  });
 
 /**
  * Waits until the picture of a title has come to `time`, presses Pause, and sets the picture there. On a
@@ -180,6 +188,7 @@ export async function pauseAt(page, time) {
   await page.waitForFunction((at) => {
     const video = document.querySelector('video');
     if (video.currentTime < at) return false;
+    // At the end of a title there is no such button.
     document.querySelector('button[aria-label=Pause]')?.click();
     video.currentTime = at;
     return true;
@@ -197,7 +206,10 @@ export async function playOn(page, seconds) {
  * the page plays no longer than that, however late a busy machine runs this test.
  */
 export async function playBetween(page, begin, seconds, end) {
-  await page.evaluate(() => document.querySelector('video').pause());
+  await page.evaluate(() => {
+    document.querySelector('video').pause();
+    window.until = undefined;
+  });
   await begin();
   await page.waitForFunction((more) => {
     const video = document.querySelector('video');

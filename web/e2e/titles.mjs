@@ -18,8 +18,8 @@ Another subtitle of the test.
 
 /**
  * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it;
- * `last.mp4`, 52 s, index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, a minute, two audio tracks;
- * `folder`, a minute, two renditions; `edited.mp4`, which is green, except for a red first second
+ * `last.mp4`, 52 s, index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, a minute, two audio
+ * tracks; `folder`, a minute, two renditions; `edited.mp4`, which is green, except for a red first second
  * that its edit list skips; and files that cannot be played: `cut.mp4` (without an index),
  * `short.mp4` (media missing), `hevc.mp4`, `text.mp4`.
  */

@@ -34,8 +34,8 @@ const SAMPLE: usize = 64;
 
 /// How often a file is checked again that was modified less than [`RECENT`] ago but has the same
 /// length. A write changes the modification time before the length, so an append may have changed
-/// only the time yet. On a busy machine the writer may have lost its processor in between. All looks
-/// take less than 2 ms.
+/// only the time yet. On a busy machine the writer may have lost its processor in between. On a quiet
+/// machine all looks take less than 2 ms.
 const LOOKS: u32 = 500;
 /// A file that was modified earlier is not being appended to: the response is closed without further
 /// looks. So many viewers of a file that was rewritten hold up nobody else.
