@@ -16,7 +16,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openPage, startBrowser, startServer, stats } from '../web/e2e/support.mjs';
-import { publishFile, startPlain, watchYoung } from '../web/e2e/young.mjs';
+import { publishFile, watchYoung } from '../web/e2e/young.mjs';
+import { startPlain } from '../web/e2e/plain.mjs';
 
 const asked = {
   keyframes: 8,

@@ -11,7 +11,8 @@
 // picture (36), and `together` pages at the same time (1). Prints a table on standard output, and a
 // line per page on standard error.
 import { startBrowser, startServer } from '../web/e2e/support.mjs';
-import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from '../web/e2e/young.mjs';
+import { startPlain } from '../web/e2e/plain.mjs';
+import { makeVariants, publishFile, VARIANTS, watchYoung } from '../web/e2e/young.mjs';
 
 const all = Object.keys(VARIANTS).join(',');
 const asked = { demo: 100, late: 20, variants: all, via: 'llhls,plain', seconds: 36, together: 1 };

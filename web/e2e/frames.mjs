@@ -1,9 +1,10 @@
 // Compares the frames of a stream that a page plays with the frames of its source.
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { addressOf, fellBehind, isBehind, markBehind, noteHls } from './plain.mjs';
 import { standingsOf } from './standings.mjs';
 import { openPage, PATIENCE, SMALL, within } from './support.mjs';
-import { AUDIO, addressOf, untilFirstFrame, VIDEO } from './young.mjs';
+import { AUDIO, untilFirstFrame, VIDEO } from './young.mjs';
 
 const EVERY_TWO_SECONDS = ['-force_key_frames', 'expr:gte(t,n_forced*2)', '-g', '1000'];
 const select = (frames) => ['-vf', `select='${frames}'`, '-fps_mode', 'vfr', ...EVERY_TWO_SECONDS];
@@ -109,21 +110,21 @@ function noteFrames() {
 }
 
 /**
- * Runs in the page. Returns its position, the number of frames noted so far, and the longest hole
- * in the buffer between the time `since` and that position.
+ * Runs in the page. Returns its position, the number of frames noted so far, and the holes in the
+ * buffer between the time `since` and that position, each from and to.
  */
 function moment(since) {
   const { buffered, currentTime, error } = document.querySelector('video');
-  let hole = 0;
+  const holes = [];
   for (let i = 1; i < buffered.length && buffered.end(i - 1) < currentTime; i++) {
-    if (buffered.end(i - 1) > since) hole = Math.max(hole, buffered.start(i) - buffered.end(i - 1));
+    if (buffered.end(i - 1) > since) holes.push([buffered.end(i - 1), buffered.start(i)]);
   }
   const { shown } = window.noted;
   return {
     time: currentTime,
     now: performance.now(),
     frames: shown.length,
-    hole,
+    holes,
     error: error?.message ?? null,
   };
 }
@@ -143,12 +144,15 @@ async function untilOver() {
 
 /**
  * Opens a fresh page. `begun` plays `live/NAME` and resolves when the first frame is shown. `watch`
- * reports how playback goes on for so many seconds of media, or to their end. `rest` waits until no more frames come, and
- * returns all frames that were shown.
+ * reports how playback goes on for so many seconds of media, or to their end. `rest` waits until no
+ * more frames come, and returns all frames that were shown. In pages of `plain`, holes do not count
+ * where hls.js fell behind.
  */
 export async function openFrames(browser, server, plain, name, via) {
   const { page, complaints } = await openPage(browser, SMALL);
   await page.addInitScript(noteFrames);
+  if (via === 'plain') await page.addInitScript(noteHls);
+  const behindOf = async () => (via === 'plain' ? fellBehind(page) : []);
   return {
     async begun() {
       await page.goto(addressOf(server, plain, name, via));
@@ -162,20 +166,23 @@ export async function openFrames(browser, server, plain, name, via) {
         begin.time + seconds,
       );
       const end = await page.evaluate(moment, begin.time);
+      const [behind, standings] = [await behindOf(), await standingsOf(page, begin.now)];
+      markBehind(standings, behind);
+      const holes = end.holes.filter(([from]) => !isBehind(behind, from)).map(([from, to]) => to - from);
       return {
-        standings: await standingsOf(page, begin.now),
+        standings,
         played: end.time - begin.time,
         seconds: (end.now - begin.now) / 1000,
         // Earlier jumps belong to the beginning of playback, later ones to its end.
         span: [begin.frames, end.frames],
-        hole: end.hole,
+        hole: Math.max(0, ...holes),
         error: end.error,
         complaints: [...complaints],
       };
     },
     async rest() {
       await within(PATIENCE, page.evaluate(untilOver), `end of ${name} by ${via}`);
-      return page.evaluate(() => window.noted);
+      return { ...(await page.evaluate(() => window.noted)), behind: await behindOf() };
     },
     close: () => page.context().close(),
   };

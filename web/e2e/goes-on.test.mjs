@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { addressOf, startPlain } from './plain.mjs';
 import { pageTests } from './push.mjs';
 import {
   openPage,
@@ -14,7 +15,7 @@ import {
   untilState,
   untilTime,
 } from './support.mjs';
-import { AUDIO, addressOf, makeVariants, publishFile, startPlain, untilFirstFrame, VIDEO } from './young.mjs';
+import { AUDIO, makeVariants, publishFile, untilFirstFrame, VIDEO } from './young.mjs';
 
 let server;
 let browser;

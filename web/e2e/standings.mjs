@@ -68,17 +68,19 @@ export function observe([stands, jump]) {
 }
 
 /**
- * Standings longer than STOOD in which the page waited for media. A page that had
- * media ahead, or was not run itself, waited for the machine. So did unmodified hls.js where it read
- * playlists late (`behind`). After that, unmodified hls.js may take some 11 s to go on
- * (docs/player.md), so such a standing counts from 12 s on.
+ * Standings longer than STOOD in which the page waited for media. A page that had media ahead, or was
+ * not run itself, waited for the machine: such a standing counts from 12 s on. So did unmodified
+ * hls.js where it fell `behind` (plain.mjs). It may then stand for as long as it lists the parts of
+ * a segment, which is three times the longest segment, and until the next keyframe. `far` is the
+ * longest distance of keyframes, in seconds.
  */
-export function longStandings(standings) {
-  return standings.filter((standing) => standing.ms > (isOfMachine(standing) ? 12_000 : STOOD));
+export function longStandings(standings, far = 2) {
+  const most = (one) => (one.behind ? 4_000 * (1 + far) : isOfMachine(one) ? 12_000 : STOOD);
+  return standings.filter((standing) => standing.ms > most(standing));
 }
 
-function isOfMachine({ ahead, late, behind = false }) {
-  return ahead > 0.1 || late > 200 || behind;
+function isOfMachine({ ahead, late }) {
+  return ahead > 0.1 || late > 200;
 }
 
 /** The page's standings since its first frame, or since `since`, in milliseconds of its clock. */

