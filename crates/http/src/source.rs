@@ -37,9 +37,16 @@ const SAMPLE: usize = 64;
 /// only the time yet. On a busy machine the writer may have lost its processor in between. On a quiet
 /// machine all looks take less than 2 ms.
 const LOOKS: u32 = 500;
-/// A file that was modified earlier is not being appended to: the response is closed without further
-/// looks. So many viewers of a file that was rewritten hold up nobody else.
+/// A file that was modified earlier is not being appended to, nor is a file that is dated later than
+/// now: the response is closed without further looks. So many viewers of a file that was rewritten
+/// hold up nobody else.
 const RECENT: Duration = Duration::from_millis(50);
+
+/// Whether the file was modified so recently that an append may not be complete.
+fn is_recent(file: FileVersion, now: SystemTime) -> bool {
+    let is_before = |time: Option<SystemTime>| time.is_some_and(|time| file.is_before(time));
+    !is_before(now.checked_sub(RECENT)) && is_before(now.checked_add(RECENT))
+}
 
 /// A file of the response that is being sent.
 #[derive(Debug)]
@@ -175,11 +182,7 @@ impl Source {
         };
         let mut now = look()?;
         for _ in 0..LOOKS {
-            let earlier = || SystemTime::now().checked_sub(RECENT);
-            if now == then
-                || now.size() != then.size()
-                || earlier().is_some_and(|earlier| now.is_before(earlier))
-            {
+            if now == then || now.size() != then.size() || !is_recent(now, SystemTime::now()) {
                 break;
             }
             std::thread::yield_now();
@@ -313,6 +316,22 @@ mod tests {
             file.write_all(&[2; 2000]).unwrap();
         };
         assert_eq!(verdict(from_the_middle), rewritten);
+    }
+
+    #[test]
+    fn a_file_dated_long_ago_or_in_the_future_is_not_looked_at_again() {
+        let file = tempfile::tempfile().unwrap();
+        let now = SystemTime::now();
+        let recent_if = |modified: SystemTime| {
+            file.set_modified(modified).unwrap();
+            is_recent(FileVersion::now(&file).unwrap(), now)
+        };
+        let ms = Duration::from_millis;
+        assert!(recent_if(now));
+        assert!(recent_if(now - ms(40)) && recent_if(now + ms(40)));
+        assert!(!recent_if(now - ms(60)) && !recent_if(now + ms(60)));
+        assert!(!recent_if(now - Duration::from_secs(3600)));
+        assert!(!recent_if(now + Duration::from_secs(3600)));
     }
 
     #[test]

@@ -49,16 +49,7 @@ impl Allowance {
 /// for configurations that have no such unit here.
 pub(crate) fn access_unit(codec: &Codec) -> Option<(Bytes, u32)> {
     match codec {
-        // AAC-LC of 1,024 samples. One or two channel elements without scale factors or spectrum
-        // (ISO/IEC 14496-3 4.4.2.1: max_sfb 0), then the end element.
-        Codec::Aac(config) if config.object_type == 2 && config.frame_length == 1024 => {
-            let unit: &'static [u8] = match config.channels {
-                1 => &[0x00, 0xc8, 0x00, 0x80, 0x23, 0x80],
-                2 => &[0x21, 0x00, 0x49, 0x90, 0x02, 0x19, 0x00, 0x23, 0x80],
-                _ => return None,
-            };
-            Some((Bytes::from_static(unit), 1024))
-        }
+        Codec::Aac(config) => Some((config.silence()?, config.frame_length)),
         // An empty CELT frame of 20 ms at full bandwidth (RFC 6716 3.1: configuration 31, mono, one
         // frame). A stereo decoder plays it in both channels.
         Codec::Opus(config) if config.channels <= 2 => {

@@ -290,6 +290,50 @@ fn aac_agrees_with_the_encoder() {
     }
 }
 
+/// An FLV file of AAC with this configuration and the same access unit 20 times (FLV 10.1, E.4).
+fn flv_of(record: &[u8], unit: &[u8]) -> Vec<u8> {
+    let mut file = b"FLV\x01\x04\0\0\0\x09\0\0\0\0".to_vec();
+    for (index, (kind, content)) in [(0, record)].into_iter().chain([(1, unit); 20]).enumerate() {
+        let size = u32::try_from(content.len()).unwrap() + 2;
+        let time = u32::try_from(index).unwrap() * 20;
+        file.push(8);
+        file.extend(&size.to_be_bytes()[1..]);
+        file.extend(&time.to_be_bytes()[1..]);
+        file.extend([0; 4]);
+        file.extend([0xaf, kind]);
+        file.extend(content);
+        file.extend((size + 11).to_be_bytes());
+    }
+    file
+}
+
+#[test]
+fn ffmpeg_decodes_silence_to_zeros() {
+    let lc = |channel_config: u8| vec![0x11, 0x80 | channel_config << 3];
+    // HE-AAC of two channels and of 5.1, and HE-AAC v2.
+    let he = [&[0x2b, 0x92, 0x08, 0x00], &[0x2b, 0x31, 0x88, 0x00], &[0xeb, 0x09, 0x88, 0x00]];
+    let records = [1, 2, 3, 4, 5, 6, 7, 11, 12].map(lc).into_iter();
+    for record in records.chain(he.map(|record| record.to_vec())) {
+        let config = aac::Config::parse(Bytes::copy_from_slice(&record)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("silence.flv");
+        std::fs::write(&path, flv_of(&record, &config.silence().unwrap())).unwrap();
+        let input =
+            ["-v", "error", "-xerror", "-err_detect", "explode", "-i", path.to_str().unwrap()];
+        let pcm = run("ffmpeg", &[&input[..], &["-f", "f32le", "-"]].concat());
+        let samples = pcm.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
+        assert!(samples.clone().all(|sample| sample == 0.0), "{record:x?}");
+        // ffmpeg leaves out what the decoder needs to begin: less than two units.
+        let units = samples.count() / usize::from(config.channels) / config.frame_length as usize;
+        assert!((18..=20).contains(&units), "{record:x?}: {units} units");
+    }
+    // AAC Main, and channels that are listed.
+    for record in [&[0x09, 0x90][..], &[0x11, 0x80, 0x04, 0xc4, 0x01, 0x00, 0x20, 0x00, 0x00]] {
+        let config = aac::Config::parse(Bytes::copy_from_slice(record)).unwrap();
+        assert_eq!(config.silence(), None, "{record:x?}");
+    }
+}
+
 #[test]
 fn aac_extensions() {
     let parse = |bytes: &'static [u8]| {

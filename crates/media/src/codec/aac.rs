@@ -36,6 +36,10 @@ pub struct Config {
     pub sbr: bool,
     /// Whether parametric stereo is signalled: two channels out of one.
     pub ps: bool,
+    /// Audio object type of the core, which SBR and PS extend: mostly 2, AAC-LC.
+    pub core_object_type: u8,
+    /// Channel configuration of the core (table 1.19). 0: a program config element lists them.
+    pub channel_config: u8,
 }
 
 impl Config {
@@ -90,7 +94,39 @@ impl Config {
         // SBR doubles the sampling rate, and with it the samples of a frame. Downsampled SBR leaves
         // both as they are.
         let frame_length = ga.frame_length * if sbr && rate != core_rate { 2 } else { 1 };
-        Ok(Self { object_type, sample_rate: rate, channels, frame_length, sbr, ps, record })
+        Ok(Self {
+            record,
+            object_type,
+            sample_rate: rate,
+            channels,
+            frame_length,
+            sbr,
+            ps,
+            core_object_type: core,
+            channel_config,
+        })
+    }
+
+    /// An access unit that decodes to silence, of [`frame_length`](Self::frame_length) samples a
+    /// channel. Without data of SBR or PS a decoder plays the silent core. `None` for cores other
+    /// than AAC-LC, and for channels that a program config element lists, and for 22.2 and 7.1 with top channels.
+    pub fn silence(&self) -> Option<Bytes> {
+        use Element::{Cpe, Lfe, Sce};
+        if self.core_object_type != 2 {
+            return None;
+        }
+        let elements: &[Element] = match self.channel_config {
+            1 => &[Sce],
+            2 => &[Cpe],
+            3 => &[Sce, Cpe],
+            4 => &[Sce, Cpe, Sce],
+            5 => &[Sce, Cpe, Cpe],
+            6 => &[Sce, Cpe, Cpe, Lfe],
+            7 | 12 => &[Sce, Cpe, Cpe, Cpe, Lfe],
+            11 => &[Sce, Cpe, Cpe, Sce, Lfe],
+            _ => return None,
+        };
+        Some(silent_unit(elements))
     }
 
     /// RFC 6381 codec string, 3.3: `mp4a.40.` and the object type.
@@ -121,6 +157,54 @@ fn sample_rate(bits: &mut Bits<'_>) -> Result<u32, Error> {
         .get(index as usize)
         .copied()
         .ok_or_else(|| bits.malformed("a reserved sampling frequency index"))
+}
+
+/// Syntactic elements of a raw_data_block(), with their identifiers (table 4.85).
+#[derive(Clone, Copy, PartialEq)]
+enum Element {
+    Sce = 0,
+    Cpe = 1,
+    Lfe = 3,
+}
+
+/// A raw_data_block() (4.4.2.1) of these elements, without a spectrum: each channel has one scale
+/// factor band, and its only section has the codebook of zeros.
+fn silent_unit(elements: &[Element]) -> Bytes {
+    // Values and their widths in bits.
+    let mut fields = Vec::new();
+    // ics_info(): a long window, max_sfb 1, no prediction.
+    let window = [(0, 1 + 2 + 1), (1, 6), (0, 1)];
+    let gain = (100, 8);
+    // section_data(): codebook 0, of length 1. No pulses, no TNS, no gain control.
+    let no_spectrum = [(0, 4), (1, 5), (0, 3)];
+    for (index, element) in elements.iter().enumerate() {
+        let tag = elements[..index].iter().filter(|earlier| *earlier == element).count() as u32;
+        fields.extend([(*element as u32, 3), (tag, 4)]);
+        if *element == Element::Cpe {
+            // common_window, and a mask that has no band in mid/side stereo.
+            fields.push((1, 1));
+            fields.extend(window);
+            fields.extend([(1, 2), (0, 1)]);
+            for _ in 0..2 {
+                fields.push(gain);
+                fields.extend(no_spectrum);
+            }
+        } else {
+            fields.push(gain);
+            fields.extend(window);
+            fields.extend(no_spectrum);
+        }
+    }
+    const END: (u32, u32) = (7, 3);
+    fields.push(END);
+
+    let bits =
+        fields.iter().flat_map(|&(value, width)| (0..width).rev().map(move |i| value >> i & 1));
+    let bits: Vec<u32> = bits.collect();
+    let byte = |bits: &[u32]| {
+        bits.iter().enumerate().fold(0, |byte, (i, bit)| byte | (*bit as u8) << (7 - i))
+    };
+    bits.chunks(8).map(byte).collect()
 }
 
 struct GaSpecificConfig {
