@@ -64,7 +64,7 @@ const LOSSES = {
 };
 /**
  * How soon a request for a lost part ends, in seconds: the page ends it when playback stands and the
- * request is 2 s old. Without this, hls.js would end it after 10 s.
+ * request is 1.5 s old. Without this, hls.js would end it after 10 s.
  */
 const GIVEN_UP = 9;
 

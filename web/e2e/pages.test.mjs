@@ -125,6 +125,9 @@ describe('watch page', AT_ONCE, () => {
     assert.equal(await video('muted'), true);
     await page.keyboard.press('m');
     assert.equal(await video('muted'), false);
+    // On a busy machine the page may have begun anew meanwhile. Then it is paused for a moment, and
+    // the key starts it.
+    await untilCondition(page, 'playing');
     await page.keyboard.press('Space');
     assert.equal(await video('paused'), true);
     await controls.getByRole('button', { name: 'Play' }).waitFor();

@@ -439,7 +439,8 @@ export class Session {
       if (video.paused && !video.ended && !this.held) void video.play().catch(() => this.tell());
     });
     video.addEventListener('play', () => {
-      this.held = false;
+      // The event comes later than the call. The viewer may have paused again meanwhile.
+      if (!video.paused) this.held = false;
     });
     // The viewer went back from the end, and playback has not started.
     video.addEventListener('seeked', () => {

@@ -1,7 +1,7 @@
 /** A picture that has not moved for this time stands still, in milliseconds. */
 const STANDS_AFTER = 250;
 /** A request older than this does not count any more, in milliseconds. */
-const LOST_AFTER = 2_000;
+const LOST_AFTER = 1_500;
 /** Least time between two pushes, in milliseconds. */
 const BETWEEN = 1_000;
 /** Media count as newer if they are later by this much, in seconds: times are rounded. */

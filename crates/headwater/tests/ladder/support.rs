@@ -25,7 +25,14 @@ pub(crate) const RUNGS: &str = "rungs = [
 /// and keeps everything that was published.
 #[track_caller]
 pub(crate) fn server(ladder: &str, arguments: &[&str]) -> Server {
-    let configuration = configuration(&format!("enabled = true\n{ladder}"));
+    server_waiting("3s", ladder, arguments)
+}
+
+/// Like [`server`], with a stream that ends only so long after its publisher has left.
+#[track_caller]
+pub(crate) fn server_waiting(reconnect: &str, ladder: &str, arguments: &[&str]) -> Server {
+    let configuration = configuration(&format!("enabled = true\n{ladder}"))
+        .replace("reconnect = \"3s\"", &format!("reconnect = \"{reconnect}\""));
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, arguments)
 }
 
