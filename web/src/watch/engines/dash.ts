@@ -7,6 +7,7 @@ import {
 } from 'dashjs';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
+import { leaveEnds } from '../stranded';
 import {
   type Choice,
   type Choices,
@@ -90,6 +91,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
   });
   const gone = new AbortController();
   endOnce(player, video, gone.signal);
+  if (!recorded) leaveEnds(video, gone.signal);
   player.setAutoPlay(video.autoplay);
   player.attachView(video);
   player.attachSource(url, recorded && startAt > 0 ? startAt : undefined);
