@@ -4,7 +4,7 @@ import { DISTANCES, framesOf, openFrames, placeFrames, RATES } from './frames.mj
 import { addressOf, isBehind, startPlain } from './plain.mjs';
 import { longStandings } from './standings.mjs';
 import { openPage, PATIENCE, SMALL, startBrowser, startServer } from './support.mjs';
-import { makeVariants, publishFile, untilFirstFrame } from './young.mjs';
+import { FAR, makeVariants, publishFile, untilFirstFrame } from './young.mjs';
 
 /**
  * How far a frame may be from its time in the source, in seconds: times are in milliseconds in FLV,
@@ -165,7 +165,9 @@ for (const [i, streams] of TOGETHER.entries()) {
     for (const { variant, via, seen } of await watchAll(streams, watched)) {
       const source = await framesOf(files[variant]);
       const title = `${variant}, ${via}`;
-      await t.test(title, (sub) => assertWhole(sub, via, source, variant in DISTANCES ? 10 : 2, seen));
+      await t.test(title, (sub) =>
+        assertWhole(sub, via, source, variant in DISTANCES ? FAR : undefined, seen),
+      );
     }
   });
 }

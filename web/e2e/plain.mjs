@@ -95,7 +95,7 @@ export function noteHls() {
       const isRest = ({ fragment, index, loaded }) =>
         fragment.sn === frag.sn && index > part.index && !loaded;
       if (part && details && frag.sn <= details.endSN && (details.partList ?? []).some(isRest))
-        window.behind.push([part.start, part.end + 2 * details.targetduration]);
+        window.behind.push(() => [part.start, part.end + 2 * details.targetduration]);
     });
     for (const [event, type] of [
       ['hlsLevelLoaded', 'main'],
@@ -112,8 +112,8 @@ export function noteHls() {
           const { fragment, fragOffset, duration } = second;
           const captured = fragment.programDateTime + (fragOffset + duration) * 1000;
           const asked = performance.timeOrigin + stats.loading.start;
-          // hls.js places the media of a playlist a little later.
-          if (captured < asked) window.behind.push([before.details, details]);
+          const from = before.details;
+          if (captured < asked) window.behind.push(() => [from.partEnd, details.partEnd]);
         }
         before = { sn: lastPartSn, index: lastPartIndex, details };
       });
@@ -123,9 +123,8 @@ export function noteHls() {
 
 /** The media that hls.js may leave out in this page, because it fell behind: from and to. */
 export function fellBehind(page) {
-  return page.evaluate(() =>
-    window.behind.map((media) => media.map((at) => (typeof at === 'number' ? at : at.partEnd))),
-  );
+  // hls.js places the media of a playlist a little after it has read it. So this asks late.
+  return page.evaluate(() => window.behind.map((media) => media()));
 }
 
 /** Whether the time `at` lies in media that hls.js may leave out. */
@@ -133,6 +132,7 @@ export function isBehind(behind, at) {
   return behind.some(([from, to]) => from - 0.1 <= at && at <= to);
 }
 
+/** Notes of each standing whether it was in media that hls.js may leave out. */
 export function markBehind(standings, behind) {
   for (const standing of standings) standing.behind = isBehind(behind, standing.time);
 }

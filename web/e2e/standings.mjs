@@ -70,9 +70,9 @@ export function observe([stands, jump]) {
 /**
  * Standings longer than STOOD in which the page waited for media. A page that had media ahead, or was
  * not run itself, waited for the machine: such a standing counts from 12 s on. So did unmodified
- * hls.js where it fell `behind` (plain.mjs). It may then stand for as long as it lists the parts of
- * a segment, which is three times the longest segment, and until the next keyframe. `far` is the
- * longest distance of keyframes, in seconds.
+ * hls.js where it fell `behind` (plain.mjs). hls.js may then stand until the parts of the segment
+ * leave the playlist, which takes three times the longest segment, and until the next keyframe comes.
+ * `far` is the longest distance of keyframes, in seconds.
  */
 export function longStandings(standings, far = 2) {
   const most = (one) => (one.behind ? 4_000 * (1 + far) : isOfMachine(one) ? 12_000 : STOOD);

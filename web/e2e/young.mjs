@@ -16,6 +16,8 @@ const AUDIO_AT_TIMES = [
   "sine=frequency=440:sample_rate=48000,aselect='lt(mod(t,12),6)'",
 ];
 const REGULAR = ['-g', '60'];
+/** The longest distance of irregular keyframes, in seconds. */
+export const FAR = 10;
 /** Keyframes 0.3 to 10 s apart, in no order, for almost a minute. */
 const IRREGULAR = [
   '-g',

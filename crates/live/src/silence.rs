@@ -58,3 +58,23 @@ pub(crate) fn access_unit(codec: &Codec) -> Option<(Bytes, u32)> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_lasts_as_long_as_one_of_the_publisher() {
+        // AAC-LC of 5.1; HE-AAC, whose unit lasts twice as long at the rate that is heard; AAC Main.
+        let records: [(&'static [u8], Option<u32>); 3] = [
+            (&[0x11, 0xb0], Some(1024)),
+            (&[0x2b, 0x92, 0x08, 0x00], Some(2048)),
+            (&[0x09, 0x90], None),
+        ];
+        for (record, lasts) in records {
+            let config = media::codec::aac::Config::parse(Bytes::from_static(record));
+            let unit = access_unit(&Codec::Aac(config.expect("a valid record")));
+            assert_eq!(unit.map(|(_, duration)| duration), lasts, "{record:x?}");
+        }
+    }
+}

@@ -310,10 +310,15 @@ fn flv_of(record: &[u8], unit: &[u8]) -> Vec<u8> {
 #[test]
 fn ffmpeg_decodes_silence_to_zeros() {
     let lc = |channel_config: u8| vec![0x11, 0x80 | channel_config << 3];
-    // HE-AAC of two channels and of 5.1, and HE-AAC v2.
-    let he = [&[0x2b, 0x92, 0x08, 0x00], &[0x2b, 0x31, 0x88, 0x00], &[0xeb, 0x09, 0x88, 0x00]];
+    // HE-AAC of two channels and of 5.1, HE-AAC v2, and AAC-LC of 960 samples a frame.
+    let others: [&[u8]; 4] = [
+        &[0x2b, 0x92, 0x08, 0x00],
+        &[0x2b, 0x31, 0x88, 0x00],
+        &[0xeb, 0x09, 0x88, 0x00],
+        &[0x11, 0x94],
+    ];
     let records = [1, 2, 3, 4, 5, 6, 7, 11, 12].map(lc).into_iter();
-    for record in records.chain(he.map(|record| record.to_vec())) {
+    for record in records.chain(others.map(<[u8]>::to_vec)) {
         let config = aac::Config::parse(Bytes::copy_from_slice(&record)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("silence.flv");

@@ -10,19 +10,21 @@ const NEAR = 0.1;
  * (docs/player.md, "Where dash.js stands still"). Stops when `stop` is aborted.
  */
 export function leaveEnds(video: HTMLVideoElement, stop: AbortSignal): void {
-  let since: number | null = null;
+  let since = performance.now();
   const timer = setInterval(() => {
-    const next = video.seeking ? afterEnd(video) : null;
     const now = performance.now();
-    since = next === null ? null : (since ?? now);
-    if (next === null || since === null || now - since < STRANDED_AFTER) return;
-    since = null;
-    video.currentTime = next;
+    const next = video.seeking ? afterEnd(video) : null;
+    if (next !== null && now - since < STRANDED_AFTER) return;
+    since = now;
+    if (next !== null) video.currentTime = next;
   }, LOOK_EVERY);
   stop.addEventListener('abort', () => clearInterval(timer));
 }
 
-/** The start of the media after the hole at whose beginning the picture stands, in seconds. */
+/**
+ * The start of the buffered media behind a hole, in seconds, if playback stands at the beginning of
+ * that hole.
+ */
 function afterEnd({ buffered, currentTime }: HTMLVideoElement): number | null {
   for (let i = 1; i < buffered.length; i++) {
     if (Math.abs(currentTime - buffered.end(i - 1)) < NEAR) return buffered.start(i);

@@ -21,24 +21,30 @@ pub(crate) const RUNGS: &str = "rungs = [
 ]
 ";
 
+/// How long a stream waits for its publisher to return, by default.
+const RECONNECT: &str = "3s";
+
 /// Starts a server with these lines in `[ladder]`. A stream ends soon after its publisher has left,
 /// and keeps everything that was published.
 #[track_caller]
 pub(crate) fn server(ladder: &str, arguments: &[&str]) -> Server {
-    server_waiting("3s", ladder, arguments)
+    server_waiting(RECONNECT, ladder, arguments)
 }
 
 /// Like [`server`], with a stream that ends only so long after its publisher has left.
 #[track_caller]
 pub(crate) fn server_waiting(reconnect: &str, ladder: &str, arguments: &[&str]) -> Server {
-    let configuration = configuration(&format!("enabled = true\n{ladder}"))
-        .replace("reconnect = \"3s\"", &format!("reconnect = \"{reconnect}\""));
+    let configuration = waiting(reconnect, &format!("enabled = true\n{ladder}"));
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, arguments)
 }
 
 /// A configuration with these lines in `[ladder]`.
 pub(crate) fn configuration(ladder: &str) -> String {
-    let live = "[live]\nwindow = \"5m\"\nreconnect = \"3s\"\n";
+    waiting(RECONNECT, ladder)
+}
+
+fn waiting(reconnect: &str, ladder: &str) -> String {
+    let live = format!("[live]\nwindow = \"5m\"\nreconnect = \"{reconnect}\"\n");
     format!("{live}[ladder]\npreset = \"ultrafast\"\n{ladder}")
 }
 

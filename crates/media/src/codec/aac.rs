@@ -1,5 +1,7 @@
 //! MPEG-4 audio: AudioSpecificConfig, ISO/IEC 14496-3 1.6.2.
 
+use std::sync::LazyLock;
+
 use bytes::Bytes;
 
 use super::bits::Bits;
@@ -109,24 +111,11 @@ impl Config {
 
     /// An access unit that decodes to silence, of [`frame_length`](Self::frame_length) samples a
     /// channel. Without data of SBR or PS a decoder plays the silent core. `None` for cores other
-    /// than AAC-LC, and for channels that a program config element lists, and for 22.2 and 7.1 with top channels.
+    /// than AAC-LC, for channels that a program config element lists, for 22.2, and for 7.1 with top
+    /// channels.
     pub fn silence(&self) -> Option<Bytes> {
-        use Element::{Cpe, Lfe, Sce};
-        if self.core_object_type != 2 {
-            return None;
-        }
-        let elements: &[Element] = match self.channel_config {
-            1 => &[Sce],
-            2 => &[Cpe],
-            3 => &[Sce, Cpe],
-            4 => &[Sce, Cpe, Sce],
-            5 => &[Sce, Cpe, Cpe],
-            6 => &[Sce, Cpe, Cpe, Lfe],
-            7 | 12 => &[Sce, Cpe, Cpe, Cpe, Lfe],
-            11 => &[Sce, Cpe, Cpe, Sce, Lfe],
-            _ => return None,
-        };
-        Some(silent_unit(elements))
+        let unit = SILENCE.get(usize::from(self.channel_config))?;
+        unit.clone().filter(|_| self.core_object_type == 2)
     }
 
     /// RFC 6381 codec string, 3.3: `mp4a.40.` and the object type.
@@ -159,13 +148,35 @@ fn sample_rate(bits: &mut Bits<'_>) -> Result<u32, Error> {
         .ok_or_else(|| bits.malformed("a reserved sampling frequency index"))
 }
 
-/// Syntactic elements of a raw_data_block(), with their identifiers (table 4.85).
+/// Syntactic elements of a raw_data_block(), with their identifiers (table 4.85): one channel, a pair
+/// of channels, low-frequency effects.
 #[derive(Clone, Copy, PartialEq)]
 enum Element {
     Sce = 0,
     Cpe = 1,
     Lfe = 3,
 }
+
+/// A silent access unit of AAC-LC for each channel configuration that has its elements in a fixed
+/// order (table 1.19). They are made once, because a stream without its audio needs one for each
+/// frame of its video.
+static SILENCE: LazyLock<[Option<Bytes>; 16]> = LazyLock::new(|| {
+    use Element::{Cpe, Lfe, Sce};
+    std::array::from_fn(|channel_config| {
+        let elements: &[Element] = match channel_config {
+            1 => &[Sce],
+            2 => &[Cpe],
+            3 => &[Sce, Cpe],
+            4 => &[Sce, Cpe, Sce],
+            5 => &[Sce, Cpe, Cpe],
+            6 => &[Sce, Cpe, Cpe, Lfe],
+            7 | 12 => &[Sce, Cpe, Cpe, Cpe, Lfe],
+            11 => &[Sce, Cpe, Cpe, Sce, Lfe],
+            _ => return None,
+        };
+        Some(silent_unit(elements))
+    })
+});
 
 /// A raw_data_block() (4.4.2.1) of these elements, without a spectrum: each channel has one scale
 /// factor band, and its only section has the codebook of zeros.
