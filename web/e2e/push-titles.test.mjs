@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe } from 'node:test';
-import { pageTests, startEmbed, startProxy } from './push.mjs';
+import { startProxy } from './proxy.mjs';
+import { pageTests, startEmbed } from './push.mjs';
 import { longStandings, standingsOf } from './standings.mjs';
 import {
   assertAccessible,

@@ -1,6 +1,5 @@
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { connect, createServer as createProxy } from 'node:net';
 import { test } from 'node:test';
 import { openPage } from './support.mjs';
 
@@ -54,47 +53,4 @@ export async function startEmbed(server) {
     return page.goto(`http://127.0.0.1:${site.address().port}/?${search}`);
   };
   return { play, close };
-}
-
-/**
- * Starts a proxy to the server. `drop` cuts all its connections and admits no new ones. `restore`
- * admits them again, to this server or another.
- */
-export async function startProxy(url) {
-  let { hostname, port } = new URL(url);
-  const sockets = new Set();
-  const proxy = createProxy((socket) => {
-    const other = connect(Number(port), hostname);
-    for (const [from, to] of [
-      [socket, other],
-      [other, socket],
-    ]) {
-      sockets.add(from);
-      from.pipe(to);
-      from.on('error', () => to.destroy());
-      from.on('close', () => {
-        sockets.delete(from);
-        to.destroy();
-      });
-    }
-  });
-  proxy.listen(0, '127.0.0.1');
-  await once(proxy, 'listening');
-  const address = proxy.address();
-  const drop = async () => {
-    const closed = once(proxy, 'close');
-    proxy.close();
-    for (const socket of sockets) socket.destroy();
-    await closed;
-  };
-  return {
-    url: `http://127.0.0.1:${address.port}`,
-    drop,
-    async restore(other = url) {
-      ({ hostname, port } = new URL(other));
-      proxy.listen(address.port, '127.0.0.1');
-      await once(proxy, 'listening');
-    },
-    stop: drop,
-  };
 }

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { pageTests, startEmbed, startProxy } from './push.mjs';
+import { startProxy } from './proxy.mjs';
+import { pageTests, startEmbed } from './push.mjs';
 import { makeRenditions, publish, publishTogether } from './renditions.mjs';
 import { longStandings, standingsOf } from './standings.mjs';
 import {
@@ -242,7 +243,6 @@ describe('live by push', { concurrency: 2 }, () => {
       // After 6 s of playback, a connection that is lost and at once restored costs little.
       await playOn(page, 6);
       const { stallSeconds, currentTime, buffer } = await stats(page);
-      await proxy.drop();
       await proxy.restore();
       // These media came over the new connection.
       await untilTime(page, currentTime + buffer + 1);
@@ -296,7 +296,6 @@ describe('live by push', { concurrency: 2 }, () => {
       // The proxy leads to another server, whose stream is as young as after a restart.
       young = await startServer({ config: '[live]\n' });
       const { currentTime } = await stats(page);
-      await proxy.drop();
       await proxy.restore(young.url);
       await page.waitForFunction((before) => {
         const { condition, latency, currentTime } = window.headwater.stats();

@@ -1,0 +1,84 @@
+/**
+ * A proxy whose connections a test can cut. It runs in a process of its own, so that media go on to
+ * the page where the test's own process is late.
+ *
+ * As a program: `node proxy.mjs URL`, with a channel to its parent. It sends its port, and an answer
+ * to each command. `startProxy` sends the commands.
+ */
+
+import { fork } from 'node:child_process';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
+
+const PROGRAM = fileURLToPath(import.meta.url);
+
+/**
+ * Starts a proxy to a server.
+ *
+ * - `drop` cuts all connections and admits no new ones.
+ * - `restore` cuts all connections that are left, and admits new ones, to this server or another.
+ */
+export async function startProxy(url) {
+  const child = fork(PROGRAM, [url]);
+  const answer = async () => (await once(child, 'message'))[0];
+  const say = async (command) => {
+    child.send(command);
+    await answer();
+  };
+  const port = await answer();
+  return {
+    url: `http://127.0.0.1:${port}`,
+    drop: () => say({}),
+    restore: (to = url) => say({ to }),
+    stop: async () => {
+      const ended = once(child, 'exit');
+      child.kill();
+      await ended;
+    },
+  };
+}
+
+/** Serves until the parent ends. */
+async function serve(url) {
+  let { hostname, port } = new URL(url);
+  const sockets = new Set();
+  const proxy = createServer((socket) => {
+    const other = connect(Number(port), hostname);
+    for (const [from, to] of [
+      [socket, other],
+      [other, socket],
+    ]) {
+      sockets.add(from);
+      from.pipe(to);
+      from.on('error', () => to.destroy());
+      from.on('close', () => {
+        sockets.delete(from);
+        to.destroy();
+      });
+    }
+  });
+  const listen = async (at) => {
+    proxy.listen(at, '127.0.0.1');
+    await once(proxy, 'listening');
+  };
+  await listen(0);
+  const own = proxy.address().port;
+  process.on('message', async ({ to }) => {
+    if (proxy.listening) {
+      const closed = once(proxy, 'close');
+      proxy.close();
+      for (const socket of sockets) socket.destroy();
+      await closed;
+    }
+    if (to) {
+      ({ hostname, port } = new URL(to));
+      await listen(own);
+    }
+    process.send('done');
+  });
+  process.on('disconnect', () => process.exit());
+  process.send(own);
+}
+
+if (process.argv[1] === PROGRAM) await serve(process.argv[2]);
