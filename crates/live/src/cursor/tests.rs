@@ -249,3 +249,38 @@ async fn a_viewer_moved_from_a_lost_rendition_gets_no_time_twice() {
         assert!(end > 90_000 * 20, "it goes on: {end}");
     }
 }
+
+#[test]
+fn one_that_went_back_is_not_slow_until_it_has_caught_up() {
+    let mut source = Source::new(&["one"]);
+    source.publish(0, 500);
+    // Less than two seconds of media.
+    let limits = Limits { queue: 4 << 10, patience: Duration::from_secs(10) };
+    let mut cursor = source.cursor("one", false).with_limits(limits);
+    assert!(cursor.seek(0.0));
+    let (mut taken, mut next) = (0, None);
+    // Takes this many frames in all, and asserts that none are left out.
+    let mut take = |cursor: &mut Cursor, now, frames: i64| {
+        while taken < frames {
+            let Some(Next::Part { part, segment, .. }) = cursor.poll(now) else {
+                panic!("no part after frame {taken}");
+            };
+            assert_eq!(part.start, next.unwrap_or(part.start));
+            next = Some(part.start + i64::from(part.duration));
+            taken += i64::from(part.duration) * 25 / i64::from(segment.header.track.timescale);
+        }
+    };
+    // For 40 s it takes media as fast as they come, so it stays 20 s behind: for longer than the
+    // viewer of a slow link may stay behind.
+    for second in 1..=40 {
+        source.publish(0, 500 + second * 25);
+        take(&mut cursor, source.now, second * 25);
+        assert!(!cursor.is_behind());
+    }
+    assert!(cursor.waiting() > limits.queue, "{}", cursor.waiting());
+    // It catches up. From then on, media that wait for it count.
+    take(&mut cursor, source.now, 1490);
+    while cursor.poll(source.now).is_some() {}
+    source.publish(0, 1600);
+    assert!(matches!(cursor.poll(source.now), Some(Next::Skipped)));
+}
