@@ -5,105 +5,11 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use support::low_latency::{BEFORE, PARTS, Stream};
 use support::*;
 use viewer::{End, Options, Rendition};
-
-/// The clip as a live stream that grows when the player asks for more. So it does not matter how
-/// long anybody takes. A part is one fragment, a segment two.
-struct Stream {
-    clip: AudioClip,
-    /// How many parts there are. If more than `PARTS`, the stream has ended.
-    made: AtomicU64,
-    hints: bool,
-}
-
-/// Parts in the first playlist.
-const BEFORE: u64 = 12;
-/// Parts in the last playlist.
-const PARTS: u64 = 24;
-
-impl Stream {
-    fn new(hints: bool) -> Self {
-        Self { clip: AudioClip::new(PARTS as u32), made: AtomicU64::new(BEFORE), hints }
-    }
-
-    /// Makes the parts before this one, and this one. Returns whether it exists.
-    fn make(&self, part: u64) -> bool {
-        self.made.fetch_max(part + 1, Ordering::AcqRel);
-        part < PARTS
-    }
-
-    fn playlist(&self, skip: bool) -> String {
-        let made = self.made.load(Ordering::Acquire);
-        let parts = made.min(PARTS);
-        let segments = parts / 2;
-        // A player on a busy machine may ask for a delta update late.
-        let mut text = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-PART-INF:PART-TARGET=0.512\n\
-            #EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES,PART-HOLD-BACK=1.536,CAN-SKIP-UNTIL=120\n\
-            #EXT-X-MEDIA-SEQUENCE:0\n"
-            .to_owned();
-        let first = if skip { segments.saturating_sub(4) } else { 0 };
-        if first > 0 {
-            text += &format!("#EXT-X-SKIP:SKIPPED-SEGMENTS={first}\n");
-        } else {
-            text += "#EXT-X-MAP:URI=\"init.mp4\"\n";
-        }
-        let part =
-            |part: u64| format!("#EXT-X-PART:DURATION=0.512,URI=\"p{part}.m4s\",INDEPENDENT=YES\n");
-        for segment in first..segments {
-            if segment + 3 >= segments {
-                text += &part(2 * segment);
-                text += &part(2 * segment + 1);
-            }
-            text += &format!("#EXTINF:1.024,\n{segment}.m4s\n");
-        }
-        if parts % 2 == 1 {
-            text += &part(parts - 1);
-        }
-        if made > PARTS {
-            text += "#EXT-X-ENDLIST\n";
-        } else if self.hints {
-            text += &format!("#EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"p{parts}.m4s\"\n");
-        }
-        text
-    }
-
-    fn answer(&self, target: &str) -> Vec<Act> {
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        let of = |name: &str| -> Option<u64> {
-            query
-                .split('&')
-                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
-        };
-        if let Some(msn) = of("_HLS_msn") {
-            self.make(2 * msn + of("_HLS_part").unwrap_or(1));
-        }
-        match path.rsplit('/').next().unwrap() {
-            "media.m3u8" => ok(self.playlist(query.contains("_HLS_skip=YES")).as_bytes()),
-            "init.mp4" => ok(&self.clip.header()),
-            name => {
-                let name = name.strip_suffix(".m4s").unwrap();
-                match name.strip_prefix('p') {
-                    Some(part) => {
-                        let part = part.parse().unwrap();
-                        match self.make(part) {
-                            true => ok(&self.clip.fragment(part as u32)),
-                            false => status("404 Not Found"),
-                        }
-                    }
-                    None => {
-                        let segment: u32 = name.parse().unwrap();
-                        let parts = [2 * segment, 2 * segment + 1];
-                        ok(&parts.map(|part| self.clip.fragment(part)).concat())
-                    }
-                }
-            }
-        }
-    }
-}
 
 #[test]
 fn parts_by_hint_or_by_blocking_reload_without_a_hole() {
@@ -146,7 +52,7 @@ fn whole_segments_by_polling_where_low_latency_is_not_wanted() {
     let server = Server::start(move |asked| {
         // Each reload has one more segment, except the second.
         if asked.target == "/media.m3u8" && ![0, 2].contains(&asked.before) {
-            stream.make(stream.made.load(Ordering::Acquire) + 1);
+            stream.make_next();
         }
         stream.answer(&asked.target)
     });

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::double::Server;
 use crate::playback::CaptureClock;
 use crate::player::{Target, play};
+use crate::support::low_latency::{BEFORE, PART, Stream};
 use crate::support::{Act, AudioClip, LIMIT, Presentation, Renditions, near, ok, options};
 use crate::verify::Reference;
 use crate::{Clock, End, Lane, Options, Rendition, Report, Viewer};
@@ -146,6 +147,42 @@ async fn latency_is_from_the_time_that_the_media_say() {
         near(delivery.max, 3.0 - 0.512, STEP);
         near(report.behind_live.unwrap().mean, 3.0 + 2.0 * 0.512, STEP);
         near(report.late.unwrap().max, 0.0, STEP);
+    }
+}
+
+/// A player of parts asks for each part before it is there, and has it as soon as it is there. A part
+/// that comes late stops it for as long as it lacks media.
+#[tokio::test(start_paused = true)]
+async fn parts_are_had_as_soon_as_they_are_there() {
+    for (hints, delay) in [(true, 0), (false, 0), (true, 3000), (false, 3000)] {
+        let clock = Clock::start();
+        // The first parts are there, and the last of them was captured just now.
+        let past = PART * BEFORE as u32;
+        let began = Instant::now().into_std() - past;
+        let unix = Duration::from_micros(clock.unix(clock.now()).unsigned_abs()) - past;
+        let stream = Stream::new(hints).timed(move |part| {
+            let captured = PART * part as u32;
+            // Part 15 and all after it are this much late.
+            let late = Duration::from_millis(if part >= 15 { delay } else { 0 });
+            (began + captured + PART + late, unix + captured)
+        });
+        let server = Server::new(move |asked| stream.answer(&asked.target));
+        let url = "http://h/media.m3u8";
+        let report = watch(&lane(clock, &server, options()), url, false, None, LIMIT).await;
+        assert_eq!((report.end, report.holes), (End::Ended, 0), "{report:#?}");
+        // It begins three parts before the end, which are there.
+        near(report.startup.unwrap(), 0.0, STEP);
+        let behind = report.behind_live.unwrap();
+        near(behind.min, 3.0 * 0.512, STEP);
+        // Delivery is measured to the end of a part.
+        let late = delay as f64 / 1000.0;
+        let delivery = report.delivery.unwrap();
+        near(delivery.min, 0.0, STEP);
+        near(delivery.max, f64::max(2.0 * 0.512, late), STEP);
+        // It has three parts less the one that it waits for.
+        let stalled = f64::max(0.0, late - 2.0 * 0.512);
+        assert_eq!(report.stalls, u32::from(delay > 0), "{report:#?}");
+        near(report.stalled, stalled, STEP);
     }
 }
 
