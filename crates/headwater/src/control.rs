@@ -71,7 +71,7 @@ pub fn router(origin: Arc<Origin>) -> Router {
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
-        // Only methods other than GET arrive here; the media plane answers viewers' requests.
+        // The media plane answers GET, HEAD and OPTIONS. Only other methods arrive here.
         // Publishing over HTTP will use this route.
         .route("/live/{*path}", any(only_read))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })

@@ -28,7 +28,8 @@ const BLOCK: usize = 16 << 10;
 pub(crate) struct Progress {
     /// Since when hyper has had a block without asking for another.
     waiting: Cell<Option<Instant>>,
-    /// Whether the peer took no byte for too long, of this payload or of the connection.
+    /// Whether the peer took less than a block of this payload, or no byte of the connection, for too
+    /// long.
     stalled: Cell<bool>,
     connection: Rc<Cell<bool>>,
 }

@@ -4,7 +4,7 @@
 //! A peer's use of memory is limited: by its number of streams, and for each stream by one head,
 //! two blocks of its payload, and [`SEND`]. The flow control of a stream makes its payload wait for
 //! the peer, so a payload that is not read delays no other stream. A payload is given up when the
-//! peer took no byte of it for `Config::stall_timeout`.
+//! peer took less than a block of it (16 KiB) in `Config::stall_timeout`.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -146,15 +146,15 @@ impl<H: Handler, F: Future<Output = ()> + 'static> Executor<F> for Streams<H> {
             // Dropping the future resets the stream.
             if !watch(future, &progress, timeout).await {
                 count(&this.shared.tally().stalled, 1);
-                warn!(peer = %this.peer, "response ended: the peer took nothing for {timeout:?}");
+                warn!(peer = %this.peer, "response ended: the peer took less than 16 KiB in {timeout:?}");
             }
         });
         spawn_local(run);
     }
 }
 
-/// Runs a stream's task to its end. Returns false if the peer took no byte of its payload for
-/// `timeout`.
+/// Runs a stream's task to its end. Returns false if the peer took less than a block of its payload
+/// in `timeout`.
 async fn watch(future: impl Future<Output = ()>, progress: &Progress, timeout: Duration) -> bool {
     let mut future = pin!(future);
     let mut timer = None;

@@ -3,8 +3,8 @@
 //! Their samples already have times on the stream's timeline, and belong to the period and segment
 //! of the source samples. So such a rendition starts with its source's segment numbers, cuts at its
 //! source's keyframes, and has its source's discontinuities, however much later its samples come.
-//! If a stretch of it was never made, its times have a hole. Its segment numbers have none, because
-//! they must be consecutive: from there on they are lower than the source's.
+//! If some of its frames were never made, its times have a hole. Its segment numbers have no hole,
+//! because they must be consecutive. From there on they are lower than the source's.
 
 use std::sync::Arc;
 use std::time::Duration;

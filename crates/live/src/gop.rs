@@ -8,11 +8,11 @@
 //! description, or on the first keyframes.
 //!
 //! A regular encoder makes a keyframe of the first frame at or after a multiple of its interval. So
-//! its distances are round, or up to one frame longer. Irregular distances are round by chance: at
-//! 30 frames a second 2 of 15 are. A first distance of more than 1 s is believed at once, so 13 % of
-//! irregular publishers that begin with 1 to 4 s are taken for regular. After a shorter one, the
-//! second distance must be equal within a frame. If it is any of up to 4 s, fewer than 1 % of such
-//! publishers are taken for regular. A regular publisher waits at most 1 s for that.
+//! its distances are round, or up to one frame longer. At 30 frames a second, 2 of 15 irregular
+//! distances are round by chance. If the first distance is longer than 1 s, one round distance is
+//! enough: of irregular publishers that begin with 1 to 4 s, 13 % are taken for regular. If it is
+//! shorter, the second distance must be equal within a frame: with distances of up to 4 s, fewer
+//! than 1 % are taken for regular. A regular publisher waits at most 1 s for the second distance.
 
 use std::time::Duration;
 

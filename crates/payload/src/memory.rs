@@ -8,10 +8,10 @@
 //! memory of all streams together.
 //!
 //! A [`Region`] keeps its slab alive. When the last region of a slab is dropped, the slab's pages
-//! are returned to the kernel (a punched hole), and only after that may another slab use their
-//! place. So published bytes are never overwritten: a region keeps its place from being returned.
-//! The kernel may still have queued bytes to send (`sendfile`), but it holds pages and not places.
-//! A page that has left the file as a whole keeps its bytes, and its place gets a new page.
+//! are returned to the kernel (a punched hole). Only after that may another slab use their offsets.
+//! So published bytes are never overwritten: a region keeps its pages from being returned. The
+//! kernel may still have queued bytes to send (`sendfile`), but it refers to pages and not to
+//! offsets. A whole page that has left the file keeps its bytes, and a new page comes to its offset.
 //!
 //! This is not true of a *large folio*. If it cannot be split, the part of it in the hole is zeroed
 //! in place, and it cannot be split while it is being sent. Where

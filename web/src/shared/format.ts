@@ -121,8 +121,6 @@ export function delivery(name: string): string {
     flv: 'FLV',
     rtmp: 'RTMP',
     push: 'Push',
-    whep: 'WebRTC',
-    webrtc: 'WebRTC',
     file: 'File',
   };
   return words[name] ?? name;

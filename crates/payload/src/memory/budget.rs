@@ -4,8 +4,8 @@
 //! their windows, the records of their samples, and the forms of parts that deliveries keep beside
 //! them. Pages that a slow viewer still uses count as well. Counted pages are resident: the pages
 //! of a slab come into being when they are counted, also those of a slab that is yet to be filled.
-//! With streams of 300 kbit/s, slabs take an eighth more than their content. So a refusal by
-//! resident memory would be the same as a refusal by counted memory.
+//! With streams of 300 kbit/s, slabs take an eighth more than their content. So the counted
+//! memory is a good measure of the resident memory.
 //!
 //! The limit is divided into [`PARTS`]. When the memory in use exceeds a number of parts, this
 //! happens:

@@ -1,7 +1,7 @@
 //! DASH manifests, ISO/IEC 23009-1, with the additions of the DASH-IF's low-latency guidelines.
 //!
 //! A server fills in a [`Manifest`] and renders it, once per state of the stream. Segments are
-//! addressed by number and listed in a timeline, so that players need no clock to know which
+//! addressed by number or time and listed in a timeline, so that players need no clock to know which
 //! segments exist. Each representation's [`SegmentTemplate`] may list the segment that is still
 //! being made. Subtitles are whole WebVTT files.
 

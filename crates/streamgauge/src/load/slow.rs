@@ -1,4 +1,4 @@
-//! Clients that are slow or rest like those of people. They read an answer at the speed of their
+//! Clients that read slowly or pause, as the players of people do. They read an answer at the speed of their
 //! link or player, pause before the next request, and do not all start at once.
 
 use std::time::Duration;

@@ -6,9 +6,9 @@
 //! percentile the server caused.
 //!
 //! For this, the generator times each answer twice: from when its request was due, and from when it
-//! took the request up. From the second time it leaves out its own standstills after that, during
-//! which the answer may have waited unread. The difference of the two percentiles is the part of
-//! the generator's lag. It is larger than the lag's true part if the answer would have come later
+//! took the request up. The second time also leaves out later pauses of the generator, during which
+//! the answer may have waited unread. The difference of the two percentiles estimates how much
+//! latency the generator caused. The estimate is too high if the answer would have come later
 //! anyway.
 //!
 //! A short standstill is reported, and readers can judge it. A generator that was late for long, or

@@ -1,6 +1,6 @@
 //! HTTP/2, and HTTP/1.1 over TLS, through hyper. [`super::worker`] speaks neither.
 //!
-//! Plan, demand and tally are the same. But it costs several times the processor time, every byte
+//! Plan, demand and tally are the same. But this client uses several times the processor time, every byte
 //! of a body passes through this program, and HTTP/1.1 is not pipelined.
 //!
 //! ```text
