@@ -111,7 +111,7 @@ thread_local! {
 }
 
 /// Blocks of files that were in memory a moment ago, for any response. So the kernel is not asked
-/// about a popular film again for each viewer.
+/// about a popular file again for each viewer.
 #[derive(Default)]
 struct Hot(HashMap<(*const File, u64), Seen>);
 

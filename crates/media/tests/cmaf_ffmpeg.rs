@@ -1,5 +1,5 @@
 //! ffmpeg checks the output of the CMAF writer. It encodes a clip as fragmented MP4; the samples
-//! are read and packaged again; ffmpeg must then decode exactly the same pictures and sound.
+//! are read and packaged again; ffmpeg must then decode exactly the same video and audio.
 
 use std::io::Write;
 use std::process::Command;

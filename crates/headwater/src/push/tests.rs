@@ -12,7 +12,7 @@ use super::*;
 use crate::config::{Config, Size};
 use crate::double::{ALL, Double, PEER, STEP, Source};
 
-const FILM: &str = "mp4/two-minutes.mp4";
+const TITLE: &str = "mp4/two-minutes.mp4";
 
 /// The default time between pings.
 const INTERVAL: Duration = Duration::from_secs(9);
@@ -301,9 +301,9 @@ async fn each_segment_of_a_title_goes_out_when_its_pace_says() {
     local(async {
         let origin = Arc::new(Origin::new(config()));
         let plan = origin.config.vod.plan(None);
-        let mut viewer = watch(&origin, FILM, None, 16 << 20);
+        let mut viewer = watch(&origin, TITLE, None, 16 << 20);
         let frames = get(&mut viewer, ALL, Duration::from_secs(200)).await;
-        let title = origin.titles.title(FILM).unwrap();
+        let title = origin.titles.title(TITLE).unwrap();
         let segments = segments(&title, &frames);
         assert!(segments.len() > 20, "{segments:?}");
         for (time, at) in &segments {
@@ -320,8 +320,8 @@ async fn each_segment_of_a_title_goes_out_when_its_pace_says() {
 async fn a_pause_holds_the_pace_of_a_title() {
     local(async {
         let origin = Arc::new(Origin::new(config()));
-        let title = origin.titles.title(FILM).unwrap();
-        let mut viewer = watch(&origin, FILM, None, 16 << 20);
+        let title = origin.titles.title(TITLE).unwrap();
+        let mut viewer = watch(&origin, TITLE, None, 16 << 20);
         let before = segments(&title, &get(&mut viewer, ALL, Duration::from_secs(10)).await);
         viewer.say(0x81, r#"{"pause": true}"#);
         let pause = Duration::from_secs(60);
@@ -342,7 +342,7 @@ async fn a_viewer_of_a_title_stays_while_it_takes_a_byte() {
         let mut config = config();
         config.http.send_timeout.0 = Duration::from_secs(12);
         let origin = Arc::new(Origin::new(config));
-        let mut viewer = watch(&origin, FILM, Some(Pace::Fast), 20_000);
+        let mut viewer = watch(&origin, TITLE, Some(Pace::Fast), 20_000);
         for _ in 0..30 {
             sleep(Duration::from_secs(10)).await;
             assert!(!viewer.double.is_closed());
@@ -360,15 +360,15 @@ async fn a_viewer_of_a_title_stays_while_it_takes_a_byte() {
 #[tokio::test(start_paused = true)]
 async fn the_rendition_of_a_title_follows_the_link_from_segment_to_segment() {
     local(async {
-        // Two files with the same pictures, one of them with a lot of filler data (H.264, 7.3.2.7).
+        // Two files with the same frames, one of them with a lot of filler data (H.264, 7.3.2.7).
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("movie")).unwrap();
-        let mut pictures = testkit::Avc::of(FILM);
-        pictures.samples.retain(|sample| sample.dts < 60_000);
-        std::fs::write(folder.path().join("movie/low.mp4"), pictures.mp4()).unwrap();
+        let mut frames = testkit::Avc::of(TITLE);
+        frames.samples.retain(|sample| sample.dts < 60_000);
+        std::fs::write(folder.path().join("movie/low.mp4"), frames.mp4()).unwrap();
         let filler = [&[0, 0, 0x27, 0x11, 12][..], &[0xFF; 9999], &[0x80]].concat();
-        pictures.samples.iter_mut().for_each(|sample| sample.data.extend_from_slice(&filler));
-        std::fs::write(folder.path().join("movie/high.mp4"), pictures.mp4()).unwrap();
+        frames.samples.iter_mut().for_each(|sample| sample.data.extend_from_slice(&filler));
+        std::fs::write(folder.path().join("movie/high.mp4"), frames.mp4()).unwrap();
         let mut config = config();
         config.vod.root = folder.path().to_owned();
         let origin = Arc::new(Origin::new(config));

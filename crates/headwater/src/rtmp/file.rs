@@ -184,7 +184,7 @@ mod tests {
     use crate::config::Config;
     use crate::pace::Pace;
 
-    const FILM: &str = "mp4/two-minutes.mp4";
+    const TITLE: &str = "mp4/two-minutes.mp4";
 
     /// Plays the title at `pace`. Returns for each block: the time since the start, the bytes sent
     /// before and after the block, and the position reached.
@@ -213,7 +213,7 @@ mod tests {
         let mut config = Config::default();
         config.vod.root = testkit::media_dir();
         let origin = Origin::new(config);
-        let flv_title = origin.flv_titles.of(origin.titles.title(FILM).unwrap()).unwrap();
+        let flv_title = origin.flv_titles.of(origin.titles.title(TITLE).unwrap()).unwrap();
         let whole = sent(&origin, &flv_title, Pace::Fast).await;
         assert!(whole.iter().all(|(at, ..)| at.is_zero()));
         let total = whole.last().unwrap().1[1];
@@ -264,7 +264,7 @@ mod tests {
         let mut config = Config::default();
         config.vod.root = testkit::media_dir();
         let origin = Origin::new(config);
-        let flv_title = origin.flv_titles.of(origin.titles.title(FILM).unwrap()).unwrap();
+        let flv_title = origin.flv_titles.of(origin.titles.title(TITLE).unwrap()).unwrap();
         let plan = origin.config.vod.plan(Some(Pace::Realtime));
         let mut play = Play::new(&origin, flv_title, plan, 0.0, None);
         let pause = Duration::from_secs(60);

@@ -56,8 +56,8 @@ fn players_take_no_place_of_a_publisher() {
     origin.log_line(LIMIT, |line| line.contains("play refused: too many players"));
     // Players of files count as well.
     std::fs::copy(testkit::demo_clip(), origin.folder().join("media/clip.mp4")).unwrap();
-    let film = try_play(origin.rtmp, "vod/clip.mp4");
-    assert_eq!(film.err().as_deref(), Some("NetStream.Play.Failed"));
+    let title = try_play(origin.rtmp, "vod/clip.mp4");
+    assert_eq!(title.err().as_deref(), Some("NetStream.Play.Failed"));
 
     let second = published(&origin, "live/second");
     let third = || Client::try_publish(origin.rtmp, "live/third");
@@ -103,9 +103,9 @@ fn a_player_may_pause_for_so_long() {
 
     // The same holds for players of files, and at the end of a file.
     std::fs::copy(testkit::demo_clip(), origin.folder().join("media/clip.mp4")).unwrap();
-    let mut film = paused(origin.rtmp, "vod/clip.mp4");
+    let mut title = paused(origin.rtmp, "vod/clip.mp4");
     let mut ended = try_play(origin.rtmp, "vod/clip.mp4?pace=fast").unwrap();
-    for client in [&mut film, &mut ended] {
+    for client in [&mut title, &mut ended] {
         assert!(client.is_closed_within(LIMIT));
         origin.warning(client.address());
     }

@@ -1,4 +1,4 @@
-//! Films that are sent at the speed of playback: events in the middle of one.
+//! Files that are sent at the speed of playback: events in the middle of one.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -9,10 +9,10 @@ use testkit::noise;
 
 use crate::support::{LIMIT, Origin, get};
 
-/// Settings with which a film of a minute takes a minute.
+/// Settings with which a file of a minute takes a minute.
 const SLOWLY: &str = "[vod]\nburst = \"1s\"\nrate = 1.0";
 
-fn film(origin: &Origin, name: &str) -> Vec<u8> {
+fn file(origin: &Origin, name: &str) -> Vec<u8> {
     let bytes = fs::read(testkit::clip(name)).unwrap();
     origin.put("film.mp4", &bytes);
     bytes
@@ -39,7 +39,7 @@ fn no_two_versions_in_one_response() {
         for rewrite in rewrites {
             for first in ["/vod/none", "/healthz"] {
                 let origin = Origin::with(SLOWLY);
-                let bytes = film(&origin, name);
+                let bytes = file(&origin, name);
                 let mut client = origin.client();
                 get(&mut client, first, &[]);
                 client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
@@ -57,19 +57,19 @@ fn no_two_versions_in_one_response() {
     }
 }
 
-/// When the server is told to stop, a film has as much time as any response. It comes to its end,
+/// When the server is told to stop, a file has as much time as any response. It comes to its end,
 /// or is cut short when the time is over.
 #[test]
 fn a_film_has_the_time_that_the_server_drains() {
     let grace = Duration::from_secs(2);
-    // A film of ten seconds, which goes out in four and a half, and a film of a minute.
+    // A film of ten seconds, which goes out in four and a half, and a file of a minute.
     for (options, name, ends) in [
         ("[vod]\nburst = \"1s\"\nrate = 2.0\n[drain]\ntimeout = \"1m\"", "mp4/film.mp4", true),
         (&*format!("{SLOWLY}\n[drain]\ntimeout = \"{grace:?}\""), "mp4/minute.mp4", false),
     ] {
         for first in ["/vod/none", "/healthz"] {
             let origin = Origin::with(options);
-            let bytes = film(&origin, name);
+            let bytes = file(&origin, name);
             let mut client = origin.client();
             get(&mut client, first, &[]);
             client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
@@ -97,7 +97,7 @@ fn a_film_has_the_time_that_the_server_drains() {
 fn the_pace_goes_by_what_is_sent() {
     let origin = Origin::with("[vod]\nburst = \"1s\"\nrate = 2.0");
     // Ten seconds of media.
-    let bytes = film(&origin, "mp4/film.mp4");
+    let bytes = file(&origin, "mp4/film.mp4");
     let size = bytes.len();
     let ranges = [
         "bytes=0-".to_owned(),
@@ -120,7 +120,7 @@ fn the_pace_goes_by_what_is_sent() {
 
     // Paced, this would take two minutes.
     let origin = Origin::with("[vod]\nburst = \"1s\"\nrate = 1.0");
-    let bytes = film(&origin, "mp4/two-minutes.mp4");
+    let bytes = file(&origin, "mp4/two-minutes.mp4");
     let range = format!("bytes=0-{}", bytes.len() - 2);
     let begin = Instant::now();
     let body = get(&mut origin.client(), "/vod/film.mp4", &[("Range", &range)]).body;

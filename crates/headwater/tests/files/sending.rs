@@ -228,7 +228,7 @@ fn two_viewers_one_slow() {
     }
 }
 
-/// A browser asks for a film on the connection on which it got the page.
+/// A browser asks for a file on the connection on which it got the page.
 #[test]
 fn on_a_connection_of_the_control_plane() {
     let origin = Origin::start();
@@ -281,7 +281,7 @@ fn copies_on_a_connection_that_had_a_file() {
     assert!(queued < 512 << 10, "{queued} bytes");
 }
 
-/// A server that drains sends a film to its end.
+/// A server that drains sends a file to its end.
 #[test]
 fn draining() {
     let origin = Origin::start();

@@ -39,7 +39,7 @@ fn b_frames_at_24_frames_per_second() {
 }
 
 #[test]
-fn sound_alone() {
+fn audio_alone() {
     comes_through(&server(), "sound", &media("flv/sound.flv"), "a0");
 }
 

@@ -52,12 +52,12 @@ fn waiting(reconnect: &str, ladder: &str) -> String {
 #[track_caller]
 pub(crate) fn clip(folder: &TempDir, size: &str, seconds: u32) -> PathBuf {
     let path = folder.path().join(format!("{size}-{seconds}.mp4"));
-    let picture = format!("testsrc2=size={size}:rate=25:duration={seconds}");
-    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
+    let video = format!("testsrc2=size={size}:rate=25:duration={seconds}");
+    let audio = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
     let encode = "-c:v libx264 -preset ultrafast -bf 2 -g 50 -keyint_min 50 -sc_threshold 0 \
                   -b:v 600k -pix_fmt yuv420p -c:a aac -b:a 64k";
     ffmpeg(
-        ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound]
+        ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio]
             .into_iter()
             .chain(encode.split_ascii_whitespace())
             .chain([path.to_str().unwrap()]),

@@ -138,16 +138,16 @@ impl Viewer {
         assert!(is_whole(chunk));
         let number = track_of(chunk);
         assert!(self.numbers.contains(&number), "{number} is none of {:?}", self.numbers);
-        let is_sound = number == self.numbers[1];
-        let scale = if is_sound { 48_000 } else { 90_000 };
+        let is_audio = number == self.numbers[1];
+        let scale = if is_audio { 48_000 } else { 90_000 };
         let time = time_of(chunk);
-        if let Some(before) = self.times[usize::from(is_sound)] {
+        if let Some(before) = self.times[usize::from(is_audio)] {
             let step = (time as f64 - before as f64) / f64::from(scale);
             assert!(step > 0.0, "{step} s on v{}", self.rendition);
-            let gap = std::mem::take(&mut self.gap[usize::from(is_sound)]);
-            assert!(gap || step < self.step, "{step} s, sound: {is_sound}");
+            let gap = std::mem::take(&mut self.gap[usize::from(is_audio)]);
+            assert!(gap || step < self.step, "{step} s, audio: {is_audio}");
         }
-        self.times[usize::from(is_sound)] = Some(time);
+        self.times[usize::from(is_audio)] = Some(time);
         self.sections.last_mut().unwrap().extend_from_slice(chunk);
     }
 

@@ -74,17 +74,18 @@ fn a_viewer_goes_to_any_second() {
         let event = client.until(|frame| is_event(frame, "discontinuity")).event();
         assert_eq!(event["reason"], "seek");
         // The audio of that time comes as well.
-        let (mut picture, mut sound) = (None, None);
-        while picture.is_none() || sound.is_none() {
+        let (mut of_video, mut of_audio) = (None, None);
+        while of_video.is_none() || of_audio.is_none() {
             let frame = client.until(|frame| frame.opcode == 2);
             let (place, list) = match track_of(&frame.payload) == numbers.0 {
-                true => (&mut picture, &video),
-                false => (&mut sound, &audio),
+                true => (&mut of_video, &video),
+                false => (&mut of_audio, &audio),
             };
             place.get_or_insert(number(list, &frame.payload));
         }
-        assert_eq!(picture, Some(at(time)), "{time}");
-        assert!(sound.unwrap() <= at(time) && sound.unwrap() + 1 >= at(time), "{time} {sound:?}");
+        assert_eq!(of_video, Some(at(time)), "{time}");
+        let audio = of_audio.unwrap();
+        assert!(audio <= at(time) && audio + 1 >= at(time), "{time} {audio}");
     }
     // A seek beyond the end goes to the last segment.
     client.say(r#"{"seek": 1e9}"#);
@@ -293,19 +294,19 @@ fn a_file_that_is_not_in_memory_is_the_same() {
     let before = metric(&server, "headwater_http_cold_reads_total");
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
     let mut client = Client::connect(server.http, "/vod/film.mp4/push?pace=fast");
-    let (mut pictures, mut sounds) = (Vec::new(), Vec::new());
+    let (mut sent_video, mut sent_audio) = (Vec::new(), Vec::new());
     loop {
         let frame = client.next().unwrap();
         match frame.opcode {
             2 if frame.payload[4..8] == *b"ftyp" => {}
-            2 if track_of(&frame.payload) == 1 => pictures.push(frame.payload),
-            2 => sounds.push(frame.payload),
+            2 if track_of(&frame.payload) == 1 => sent_video.push(frame.payload),
+            2 => sent_audio.push(frame.payload),
             _ if is_event(&frame, "end") => break,
             _ => assert!(is_event(&frame, "hello")),
         }
     }
     let (video, audio) = (segments(&server, "film.mp4", "v0"), segments(&server, "film.mp4", "a0"));
-    assert!(pictures == video && sounds == audio, "other bytes");
+    assert!(sent_video == video && sent_audio == audio, "other bytes");
     if fstatfs(&file).unwrap().f_type.cast_unsigned() != TMPFS {
         let reads = metric(&server, "headwater_http_cold_reads_total");
         assert!(reads > before, "{before}, then {reads}");

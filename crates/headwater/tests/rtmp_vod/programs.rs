@@ -158,8 +158,8 @@ fn gstreamer_and_vlc_save_all() {
     let mut command = Command::new("runuser");
     Program::spawn(command.args(program).env("HOME", folder.path())).wait(LIMIT);
     // VLC's transport streams frame NAL units differently, so decoded frames are compared. VLC
-    // quits at the film's end and drops the frames still inside it, and some earlier ones if it
-    // could not keep up. So most of its frames must be the film's, in order.
+    // quits at the title's end and drops the frames still inside it, and some earlier ones if it
+    // could not keep up. So most of its frames must be the title's, in order.
     let (got, sent) = (pictures(&path("vlc.ts")), pictures(media(FILE).to_str().unwrap()));
     assert!(got.len() > sent.len() / 4, "{} pictures of {}", got.len(), sent.len());
     let mut rest = sent.iter();
@@ -172,7 +172,7 @@ fn gstreamer_and_vlc_save_all() {
         !found
     });
     let strange = strange.count();
-    assert!(strange <= got.len() / 10, "{strange} of {} pictures are not the film's", got.len());
+    assert!(strange <= got.len() / 10, "{strange} of {} pictures are not the title's", got.len());
 }
 
 /// The decoded frames of a file.

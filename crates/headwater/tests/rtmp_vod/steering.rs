@@ -36,7 +36,7 @@ fn whole(file: &str) -> Vec<Message> {
 #[track_caller]
 fn run_of(all: &[Message], part: &[&Message]) -> std::ops::Range<usize> {
     let same = |run: &[Message]| run.iter().zip(part).all(|(a, b)| a.payload == b.payload);
-    let first = all.windows(part.len()).position(same).expect("a run of the film's messages");
+    let first = all.windows(part.len()).position(same).expect("a run of the title's messages");
     first..first + part.len()
 }
 

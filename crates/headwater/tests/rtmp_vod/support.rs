@@ -209,7 +209,7 @@ impl Player {
         self.client.flush();
     }
 
-    /// Reads to the end of the film.
+    /// Reads to the end of the title.
     #[track_caller]
     pub(crate) fn finish(&mut self) {
         let end = self.until(|event| matches!(event, ClientEvent::Ended { .. }));

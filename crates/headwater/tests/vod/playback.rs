@@ -133,7 +133,7 @@ fn decode(root: &Path, titles: &[&str]) {
 }
 
 #[test]
-fn sound_and_pictures_stay_together() {
+fn audio_and_video_stay_together() {
     // Edit lists that begin within the media of one track, of both, or that delay one.
     let titles = [
         "film.mp4",
@@ -149,7 +149,7 @@ fn sound_and_pictures_stay_together() {
 
 #[test]
 #[ignore = "corpus"]
-fn corpus_sound_and_pictures_stay_together() {
+fn corpus_audio_and_video_stay_together() {
     let titles = [
         "bbb/bbb_10s_1080p_h264_aac.mp4",
         "bbb/bbb_2s_1080p60_51ch.mp4",

@@ -232,7 +232,7 @@ fn subtitles_of_a_longer_title_are_cut() {
 }
 
 #[test]
-fn sound_alone_with_an_alternative() {
+fn audio_alone_with_an_alternative() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("sound.mp4");
     ffmpeg([

@@ -20,7 +20,7 @@ fn track(clip: &str, kind: Kind) -> (Track, Vec<Sample>) {
 /// AAC. Some encoders send temporal delimiters and some do not, so `with_delimiters` chooses.
 pub(crate) fn enhanced(video: &str, audio: &str, with_delimiters: bool) -> Vec<u8> {
     let (video, pictures) = track(video, Kind::Video);
-    let (audio, sounds) = track(audio, Kind::Audio);
+    let (audio, audio_samples) = track(audio, Kind::Audio);
     let (width, height) = video.codec.resolution().unwrap();
     let metadata =
         Metadata { width: Some(width.into()), height: Some(height.into()), ..Metadata::default() };
@@ -55,8 +55,8 @@ pub(crate) fn enhanced(video: &str, audio: &str, with_delimiters: bool) -> Vec<u
         };
         media.push((time, 9, [&start[..], &sample.data].concat()));
     }
-    for sample in &sounds {
-        let time = (sample.dts - sounds[0].dts) * 1000 / i64::from(audio.timescale);
+    for sample in &audio_samples {
+        let time = (sample.dts - audio_samples[0].dts) * 1000 / i64::from(audio.timescale);
         let start =
             if matches!(audio.codec, Codec::Opus(_)) { &b"\x91Opus"[..] } else { &[0xaf, 1] };
         media.push((time, 8, [start, &sample.data].concat()));

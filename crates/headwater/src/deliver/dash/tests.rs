@@ -15,7 +15,7 @@ struct Renditions {
     /// By how many millionths the publishers' clock is too slow.
     drift: i64,
     /// Whether the first publisher sends audio, too.
-    sound: bool,
+    audio: bool,
 }
 
 impl Renditions {
@@ -30,13 +30,13 @@ impl Renditions {
             publisher.track(0, video, 1000, *b"und", Self::at(0)).unwrap();
             publishers.push((publisher, distance));
         }
-        Self { registry, publishers, frame: 0, rate: 30, drift: 0, sound: false }
+        Self { registry, publishers, frame: 0, rate: 30, drift: 0, audio: false }
     }
 
     /// Adds audio to the first publisher's video. `drift` is by how many millionths its clock
     /// is too slow.
     fn with_sound(rate: u32, drift: i64) -> Self {
-        let mut renditions = Self { rate, drift, sound: true, ..Self::new(&[2 * rate; 2]) };
+        let mut renditions = Self { rate, drift, audio: true, ..Self::new(&[2 * rate; 2]) };
         let (_, audio) = super::super::hls::tests::codecs();
         renditions.publishers[0].0.track(1, audio, 48_000, *b"und", Self::at(0)).unwrap();
         renditions
@@ -60,7 +60,7 @@ impl Renditions {
                 publisher.sample(0, sample, now).unwrap();
             }
             let units = |frame: u32| i64::from(frame) * 48_000 / i64::from(self.rate) / 1024;
-            for unit in units(self.frame)..units(self.frame + 1) * i64::from(self.sound) {
+            for unit in units(self.frame)..units(self.frame + 1) * i64::from(self.audio) {
                 let data = bytes::Bytes::from_static(&[0; 64]);
                 let sample =
                     media::Sample { dts: unit * 1024, cts: 0, duration: 0, sync: true, data };

@@ -263,7 +263,7 @@ impl ServerSession {
             self.connection.send_status(STREAM, "status", code::PLAY_RESET, &resetting);
         }
         self.connection.send_status(STREAM, "status", code::PLAY_START, &starting);
-        // Without this, players in a browser may not access pictures and sound.
+        // Without this, players in a browser may not access video and audio.
         self.send_data(&[
             Value::string("|RtmpSampleAccess"),
             Value::Boolean(true),
