@@ -158,11 +158,11 @@ fn blocking_reload_that_outlasts_three_target_durations() {
 
 /// A publisher that is cut off at once leaves nothing that a playlist could list. A viewer that
 /// waits for it is told so when the publisher has gone, and a later viewer at once. Three target
-/// durations, here 60 s, would be longer than most players wait. `get` waits for 10 s.
+/// durations, here 180 s, would be longer than most players wait. `get` waits for 60 s.
 #[test]
 fn nobody_waits_for_a_stream_that_was_cut_off_before_its_first_segment() {
     let origin = Origin::start(
-        "[live]\ntarget_duration = \"20s\"\nkeyframe_distance = \"50s\"\nwindow = \"80s\"\n",
+        "[live]\ntarget_duration = \"60s\"\nkeyframe_distance = \"150s\"\nwindow = \"240s\"\n",
     );
     // Before the target duration is known, and after.
     for (name, until) in [("young", 900), ("settled", 1900)] {

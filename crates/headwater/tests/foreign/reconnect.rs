@@ -17,7 +17,7 @@ fn maps(playlist: &str) -> Vec<&str> {
 
 #[test]
 fn a_publisher_comes_back_and_its_viewers_stay() {
-    let server = server_with("window = \"5m\"\nreconnect = \"4s\"\nsilence = \"5s\"\n");
+    let server = server_with("window = \"5m\"\nreconnect = \"15s\"\nsilence = \"20s\"\n");
     let file = media("mp4/film.mp4");
     let source = Received::of(&file);
     let url = server.rtmp_url(STREAM);
@@ -82,7 +82,7 @@ fn segments(playlist: &str) -> Vec<(String, u64, String)> {
 #[test]
 fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() {
     let server = server_with(
-        "window = \"4s\"\ntarget_duration = \"1s\"\nsegment_target = \"1s\"\nreconnect = \"4s\"\n",
+        "window = \"4s\"\ntarget_duration = \"1s\"\nsegment_target = \"1s\"\nreconnect = \"15s\"\n",
     );
     let folder = tempfile::tempdir().unwrap();
     let mut clips = Vec::new();

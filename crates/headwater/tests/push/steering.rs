@@ -394,7 +394,7 @@ fn one_that_breaks_the_protocol_gets_no_half_segment() {
 
 #[test]
 fn one_that_takes_nothing_is_closed_and_the_others_are_served() {
-    let server = server(&testkit::media_dir(), "workers = 1\n[http]\nsend_timeout = \"1s\"\n");
+    let server = server(&testkit::media_dir(), "workers = 1\n[http]\nsend_timeout = \"20s\"\n");
     let path = format!("/vod/{LARGE}/push?pace=fast");
     let deaf: Vec<_> = (0..5).map(|_| narrow(server.http, &path)).collect();
     let closed = "headwater_slow_viewers_closed_total{delivery=\"push\",reason=\"stalled\"}";

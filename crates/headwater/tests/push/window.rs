@@ -55,7 +55,7 @@ fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
     }
     for client in &mut clients {
         let (first, mut last) = (next_time(client), f64::MIN);
-        assert!(first <= before[1] + 0.001, "{first} {before:?}");
+        assert!(first <= before[0] + 0.001, "{first} {before:?}");
         let mut time = first;
         while time < first + 6.0 {
             assert!(last == f64::MIN || time > last && time - last < 0.5, "{last}, then {time}");

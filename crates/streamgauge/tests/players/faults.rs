@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{Program, eventually};
@@ -97,7 +97,7 @@ fn serve(fault: Fault) -> std::net::SocketAddr {
 }
 
 /// Starts viewers of a server with this fault, over each protocol that can have it.
-fn run(fault: Fault) -> Vec<(String, Instant, Program)> {
+fn run(fault: Fault) -> Vec<(String, Program)> {
     let address = serve(fault);
     let rtmp = (fault != Fault::Redirect && fault != Fault::Short)
         .then(|| format!("rtmp://{address}/live/x"));
@@ -106,10 +106,14 @@ fn run(fault: Fault) -> Vec<(String, Instant, Program)> {
         .chain(http)
         .map(|url| {
             let viewers = VIEWERS.to_string();
+            // Only a server that says too little tries their patience, and only one that never ends
+            // its answer holds them for as long as they are there.
+            let timeout = if matches!(fault, Fault::Silent | Fault::Drip) { "1s" } else { "60s" };
+            let duration = if matches!(fault, Fault::Drip | Fault::Endless) { "3s" } else { "60s" };
             let arguments =
-                ["--batch-size", &viewers, "--duration", "3s", "--timeout", "1s", "--json"];
+                ["--batch-size", &viewers, "--duration", duration, "--timeout", timeout, "--json"];
             let program = start(["viewers", &url].into_iter().chain(arguments));
-            (url, Instant::now(), program)
+            (url, program)
         })
         .collect()
 }
@@ -123,9 +127,8 @@ fn errors(document: &Value) -> Vec<(String, u64)> {
 /// Checks that every viewer over every protocol ends with an error of one of these kinds.
 #[track_caller]
 fn each_ends_by(fault: Fault, kinds: &[&str]) {
-    for (url, began, program) in run(fault) {
+    for (url, program) in run(fault) {
         let (code, document) = document(program);
-        assert!(began.elapsed() < LIMIT, "{fault:?} {url}: {:?}", began.elapsed());
         assert_verdict(code, &document, false);
         assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
         assert_eq!(document["viewers"]["satisfied"], 0, "{url}: {document:#}");
@@ -169,19 +172,21 @@ fn redirects_for_ever() {
 #[test]
 fn answers_that_never_end_hold_nobody_and_take_no_memory() {
     for fault in [Fault::Drip, Fault::Endless] {
-        for (url, began, mut program) in run(fault) {
-            let status = format!("/proc/{}/status", program.id());
-            let mut most = 0;
-            eventually(LIMIT, "the run has ended", || {
-                let status = std::fs::read_to_string(&status).unwrap_or_default();
+        let mut running: Vec<_> = run(fault).into_iter().map(|run| (run, 0)).collect();
+        // A program that has ended no longer says how much memory it took.
+        eventually(LIMIT, "the runs have ended", || {
+            running.iter_mut().fold(true, |ended, ((_, program), most)| {
+                let status = format!("/proc/{}/status", program.id());
+                let status = std::fs::read_to_string(status).unwrap_or_default();
                 let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
                 let peak = peak.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok());
-                most = most.max(peak.unwrap_or(0));
-                !program.is_running()
-            });
-            assert!(most < 64 << 10, "{fault:?} {url}: {most} KiB");
+                *most = peak.unwrap_or(0).max(*most);
+                ended & !program.is_running()
+            })
+        });
+        for ((url, program), most) in running {
+            assert!((1..64 << 10).contains(&most), "{fault:?} {url}: {most} KiB");
             let (code, document) = document(program);
-            assert!(began.elapsed() < LIMIT, "{fault:?} {url}: {:?}", began.elapsed());
             assert_verdict(code, &document, false);
             assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
         }
@@ -214,11 +219,9 @@ fn a_server_that_goes_away_while_they_play() {
         })
     });
     drop(server);
-    let began = Instant::now();
     for (url, program) in urls.iter().zip(running) {
+        // `document` waits for 90 s at most, and they would play for ten minutes.
         let (code, document) = document(program);
-        // Long before the end of their time.
-        assert!(began.elapsed() < LIMIT, "{url}: {:?}", began.elapsed());
         assert_verdict(code, &document, false);
         let viewers = &document["viewers"];
         assert_eq!((&viewers["reported"], &viewers["played"]), (&4.into(), &4.into()), "{url}");
