@@ -2,9 +2,10 @@
 # Runs the tests that depend most on time many times, to find those that luck can fail.
 # Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
 #
-# These are all tests with a browser, and the Rust test programs with sockets. A failure stops
-# nothing. At the end, a line for each test has its runs and its failures. With BUSY=1 a busy loop on
-# each processor runs beside them.
+# These are all tests with a browser, and the Rust test programs with sockets. As in `make test`,
+# browsers run one after the other, and beside them the Rust test programs, two at a time. A failure
+# stops nothing. At the end, a line for each test has its runs and its failures. With BUSY=1 a busy
+# loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -35,16 +36,17 @@ target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_director
 export HEADWATER_BIN="$target/debug/headwater"
 
 work=$(mktemp -d)
+lanes=
 trap 'busy_end; rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck disable=SC2086
+trap '[ -z "$lanes" ] || kill $lanes 2>/dev/null; exit 130' INT TERM
 
-# run NAME COMMAND…: runs one program, and notes the result of each test. A program that failed
+# run LANE NAME COMMAND…: runs one program, and notes the result of each test. A program that failed
 # without a failed test counts as a test of its own.
 run() {
-    name=$1
-    shift
-    printf '== %s\n' "$name"
-    timeout -k 10 "$PROGRAM_TIMEOUT" "$@" >"$work/log" 2>&1 </dev/null
+    own=$work/$1 name=$2
+    shift 2
+    timeout -k 10 "$PROGRAM_TIMEOUT" "$@" >"$own.log" 2>&1 </dev/null
     awk -v name="$name" -v status=$? '
         # cargo: test NAME ... ok      node: ✔ NAME (12.3ms), and failed tests once more at the end
         /^test .* \.\.\. (ok|FAILED)$/ { note($2, $NF != "ok") }
@@ -56,24 +58,43 @@ run() {
         }
         function note(test, bad) { print bad "\t" name ": " test; failed += bad }
         END { if (status != 0 && !failed) print 1 "\t" name ": ended with " status }' \
-        "$work/log" >"$work/noted"
-    cat "$work/noted" >>"$work/results"
-    ! grep -q '^1' "$work/noted" || cat "$work/log"
+        "$own.log" >"$own.noted"
+    cat "$own.noted" >>"$own.results"
+    if grep -q '^1' "$own.noted"; then
+        printf '== %s\n' "$name"
+        cat "$own.log"
+    fi
+}
+
+# browsers: all tests with a browser.
+browsers() {
+    for file in web/e2e/*.test.mjs; do
+        run browsers "$(basename "$file")" \
+            node --test --test-concurrency=1 --test-reporter=spec "$file"
+    done
+}
+
+# programs HALF: every other Rust test program, from number HALF on. They yield to the browsers.
+programs() {
+    rust | sed -n "$1~2p" >"$work/programs-$1"
+    while read -r crate program; do
+        run "programs-$1" "$crate $program" nice -n 5 cargo test --quiet \
+            --manifest-path "crates/$crate/Cargo.toml" --test "$program" -- --format=pretty
+    done <"$work/programs-$1"
 }
 
 busy_begin
-for round in $(seq "$times"); do
-    printf '\n=== %s of %s\n' "$round" "$times"
-    for file in web/e2e/*.test.mjs; do
-        run "$(basename "$file")" node --test --test-concurrency=1 --test-reporter=spec "$file"
-    done
-    rust >"$work/rust"
-    while read -r crate program; do
-        run "$crate $program" cargo test --quiet --manifest-path "crates/$crate/Cargo.toml" \
-            --test "$program" -- --format=pretty
-    done <"$work/rust"
+for lane in browsers 'programs 1' 'programs 2'; do
+    for round in $(seq "$times"); do
+        $lane
+        printf '=== %s: %s of %s, %s\n' "$lane" "$round" "$times" "$(date +%T)"
+    done &
+    lanes="$lanes $!"
 done
+# shellcheck disable=SC2086
+wait $lanes
 busy_end
+cat "$work"/*.results >"$work/results"
 
 printf '\n== runs and failures of each test, most failures first\n'
 awk -F '\t' '
