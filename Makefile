@@ -42,7 +42,7 @@ lint: ## what the compilers and linters say of Rust and TypeScript
 bench: ## the benchmarks (criterion); BENCH=NAME for one of them
 	@scripts/install.sh run
 	@scripts/web.sh
-	cargo bench --workspace $(if $(BENCH),--bench $(BENCH),--benches)
+	HEADWATER_MEDIA=$${HEADWATER_MEDIA:-$$PWD/../shared/media} cargo bench --workspace $(if $(BENCH),--bench $(BENCH),--benches)
 
 audit: ## licences, bans and sources of the dependencies (cargo-deny)
 	@scripts/audit.sh

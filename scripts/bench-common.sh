@@ -1,5 +1,8 @@
 # Shared by the measurements in this folder, which read it (`.`). It is not run by itself.
 
+# Where the benchmarks find real media.
+export HEADWATER_MEDIA="${HEADWATER_MEDIA:-$PWD/../shared/media}"
+
 # Prints the machine and its load, in lines.
 machine() {
     uname -srm

@@ -5,7 +5,8 @@ Usage: scripts/module-cycles.py CRATE_FOLDER...
 
 It checks sibling modules: those of a crate, and those of each module below it. A module depends on another if
 code in its files names a path in the other's (`use crate::…`, `super::…`). A module and the modules inside it
-count as one for their siblings. Tests are not checked.
+count as one for their siblings, so a module may use what is inside it and the other way round. Tests are not
+checked. It also fails on `use …::*` of the crate's own modules, because that hides which names are used.
 """
 
 import pathlib
@@ -61,6 +62,22 @@ def unfold(base, text, at):
             yield from unfold([*base, *names], part, part.index("{") + 1)
         elif names:
             yield [*base, *names]
+
+
+def globs(source):
+    """Returns the files in which `use …::*` takes all names of a module of the crate."""
+    files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
+    modules = {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
+
+    def is_own(here, names):
+        return names[-1] == "*" and (names[0] in ("crate", "super", "self") or (*here, names[0]) in modules)
+
+    return [
+        str(file.relative_to(source.parent))
+        for file in files
+        for text in re.findall(r"\buse ([^;]+);", without_tests(file.read_text()))
+        if any(is_own(module_of(source, file), names) for names in unfold([], text + "}", 0))
+    ]
 
 
 def needs(source):
@@ -130,6 +147,9 @@ def circles(edges):
 def main():
     bad = False
     for crate in map(pathlib.Path, sys.argv[1:]):
+        for file in globs(crate / "src"):
+            bad = True
+            print(f"{crate}: {file} uses all names of a module (`*`); name those that it needs")
         edges = needs(crate / "src")
         for circle in circles(edges):
             bad = True

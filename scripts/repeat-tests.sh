@@ -2,10 +2,9 @@
 # Runs the tests that depend most on time many times, to find those that luck can fail.
 # Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
 #
-# These are all tests with a browser, and the Rust test programs with sockets. As in `make test`,
-# browsers run one after the other, and beside them the Rust test programs, two at a time. A failure
-# stops nothing. At the end, a line for each test has its runs and its failures. With BUSY=1 a busy
-# loop on each processor runs beside them.
+# These are all tests with a browser, and the Rust test programs with sockets: two of each at a time,
+# because most of them wait. A failure stops nothing. At the end, a line for each test has its runs
+# and its failures. With BUSY=1 a busy loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -66,15 +65,15 @@ run() {
     fi
 }
 
-# browsers: all tests with a browser.
+# browsers HALF: every other file of tests with a browser, from number HALF on.
 browsers() {
-    for file in web/e2e/*.test.mjs; do
-        run browsers "$(basename "$file")" \
+    for file in $(printf '%s\n' web/e2e/*.test.mjs | sed -n "$1~2p"); do
+        run "browsers-$1" "$(basename "$file")" \
             node --test --test-concurrency=1 --test-reporter=spec "$file"
     done
 }
 
-# programs HALF: every other Rust test program, from number HALF on. They yield to the browsers.
+# programs HALF: the same for Rust test programs. They yield to the browsers.
 programs() {
     rust | sed -n "$1~2p" >"$work/programs-$1"
     while read -r crate program; do
@@ -84,7 +83,7 @@ programs() {
 }
 
 busy_begin
-for lane in browsers 'programs 1' 'programs 2'; do
+for lane in 'browsers 1' 'browsers 2' 'programs 1' 'programs 2'; do
     for round in $(seq "$times"); do
         $lane
         printf '=== %s: %s of %s, %s\n' "$lane" "$round" "$times" "$(date +%T)"

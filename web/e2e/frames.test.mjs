@@ -4,7 +4,7 @@ import { DISTANCES, framesOf, openFrames, placeFrames, RATES } from './frames.mj
 import { addressOf, isBehind, startPlain } from './plain.mjs';
 import { longStandings } from './standings.mjs';
 import { openPage, PATIENCE, SMALL, startBrowser, startServer } from './support.mjs';
-import { FAR, makeVariants, publishFile, untilFirstFrame } from './young.mjs';
+import { AUDIO, FAR, makeVariants, publishFile, untilFirstFrame, VIDEO } from './young.mjs';
 
 /**
  * How far a frame may be from its time in the source, in seconds: times are in milliseconds in FLV,
@@ -172,17 +172,26 @@ for (const [i, streams] of TOGETHER.entries()) {
   });
 }
 
-/** Waits until `live/NAME` has a complete segment, and so many parts of the next. */
-async function untilParts(name, least) {
+/**
+ * Waits until `live/NAME` on this server has a complete segment, and so many parts of the next.
+ * Returns the number of complete segments.
+ */
+async function untilParts(at, name, least) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
-    const answer = await fetch(`${server.url}/live/${name}/v0/media.m3u8`);
-    const [, ...complete] = (await answer.text()).split('#EXTINF:');
+    const complete = await segmentsOf(at, name);
     const parts = (text) => text.split('#EXT-X-PART:').length - 1;
-    if (complete.length > 0 && parts(complete.at(-1)) >= least) return;
+    if (complete.length > 0 && parts(complete.at(-1)) >= least) return complete.length;
     assert.ok(Date.now() < deadline, `${name} has not so many parts`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
+}
+
+/** For each complete segment of `live/NAME`, the playlist from there to the next. */
+async function segmentsOf(at, name) {
+  const answer = await fetch(`${at.url}/live/${name}/v0/media.m3u8`);
+  const [, ...complete] = (await answer.text()).split('#EXTINF:');
+  return complete;
 }
 
 // The publisher stands still while the pages begin. So none can have waited for the next keyframe.
@@ -190,9 +199,9 @@ test('pages that join between keyframes show the newest keyframe before another 
   const publisher = await publishFile(server, files['keyframes 8 s apart'], 'between');
   const pages = [];
   try {
-    await untilParts('between', 15);
+    await untilParts(server, 'between', 15);
     publisher.pause();
-    for (const via of ['llhls', 'plain']) {
+    for (const via of ['llhls', 'plain', 'hls', 'push']) {
       const { page } = await openPage(browser, SMALL);
       pages.push(page);
       await page.goto(addressOf(server, plain, 'between', via));
@@ -201,5 +210,32 @@ test('pages that join between keyframes show the newest keyframe before another 
   } finally {
     await publisher.stop();
     await Promise.all(pages.map((page) => page.context().close()));
+  }
+});
+
+// dash.js looks for the live edge by the clock, so the publisher must go on: for 50 s without a
+// keyframe.
+test('pages of DASH that join between keyframes show a frame before another keyframe comes', async () => {
+  const made = await makeVariants(
+    { far: [...VIDEO, ...AUDIO, '-g', '3000', '-force_key_frames', '8,58'] },
+    '70',
+  );
+  const far = await startServer({ config: '[live]\nkeyframe_distance = "50s"\nwindow = "5m"\n' });
+  const publisher = await publishFile(far, made.files.far, 'far');
+  const pages = [];
+  try {
+    const complete = await untilParts(far, 'far', 15);
+    for (const via of ['dash', 'plain-dash']) {
+      const { page } = await openPage(browser, SMALL);
+      pages.push(page);
+      await page.goto(addressOf(far, plain, 'far', via));
+      await untilFirstFrame(page, `far by ${via}`);
+      assert.equal((await segmentsOf(far, 'far')).length, complete, `${via} waited for a keyframe`);
+    }
+  } finally {
+    await publisher.stop();
+    await Promise.all(pages.map((page) => page.context().close()));
+    await far.stop();
+    await made.remove();
   }
 });

@@ -75,18 +75,15 @@ pub fn clip(name: &str) -> PathBuf {
 }
 
 /// The corpus: real and broken media, which are not part of the repository (see MANIFEST.md in it).
-/// It is in `../shared/media` beside the checkout, or in the folder that `HEADWATER_MEDIA` names.
-/// Only tests that `make corpus` runs may read it. They are ignored otherwise, and their names
-/// begin with `corpus_`.
+/// It is in the folder that `HEADWATER_MEDIA` names; `make corpus` and `make bench` set it. Only
+/// tests that `make corpus` runs may read it. They are ignored otherwise, and their names begin with
+/// `corpus_`.
 ///
 /// # Panics
 /// There is no corpus.
 pub fn corpus_dir() -> PathBuf {
-    let dir = std::env::var_os("HEADWATER_MEDIA").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/media"),
-        PathBuf::from,
-    );
-    assert!(dir.is_dir(), "no corpus at {} (set HEADWATER_MEDIA)", dir.display());
+    let dir = PathBuf::from(std::env::var_os("HEADWATER_MEDIA").expect("set HEADWATER_MEDIA"));
+    assert!(dir.is_dir(), "no corpus at {}", dir.display());
     dir
 }
 

@@ -268,7 +268,7 @@ fn whatever_sockets_take_each_part_comes_once_and_in_order() {
 }
 
 #[test]
-fn one_that_reads_nothing_is_put_off_and_others_ride_on() {
+fn one_that_reads_nothing_is_put_off_and_others_go_on() {
     run(async {
         let mut source = Source::new();
         let stream = source.stream();

@@ -51,7 +51,7 @@ pub(super) struct Hold {
 
 /// What a connection takes up. Each connection has one of these from its start to its end.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum Admission {
     Undecided(Hold),
     /// A slot among all publishers or all players.
     Slot(Slot),
@@ -88,13 +88,13 @@ impl Pool {
 }
 
 impl Undecided {
-    /// Place for `most` connections.
+    /// Room for `most` connections.
     pub(super) fn new(most: usize) -> Rc<Self> {
         Rc::new(Self { most, waiting: RefCell::default() })
     }
 
-    /// A place for one more. If there are too many, the oldest is lost.
-    pub(super) fn enter(self: &Rc<Self>) -> Place {
+    /// Room for one more. If there are too many, the oldest is lost.
+    pub(super) fn enter(self: &Rc<Self>) -> Admission {
         let waiting = &mut *self.waiting.borrow_mut();
         if waiting.places.len() >= self.most
             && let Some((_, oldest)) = waiting.places.pop_first()
@@ -104,11 +104,11 @@ impl Undecided {
         let (number, lost) = (waiting.next, Rc::new(Notify::new()));
         waiting.next += 1;
         waiting.places.insert(number, Rc::clone(&lost));
-        Place::Undecided(Hold { of: Rc::clone(self), number, lost })
+        Admission::Undecided(Hold { of: Rc::clone(self), number, lost })
     }
 }
 
-impl Place {
+impl Admission {
     /// Takes a slot of `pool`, unless this is one already. Returns whether it is one now.
     pub(super) fn take(&mut self, pool: &Arc<Pool>) -> bool {
         if !matches!(self, Self::Slot(slot) if Arc::ptr_eq(&slot.0, pool)) {

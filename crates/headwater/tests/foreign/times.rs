@@ -44,15 +44,15 @@ const ROUNDED: f64 = 1e-5;
 pub(crate) fn clip(
     folder: &Path,
     name: &str,
-    pictures: &str,
+    source_video: &str,
     seconds: u32,
     encoding: &[&str],
 ) -> PathBuf {
     let into = folder.join(format!("{name}.flv"));
-    let pictures = format!("{pictures},settb=1/1000");
+    let source_video = format!("{source_video},settb=1/1000");
     let tone = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
     let seconds = seconds.to_string();
-    let mut args = vec!["-f", "lavfi", "-i", &pictures, "-f", "lavfi", "-i", &tone];
+    let mut args = vec!["-f", "lavfi", "-i", &source_video, "-f", "lavfi", "-i", &tone];
     args.extend(["-map", "0:v", "-map", "1:a", "-fps_mode", "passthrough"]);
     args.extend(["-enc_time_base:v", "1:1000", "-c:v", "libx264", "-preset", "ultrafast"]);
     args.extend(["-pix_fmt", "yuv420p", "-sc_threshold", "0", "-c:a", "aac", "-b:a", "64k"]);
@@ -72,7 +72,7 @@ const FASTER_AND_FASTER: &str = "testsrc2=size=320x180:rate=24:duration=3[a];\
 const IRREGULAR: &str = "0,1.2,1.5,3.4,3.9,4.8,11.8,12.1";
 
 #[test]
-fn pictures_left_out() {
+fn frames_left_out() {
     judge(&[("fifths", "testsrc2=size=320x180:rate=30:duration=8,select='mod(n,5)'", 8, GOP)]);
 }
 
@@ -90,7 +90,7 @@ fn rates_that_change() {
 }
 
 #[test]
-fn a_picture_a_second() {
+fn a_frame_a_second() {
     let pauses = "testsrc2=size=320x180:rate=30:duration=12,\
                   select='not(between(t,4,8))+not(mod(n,30))'";
     judge(&[
@@ -100,7 +100,7 @@ fn a_picture_a_second() {
 }
 
 #[test]
-fn pictures_that_come_unevenly() {
+fn frames_that_come_unevenly() {
     // Up to 15 ms early or late, the same in each run.
     let uneven = "testsrc2=size=320x180:rate=30:duration=8,settb=1/1000,\
                   setpts='20+N*1000/30+random(0)*30-15'";
@@ -109,17 +109,17 @@ fn pictures_that_come_unevenly() {
 
 #[test]
 fn keyframes_at_any_distance() {
-    let pictures = "testsrc2=size=320x180:rate=30:duration=14";
+    let source_video = "testsrc2=size=320x180:rate=30:duration=14";
     let forced = ["-g", "1000", "-force_key_frames", IRREGULAR];
-    judge(&[("irregular", pictures, 14, &forced)]);
+    judge(&[("irregular", source_video, 14, &forced)]);
 }
 
 #[test]
 fn tracks_that_begin_three_seconds_late() {
     let late = |track: &'static str| {
         move |folder: &Path| {
-            let pictures = "testsrc2=size=320x180:rate=30:duration=8";
-            let clip = clip(folder, &format!("{track}-in-step"), pictures, 8, GOP);
+            let source_video = "testsrc2=size=320x180:rate=30:duration=8";
+            let clip = clip(folder, &format!("{track}-in-step"), source_video, 8, GOP);
             let into = folder.join(format!("{track}-late.flv"));
             let clip = clip.to_str().unwrap();
             let mut args = vec!["-i", clip, "-itsoffset", "3", "-i", clip];
@@ -143,8 +143,8 @@ fn tracks_that_begin_three_seconds_late() {
 #[test]
 fn audio_that_stops_and_returns() {
     let make = |folder: &Path| {
-        let pictures = "testsrc2=size=320x180:rate=30:duration=9";
-        let clip = clip(folder, "whole", pictures, 9, GOP);
+        let source_video = "testsrc2=size=320x180:rate=30:duration=9";
+        let clip = clip(folder, "whole", source_video, 9, GOP);
         let into = folder.join("at-times.flv");
         let mut args = vec!["-i", clip.to_str().unwrap(), "-c:v", "copy"];
         args.extend(["-af", "aselect='lt(mod(t,6),3)'", "-c:a", "aac", "-ar", "48000"]);
@@ -168,8 +168,8 @@ const GOP: &[&str] = &["-g", "60"];
 fn judge(clips: &[(&str, &str, u32, &[&str])]) {
     let makes: Vec<_> = clips
         .iter()
-        .map(|&(name, pictures, seconds, encoding)| {
-            (name, move |folder: &Path| clip(folder, name, pictures, seconds, encoding))
+        .map(|&(name, source_video, seconds, encoding)| {
+            (name, move |folder: &Path| clip(folder, name, source_video, seconds, encoding))
         })
         .collect();
     let makes: Vec<_> = makes.iter().map(|(name, make)| (*name, make as Make<'_>)).collect();
@@ -361,13 +361,13 @@ fn pushed(server: &Server, stream: &str) -> Vec<u8> {
 /// time: all differ by the same.
 fn same_times(name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults) {
     let Some(first) = source.len().checked_sub(got.len()).filter(|_| !got.is_empty()) else {
-        faults.add(format_args!("{name}: {} pictures of {}", got.len(), source.len()));
+        faults.add(format_args!("{name}: {} frames of {}", got.len(), source.len()));
         return;
     };
     let source = &source[first..];
     if let Some(at) = (0..got.len()).find(|&at| got[at].size != source[at].size) {
         faults.add(format_args!(
-            "{name}: {} pictures, picture {at} is not {} of the source",
+            "{name}: {} frames, frame {at} is not {} of the source",
             got.len(),
             first + at
         ));
@@ -383,7 +383,7 @@ fn same_times(name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults
     let wrong: Vec<usize> = (0..times.len()).filter(|&at| late(at).abs() > WITHIN).collect();
     if let Some(&worst) = wrong.iter().max_by(|a, b| late(**a).abs().total_cmp(&late(**b).abs())) {
         faults.add(format_args!(
-            "{name}: {} of {} pictures at another time; picture {}, of {:.3} s, by {:+.3} ms",
+            "{name}: {} of {} frames at another time; frame {}, of {:.3} s, by {:+.3} ms",
             wrong.len(),
             times.len(),
             first + worst,
@@ -397,7 +397,7 @@ fn same_times(name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults
 fn all_of(by: &str, name: &str, source: &[Packet], got: &[Packet], faults: &mut Faults) {
     let name = format!("{name} by {by}");
     if got.len() < source.len() {
-        faults.add(format_args!("{name}: {} pictures of {}", got.len(), source.len()));
+        faults.add(format_args!("{name}: {} frames of {}", got.len(), source.len()));
     }
     same_times(&name, source, got, faults);
 }

@@ -91,7 +91,7 @@ fn receive(root: &Path, titles: &[&str]) {
 }
 
 #[test]
-fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
+fn ffmpeg_decodes_the_video_and_audio_of_the_source() {
     // moov last, B-frames, 5.1; HEVC; AV1; Opus; priming hidden by an edit list
     let titles = ["surround-60.mp4", "hevc.mp4", "av1.mp4", "opus.mp4", "short.mp4"];
     decode(&testkit::media_dir().join("mp4"), &titles);
@@ -99,7 +99,7 @@ fn ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
 
 #[test]
 #[ignore = "corpus"]
-fn corpus_ffmpeg_decodes_the_pictures_and_sounds_of_the_source() {
+fn corpus_ffmpeg_decodes_the_video_and_audio_of_the_source() {
     let titles = [
         // moov last, B-frames, 5.1; HEVC; AV1; Opus; priming hidden by an edit list
         "bbb/bbb_2s_1080p60_51ch.mp4",
@@ -232,7 +232,7 @@ fn vlc_plays_through_hls_and_dash() {
     let open = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(folder.path(), open).unwrap();
     let title = TITLES[0];
-    let pictures = decoded(media(title).to_str().unwrap(), &["-ignore_editlist", "1"], "0:v:0");
+    let frames = decoded(media(title).to_str().unwrap(), &["-ignore_editlist", "1"], "0:v:0");
     let played = |resource: &str| {
         let file = folder.path().join("played.ts");
         vlc(&server.url(&format!("/vod/{title}{resource}")), &file).wait(LIMIT);
@@ -240,12 +240,12 @@ fn vlc_plays_through_hls_and_dash() {
     };
     // VLC's multiplexer keeps back the last fifth of a second of everything that it plays.
     let from_the_file = played("");
-    assert!(pictures.starts_with(&from_the_file), "{} pictures", from_the_file.len());
-    assert!(from_the_file.len() > pictures.len() * 9 / 10, "{} pictures", from_the_file.len());
+    assert!(frames.starts_with(&from_the_file), "{} frames", from_the_file.len());
+    assert!(from_the_file.len() > frames.len() * 9 / 10, "{} frames", from_the_file.len());
     for manifest in ["/index.m3u8", "/manifest.mpd"] {
         let got = played(manifest);
         assert_eq!(got.len(), from_the_file.len(), "{manifest}");
-        assert!(got == from_the_file, "{manifest}: other pictures");
+        assert!(got == from_the_file, "{manifest}: other frames");
     }
 }
 

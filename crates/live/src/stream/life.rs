@@ -134,7 +134,7 @@ impl Stream {
             if !live {
                 let recent = newest.since(track.last_sample) < self.settings.silence;
                 let there = track.packager.window().newest().is_some() && (recent || track.silent);
-                changed |= track.handle.set_present(there);
+                changed |= track.handle.set_present(there && track.handle.is_coming());
                 continue;
             }
             let id = track.id();

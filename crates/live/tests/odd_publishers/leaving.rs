@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
+fn a_publisher_that_returns_without_its_audio_leaves_nobody_waiting() {
     let registry = Registry::new(Settings::default());
     let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
     let mut first = publisher(&registry);
@@ -15,10 +15,10 @@ fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
         first.sample(1, sample(millis, true, 50), at(millis)).unwrap();
     }
     let stream = std::sync::Arc::clone(first.stream());
-    let (picture, sound) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
+    let (video, audio) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
     drop(first);
     registry.sweep(at(12_000));
-    assert!(sound.is_present(), "its publisher may come back with it");
+    assert!(audio.is_present(), "its publisher may come back with it");
 
     let mut second = publisher(&registry);
     second.track(0, video_codec(31), 1000, *b"und", at(12_000)).unwrap();
@@ -30,25 +30,63 @@ fn a_publisher_that_returns_without_its_sound_leaves_nobody_waiting() {
         }
         // A viewer plays the audio as HLS for half a minute.
         if frame < 900 {
-            sound.ask(at(now));
+            audio.ask(at(now));
         }
         if (60..1500).contains(&frame) {
-            assert!(!sound.is_present() && picture.is_present(), "frame {frame}");
-            assert!(!sound.window().ended, "frame {frame}");
+            assert!(!audio.is_present() && video.is_present(), "frame {frame}");
+            assert!(!audio.window().ended, "frame {frame}");
             let end = |track: &live::Track, timescale: f64| {
                 track.window().newest().unwrap().presented_end() as f64 / timescale
             };
-            let behind = end(&picture, 90_000.0) - end(&sound, 48_000.0);
+            let behind = end(&video, 90_000.0) - end(&audio, 48_000.0);
             assert!((-0.1..1.0).contains(&behind), "{behind} s behind at frame {frame}");
         }
     }
-    assert!(sound.window().ended && stream.track("a0").is_none());
-    assert!(!picture.window().ended);
+    assert!(audio.window().ended && stream.track("a0").is_none());
+    assert!(!video.window().ended);
 }
 
-/// AAC-LC with 5.1 channels, for which there is no silent access unit.
-fn surround_codec() -> Codec {
-    let config: u16 = 2 << 11 | 3 << 7 | 6 << 3;
+/// A viewer keeps the audio alive after its publisher came back without it. Then that one leaves, too.
+#[test]
+fn what_had_gone_stays_gone_while_nobody_publishes() {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
+    let mut sent = 0;
+    let mut publish = |audio: bool, seconds: i64| {
+        let began = sent;
+        let mut publisher = publisher(&registry);
+        publisher.track(0, video_codec(31), 1000, *b"und", at(began)).unwrap();
+        if audio {
+            publisher.track(1, audio_codec(48_000), 1000, *b"und", at(began)).unwrap();
+        }
+        for frame in 0..seconds * 30 {
+            let millis = frame * 100 / 3;
+            sent = began + millis;
+            publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(sent)).unwrap();
+            if audio {
+                publisher.sample(1, sample(millis, true, 50), at(sent)).unwrap();
+            }
+            publisher.stream().track("a0").unwrap().ask(at(sent));
+            if frame % 30 == 29 {
+                registry.sweep(at(sent));
+            }
+        }
+        (std::sync::Arc::clone(publisher.stream()), sent)
+    };
+    publish(true, 10);
+    let (stream, left) = publish(false, 20);
+    let audio = stream.track("a0").unwrap();
+    assert!(!audio.is_present() && audio.is_silenced());
+    for seconds in 1..29 {
+        registry.sweep(at(left + seconds * 1000));
+        assert!(!audio.is_present(), "{seconds} s after the last publisher");
+        assert!(stream.track("v0").unwrap().is_present());
+    }
+}
+
+/// AAC Main, for which there is no silent access unit.
+fn main_codec() -> Codec {
+    let config: u16 = 1 << 11 | 3 << 7 | 2 << 3;
     Codec::Aac(aac::Config::parse(Bytes::copy_from_slice(&config.to_be_bytes())).unwrap())
 }
 
@@ -89,9 +127,11 @@ fn leave_out(codec: Codec, ends: bool, each: impl Fn(i64, &live::Stream, &live::
 
 #[test]
 fn a_track_that_is_no_longer_sent_ends_while_others_go_on() {
-    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
+    for (codec, is_silenced) in
+        [(video_codec(30), false), (main_codec(), false), (audio_codec(48_000), true)]
+    {
         let Settings { reconnect, silence, .. } = Settings::default();
-        leave_out(codec.clone(), false, |second, stream, track| {
+        leave_out(codec, false, |second, stream, track| {
             let rest = 10 + reconnect.as_secs() as i64;
             if second < rest - 1 {
                 assert!(!track.window().ended, "at {second} s");
@@ -99,10 +139,9 @@ fn a_track_that_is_no_longer_sent_ends_while_others_go_on() {
                 assert!(track.window().ended && !track.is_present(), "at {second} s");
                 assert!(stream.track(&track.name).is_none(), "at {second} s");
             }
-            // Silence stands in for stereo, and new viewers get it until the track has gone.
-            let listed = track.is_silenced() || track.is_present();
-            if (11 + silence.as_secs() as i64..99).contains(&second) && track.name != "a0" {
-                assert!(!listed, "at {second} s");
+            // New viewers get what silence stands in for until the track has gone.
+            if (11 + silence.as_secs() as i64..rest - 1).contains(&second) {
+                assert_eq!(track.is_present(), is_silenced, "at {second} s");
             }
         });
     }
@@ -110,7 +149,7 @@ fn a_track_that_is_no_longer_sent_ends_while_others_go_on() {
 
 #[test]
 fn a_track_that_its_publisher_ends_ends_within_two_seconds() {
-    for codec in [video_codec(30), surround_codec(), audio_codec(48_000)] {
+    for codec in [video_codec(30), main_codec(), audio_codec(48_000)] {
         leave_out(codec, true, |second, stream, track| {
             assert_eq!(track.window().ended, second >= 11, "at {second} s");
             let listed = stream.track(&track.name).is_some();
@@ -121,7 +160,7 @@ fn a_track_that_its_publisher_ends_ends_within_two_seconds() {
 
 /// A viewer who plays two tracks would wait for the audio. So silence goes on while it asks.
 #[test]
-fn sound_that_its_publisher_ends_is_silent_for_those_who_play_it() {
+fn audio_that_its_publisher_ends_is_silent_for_those_who_play_it() {
     let ask = |second: i64, track: &live::Track| {
         if second < 50 {
             track.ask(UnixMicros(START + second as u64 * 1_000_000));
@@ -147,7 +186,7 @@ fn a_publisher_that_ends_all_its_tracks_may_return_to_them() {
     for began in [0, 20_000] {
         let mut publisher = publisher(&registry);
         publisher.track(0, video_codec(31), 1000, *b"und", at(began)).unwrap();
-        publisher.track(1, surround_codec(), 1000, *b"und", at(began)).unwrap();
+        publisher.track(1, main_codec(), 1000, *b"und", at(began)).unwrap();
         for frame in 0..300 {
             let (now, millis) = (at(began + frame * 100 / 3), frame * 100 / 3);
             publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();

@@ -39,7 +39,7 @@ fn sample(millis: i64, sync: bool, size: usize) -> Sample {
 }
 
 #[test]
-fn sound_that_changes_its_sampling_rate_stays_in_time() {
+fn audio_that_changes_its_sampling_rate_stays_in_time() {
     for (before, after) in [(48_000, 44_100), (44_100, 48_000), (48_000, 8_000), (8_000, 48_000)] {
         let registry = Registry::new(Settings::default());
         let mut publisher = publisher(&registry);
@@ -489,7 +489,7 @@ fn a_new_language_makes_a_header_and_the_same_again_does_not() {
 }
 
 #[test]
-fn a_number_used_for_sound_and_picture_by_turns_goes_to_the_track_of_its_kind() {
+fn a_number_used_for_audio_and_video_by_turns_goes_to_the_track_of_its_kind() {
     let registry = Registry::new(Settings::default());
     let mut publisher = publisher(&registry);
     for i in 0..200i64 {
@@ -516,7 +516,7 @@ fn a_number_used_for_sound_and_picture_by_turns_goes_to_the_track_of_its_kind() 
 }
 
 #[test]
-fn video_that_never_begins_does_not_keep_the_sound_from_viewers() {
+fn video_that_never_begins_does_not_keep_the_audio_from_viewers() {
     let registry = Registry::new(Settings::default());
     let mut publisher = publisher(&registry);
     publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
+fn silence_stands_in_as_soon_as_a_publishers_audio_is_later_than_it_was() {
     // How late the audio comes behind the video, and how far behind silence may be once the audio
     // stops.
     for (late, most) in [(0, 0.45), (200, 0.65), (450, 0.85)] {
@@ -13,7 +13,7 @@ fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
         publisher.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
         publisher.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
         let stream = std::sync::Arc::clone(publisher.stream());
-        let (picture, sound) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
+        let (video, audio) = (stream.track("v0").unwrap(), stream.track("a0").unwrap());
         let mut units = 0;
         for frame in 0..900 {
             let millis = frame * 100 / 3;
@@ -26,11 +26,11 @@ fn silence_stands_in_as_soon_as_a_publishers_sound_is_later_than_it_was() {
                 track.window().newest().map(|newest| newest.presented_end() as f64 / timescale)
             };
             if frame > 620 {
-                let behind = end(&picture, 90_000.0).unwrap() - end(&sound, 48_000.0).unwrap();
+                let behind = end(&video, 90_000.0).unwrap() - end(&audio, 48_000.0).unwrap();
                 assert!(behind < most, "{late} ms late: {behind} s behind at frame {frame}");
             }
             if frame == 599 {
-                let window = sound.window();
+                let window = audio.window();
                 let parts = window.all().flat_map(|segment| &segment.parts);
                 let sizes: Vec<_> = parts.flat_map(|part| part.samples.iter()).collect();
                 assert!(sizes.iter().all(|sample| sample.size == 50), "{late} ms late: silence");

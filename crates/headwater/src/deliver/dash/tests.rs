@@ -35,7 +35,7 @@ impl Renditions {
 
     /// Adds audio to the first publisher's video. `drift` is by how many millionths its clock
     /// is too slow.
-    fn with_sound(rate: u32, drift: i64) -> Self {
+    fn with_audio(rate: u32, drift: i64) -> Self {
         let mut renditions = Self { rate, drift, audio: true, ..Self::new(&[2 * rate; 2]) };
         let (_, audio) = super::super::hls::tests::codecs();
         renditions.publishers[0].0.track(1, audio, 48_000, *b"und", Self::at(0)).unwrap();
@@ -172,7 +172,7 @@ fn dated_by_dash(manifest: &str) -> Dated {
 fn manifests_and_playlists_date_the_same_media_alike() {
     const HOUR: i64 = 3_600_000_000;
     for (ahead, drift) in [(0, 0), (HOUR, 0), (-HOUR, 0), (0, 150), (0, -150)] {
-        let mut renditions = Renditions::with_sound(10, drift);
+        let mut renditions = Renditions::with_audio(10, drift);
         renditions.publish(210);
         renditions.registry.follow_wall_clock(ahead);
         let stream = renditions.registry.stream("x").unwrap();

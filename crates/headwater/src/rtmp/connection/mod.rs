@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::lookup::{self, Lookup};
 use super::publish::Publish;
-use super::slots::{Place, Shared};
+use super::slots::{Admission, Shared};
 use super::{Error, file, play};
 use crate::Origin;
 use crate::broadcast::Subscription;
@@ -99,7 +99,7 @@ pub(super) struct Connection<S> {
     app: String,
     role: Role,
     /// A slot while it has a role or changes it, else a place among the undecided.
-    place: Place,
+    admission: Admission,
     /// Whether the peer was told why it must leave. The connection closes when this is sent.
     leaves: bool,
     drain: Watch,
@@ -118,7 +118,7 @@ impl<S: Transport + 'static> Connection<S> {
     pub(super) fn new(shared: Rc<Shared>, socket: S, peer: SocketAddr) -> Self {
         let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
         let drain = shared.drain.begun();
-        let place = shared.undecided.enter();
+        let admission = shared.undecided.enter();
         Self {
             shared,
             socket: Rc::new(socket),
@@ -132,7 +132,7 @@ impl<S: Transport + 'static> Connection<S> {
             lookup: None,
             app: String::new(),
             role: Role::None,
-            place,
+            admission,
             leaves: false,
             drain,
             farewell: None,
@@ -249,10 +249,10 @@ impl<S: Transport + 'static> Connection<S> {
             coop::consume_budget().await;
             // A role that ended while another is asked for keeps its slot until then.
             if matches!(self.role, Role::None) && self.lookup.is_none() {
-                self.place.give_back(&self.shared.undecided);
+                self.admission.give_back(&self.shared.undecided);
             }
             if self.leaves {
-                let lost = self.place.lost();
+                let lost = self.admission.lost();
                 return tokio::select! {
                     phase = self.finish() => phase,
                     () = lost => Ok(Phase::Over),
@@ -303,7 +303,7 @@ impl<S: Transport + 'static> Connection<S> {
                     self.found(found)?;
                     self.collect();
                 }
-                () = self.place.lost() => return Err(Error::Crowded),
+                () = self.admission.lost() => return Err(Error::Crowded),
                 () = &mut self.drain, if self.farewell.is_none() => self.prepare_to_leave(),
                 () = sleep_until(wake) => self.overdue()?,
             }

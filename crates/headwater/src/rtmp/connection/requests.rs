@@ -140,7 +140,7 @@ impl<S: Transport + 'static> Connection<S> {
             .find_map(|pair| pair.strip_prefix("rendition="))
             .filter(|name| !name.is_empty())
             .map(str::to_owned);
-        if !self.place.take(&self.shared.publishers) {
+        if !self.admission.take(&self.shared.publishers) {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
             self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
@@ -194,7 +194,7 @@ impl<S: Transport + 'static> Connection<S> {
         let Some(stream) = self.shared.origin.registry.stream(name) else {
             return self.refuse_unknown(name);
         };
-        if !self.place.take(&self.shared.players) {
+        if !self.admission.take(&self.shared.players) {
             return self.refuse_player(name);
         }
         let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
@@ -247,7 +247,7 @@ impl<S: Transport + 'static> Connection<S> {
             // RTMP has no negative answer to this request.
             (Err(_), Wanted::Length { .. }) => {}
             (Ok(flv_title), Wanted::Play { path, plan, start, duration }) => {
-                if !self.place.take(&self.shared.players) {
+                if !self.admission.take(&self.shared.players) {
                     return self.refuse_player(&path);
                 }
                 let play = file::Play::new(&self.shared.origin, flv_title, plan, start, duration);
