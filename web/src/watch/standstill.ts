@@ -7,6 +7,27 @@ const BETWEEN = 1_000;
 /** Media count as newer if they are later by this much, in seconds: times are rounded. */
 const NEWER = 0.05;
 
+/**
+ * A clock that counts only time in which the page runs, in milliseconds. The page calls `tick`
+ * regularly. If a tick is late, something else held the page, and only `most` of that time counts.
+ */
+export class PageClock {
+  /** The time at the last tick. */
+  now = 0;
+
+  constructor(
+    private at: number,
+    private readonly most: number,
+  ) {}
+
+  /** Returns the time at `at`, which is a time on another clock. */
+  tick(at: number): number {
+    this.now += Math.min(at - this.at, this.most);
+    this.at = at;
+    return this.now;
+  }
+}
+
 /** The state of a player. Media times are in seconds. */
 export interface Look {
   time: number;

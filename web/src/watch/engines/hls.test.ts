@@ -2,8 +2,19 @@ import Hls from 'hls.js';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { goOnWhereItStands } from './hls';
 
-beforeEach(() => vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval'] }));
-afterEach(() => vi.useRealTimers());
+/** For how long the page has been held in all: it ran nothing in that time. */
+let held = 0;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['performance', 'setInterval', 'clearInterval'] });
+  held = 0;
+  const now = performance.now.bind(performance);
+  vi.spyOn(performance, 'now').mockImplementation(() => now() + held);
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.useRealTimers();
+});
 
 /** hls.js whose playlists end at `edge`, and an element that has media up to `end`, in seconds. */
 function player({ edge, end }: { edge: number; end: number }) {
@@ -65,6 +76,21 @@ describe('a page whose hls.js stands still', () => {
     expect(video.currentTime).toBe(18.005);
     expect(abortRequests).not.toHaveBeenCalled();
     vi.advanceTimersByTime(200);
+    expect(abortRequests).toHaveBeenCalledTimes(1);
+    stop();
+  });
+
+  it('ends no request because something else held the page', () => {
+    const { stop, tell } = player({ edge: 18.8, end: 18.005 });
+    const abortRequests = vi.fn();
+    const loader = { context: {}, stats: { loading: { first: 0 } } };
+    tell(Hls.Events.FRAG_LOADING, { frag: { type: 'main', start: 18.005, loader, abortRequests } });
+    for (let i = 0; i < 5; i++) {
+      held += 1_000;
+      vi.advanceTimersByTime(100);
+    }
+    expect(abortRequests).not.toHaveBeenCalled();
+    vi.advanceTimersByTime(1_500);
     expect(abortRequests).toHaveBeenCalledTimes(1);
     stop();
   });

@@ -2,7 +2,7 @@ import Hls, { type ErrorData, type Fragment, type LevelDetails } from 'hls.js';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import { LOW_LATENCY, Pace, WHOLE_SEGMENTS } from '../pace';
-import { Standstill } from '../standstill';
+import { PageClock, Standstill } from '../standstill';
 import {
   type Choices,
   type EngineStats,
@@ -149,9 +149,11 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
  */
 export function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void {
   const standstill = new Standstill();
+  // Answers that came while something else held the page are not seen yet: such time does not count.
+  const clock = new PageClock(performance.now(), 2 * LOOK_EVERY);
   const loading = new Map<string, { frag: Fragment; loader: Fragment['loader'] }>();
   hls.on(Hls.Events.FRAG_LOADING, (_event, { frag, part }) => {
-    standstill.asks(frag.type, performance.now(), (part ?? frag).start);
+    standstill.asks(frag.type, clock.now, (part ?? frag).start);
     loading.set(frag.type, { frag, loader: null });
   });
   // Of parts that hls.js requests one after the other, it announces only the first.
@@ -176,7 +178,7 @@ export function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void
     const tracks = playlists.flatMap(({ details, buffer }) =>
       details ? { live: details.live, listedTo: details.edge, bufferedTo: buffer?.end ?? 0 } : [],
     );
-    const now = performance.now();
+    const now = clock.tick(performance.now());
     noteRequests(now);
     for (const track of standstill.lost(now)) {
       const frag = loading.get(track)?.frag;
