@@ -268,7 +268,13 @@ describe('watch page', AT_ONCE, () => {
   });
 
   withPage('says what failed, and tries again when asked', {}, async (page) => {
-    await page.route('**/live/demo/index.m3u8', (route) => route.fulfill({ status: 500, body: 'no' }));
+    // The page also tries again by itself, after a while. So the server fails until the click.
+    let fails = true;
+    const answer = (route) => (fails ? route.fulfill({ status: 500, body: 'no' }) : route.continue());
+    await page.route('**/live/demo/index.m3u8', answer);
+    await page.exposeFunction('clicked', () => {
+      fails = false;
+    });
     await page.goto(`${server.url}/watch/live/demo`);
     await page.getByRole('heading', { name: 'Playback failed' }).waitFor();
     await page
@@ -277,7 +283,7 @@ describe('watch page', AT_ONCE, () => {
       .waitFor();
     await assertAccessible(page);
     await keep(page, 'watch-failed');
-    await page.unroute('**/live/demo/index.m3u8');
+    await page.evaluate(() => addEventListener('click', () => window.clicked(), { capture: true }));
     await page.getByRole('button', { name: 'Try again' }).click();
     await untilCondition(page, 'playing');
   });

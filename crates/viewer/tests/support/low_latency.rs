@@ -121,10 +121,8 @@ impl Stream {
 
     /// The tag that says when this segment was captured.
     fn date(&self, segment: u64) -> String {
-        let date = |times: &Box<Times>| {
-            let captured = super::date(times(2 * segment).1);
-            format!("#EXT-X-PROGRAM-DATE-TIME:{captured}\n")
-        };
-        self.times.as_ref().map(date).unwrap_or_default()
+        let Some(times) = &self.times else { return String::new() };
+        let captured = super::date(times(2 * segment).1);
+        format!("#EXT-X-PROGRAM-DATE-TIME:{captured}\n")
     }
 }
