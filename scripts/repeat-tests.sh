@@ -45,7 +45,9 @@ trap '[ -z "$lanes" ] || kill $lanes 2>/dev/null; exit 130' INT TERM
 run() {
     own=$work/$1 name=$2
     shift 2
-    timeout -k 10 "$PROGRAM_TIMEOUT" "$@" >"$own.log" 2>&1 </dev/null
+    timeout -k 10 "$PROGRAM_TIMEOUT" "$@" >"$own.log" 2>&1 </dev/null &
+    program=$!
+    wait "$program"
     awk -v name="$name" -v status=$? '
         # cargo: test NAME ... ok      node: ✔ NAME (12.3ms), and failed tests once more at the end
         /^test .* \.\.\. (ok|FAILED)$/ { note($2, $NF != "ok") }
@@ -84,10 +86,14 @@ programs() {
 
 busy_begin
 for lane in 'browsers 1' 'browsers 2' 'programs 1' 'programs 2'; do
-    for round in $(seq "$times"); do
-        $lane
-        printf '=== %s: %s of %s, %s\n' "$lane" "$round" "$times" "$(date +%T)"
-    done &
+    {
+        program=
+        trap '[ -z "$program" ] || kill "$program" 2>/dev/null; exit 130' TERM
+        for round in $(seq "$times"); do
+            $lane
+            printf '=== %s: %s of %s, %s\n' "$lane" "$round" "$times" "$(date +%T)"
+        done
+    } &
     lanes="$lanes $!"
 done
 # shellcheck disable=SC2086
