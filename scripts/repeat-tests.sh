@@ -2,9 +2,9 @@
 # Runs the tests that depend most on time many times, to find those that luck can fail.
 # Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
 #
-# These are all tests with a browser, and the Rust test programs with sockets: two of each at a time,
-# because most of them wait. A failure stops nothing. At the end, a line for each test has its runs
-# and its failures. With BUSY=1 a busy loop on each processor runs beside them.
+# These are all tests with a browser, and beside them the Rust test programs with sockets, because most
+# of them wait. A failure stops nothing. At the end, a line for each test has its runs and its
+# failures. With BUSY=1 a busy loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -46,8 +46,8 @@ run() {
     own=$work/$1 name=$2
     shift 2
     timeout -k 10 "$PROGRAM_TIMEOUT" "$@" >"$own.log" 2>&1 </dev/null &
-    program=$!
-    wait "$program"
+    running=$!
+    wait "$running"
     awk -v name="$name" -v status=$? '
         # cargo: test NAME ... ok      node: ✔ NAME (12.3ms), and failed tests once more at the end
         /^test .* \.\.\. (ok|FAILED)$/ { note($2, $NF != "ok") }
@@ -67,28 +67,28 @@ run() {
     fi
 }
 
-# browsers HALF: every other file of tests with a browser, from number HALF on.
+# browsers: all tests with a browser.
 browsers() {
-    for file in $(printf '%s\n' web/e2e/*.test.mjs | sed -n "$1~2p"); do
-        run "browsers-$1" "$(basename "$file")" \
+    for file in web/e2e/*.test.mjs; do
+        run browsers "$(basename "$file")" \
             node --test --test-concurrency=1 --test-reporter=spec "$file"
     done
 }
 
-# programs HALF: the same for Rust test programs. They yield to the browsers.
+# programs: the Rust test programs. They yield to the browsers.
 programs() {
-    rust | sed -n "$1~2p" >"$work/programs-$1"
+    rust >"$work/list"
     while read -r crate program; do
-        run "programs-$1" "$crate $program" nice -n 5 cargo test --quiet \
+        run programs "$crate $program" nice -n 5 cargo test --quiet \
             --manifest-path "crates/$crate/Cargo.toml" --test "$program" -- --format=pretty
-    done <"$work/programs-$1"
+    done <"$work/list"
 }
 
 busy_begin
-for lane in 'browsers 1' 'browsers 2' 'programs 1' 'programs 2'; do
+for lane in browsers programs; do
     {
-        program=
-        trap '[ -z "$program" ] || kill "$program" 2>/dev/null; exit 130' TERM
+        running=
+        trap '[ -z "$running" ] || kill "$running" 2>/dev/null; exit 130' TERM
         for round in $(seq "$times"); do
             $lane
             printf '=== %s: %s of %s, %s\n' "$lane" "$round" "$times" "$(date +%T)"

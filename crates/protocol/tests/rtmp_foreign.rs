@@ -526,16 +526,13 @@ fn publishes_to_nginx_and_plays_from_it() {
     let port = testkit::Port::find();
     let number = port.number();
     let folder = tempdir();
-    let path = folder.to_str().unwrap();
     let config = format!(
         "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
-         daemon off; master_process off; pid {path}/pid; error_log stderr;
+         error_log stderr;
          events {{}}
          rtmp {{ server {{ listen 127.0.0.1:{port}; application live {{ live on; }} }} }}"
     );
-    let file = folder.join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
-    let _server = program("nginx", &["-p", path, "-c", file.to_str().unwrap()]);
+    let _server = testkit::nginx(&folder, &port, &config);
     let sent = remuxed();
     let expected = media(&sent);
     let mut publisher = None;

@@ -22,6 +22,7 @@ pub mod certificate;
 mod chunk;
 mod ffmpeg;
 pub mod http;
+mod nginx;
 mod port;
 mod program;
 pub mod push;
@@ -42,6 +43,7 @@ pub use ffmpeg::{
     AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffmpeg, ffprobe_packets,
     ffprobe_packets_with, framehash, publish,
 };
+pub use nginx::nginx;
 pub use port::Port;
 pub use program::{Finished, Program};
 pub use random::{Random, noise};

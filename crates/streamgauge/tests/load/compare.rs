@@ -30,7 +30,7 @@ impl Nginx {
             .map(|kind| format!("{kind}_temp_path {path}/t;\n"))
             .concat();
         let configuration = format!(
-            "daemon off; master_process off; pid {path}/pid; error_log {path}/error.log;\n\
+            "error_log {path}/error.log;\n\
              events {{ worker_connections 4096; }}\n\
              http {{ {temporary} sendfile on; tcp_nopush on; keepalive_requests 1000000000;\n\
              log_format sent '$status $bytes_sent $body_bytes_sent $request_length';\n\
@@ -38,24 +38,8 @@ impl Nginx {
              limit_req_zone $http_user_agent zone=each:1m rate=400r/s; limit_req_log_level info;\n\
              server {{ listen 127.0.0.1:{port} {listen}; root {path}/www; {tls} }} }}\n"
         );
-        let file = dir.path().join("nginx.conf");
-        std::fs::write(&file, configuration).unwrap();
-        let program = Program::spawn(
-            Command::new("nginx")
-                .arg("-e")
-                .arg(dir.path().join("error.log"))
-                .arg("-p")
-                .arg(dir.path())
-                .arg("-c")
-                .arg(&file),
-        );
-        let nginx = Self { program, port, dir };
-        let limit = Instant::now() + LIMIT;
-        while std::net::TcpStream::connect(("127.0.0.1", nginx.port.number())).is_err() {
-            assert!(Instant::now() < limit, "nginx does not listen");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        nginx
+        let program = testkit::nginx(dir.path(), &port, &configuration);
+        Self { program, port, dir }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {

@@ -1,9 +1,8 @@
 //! nginx with its RTMP module: RTMP, and HLS with MPEG-TS segments from a folder.
 
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use testkit::{Port, Program, http};
+use testkit::{Port, Program, eventually, http};
 
 use crate::support::{LIMIT, assert_verdict, document, start};
 
@@ -14,7 +13,7 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     let (rtmp, web) = (Port::find(), Port::find());
     let config = format!(
         "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
-         user root; daemon off; master_process off; pid {path}/pid; error_log stderr;
+         user root; error_log stderr;
          events {{}}
          http {{ access_log off; client_body_temp_path {path}/b; proxy_temp_path {path}/p;
            fastcgi_temp_path {path}/f; uwsgi_temp_path {path}/u; scgi_temp_path {path}/s;
@@ -23,24 +22,10 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
          rtmp {{ server {{ listen 127.0.0.1:{rtmp}; application live {{ live on; wait_key on;
            hls on; hls_path {path}/hls; hls_fragment 1s; hls_playlist_length 10s; }} }} }}"
     );
-    let file = folder.path().join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
-    let nginx = Program::spawn(Command::new("nginx").args([
-        "-p",
-        path,
-        "-e",
-        "stderr",
-        "-c",
-        file.to_str().unwrap(),
-    ]));
+    let nginx = testkit::nginx(folder.path(), &rtmp, &config);
     let clip = testkit::demo_clip();
     let url = format!("rtmp://127.0.0.1:{rtmp}/live/x");
     let address = ([127, 0, 0, 1], web.number()).into();
-    let deadline = Instant::now() + LIMIT;
-    while std::net::TcpStream::connect(("127.0.0.1", rtmp.number())).is_err() {
-        assert!(Instant::now() < deadline, "{}", nginx.stderr());
-        std::thread::sleep(Duration::from_millis(20));
-    }
     let publisher = Program::spawn(
         Command::new("ffmpeg")
             .args([
@@ -61,10 +46,9 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     let is_there = |response: &http::Response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
     };
-    while !is_there(&http::get(address, "/hls/x.m3u8")) {
-        assert!(Instant::now() < deadline, "{} {}", nginx.stderr(), publisher.stderr());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually(LIMIT, "nginx has enough segments", || {
+        is_there(&http::get(address, "/hls/x.m3u8"))
+    });
     let reference = clip.to_str().unwrap();
     let rtmp = start(["watch", &url, "--duration", "5s", "--json", "--reference", reference]);
     let hls = format!("http://127.0.0.1:{web}/hls/x.m3u8");

@@ -9,7 +9,7 @@ mod relay;
 mod support;
 
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{Port, Program, Server, demo_clip, headwater};
@@ -127,25 +127,15 @@ fn bytes_that_are_held_back_are_late_by_that() {
 #[test]
 fn nginx_passes_stamps_on() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
     let port = Port::find();
     let config = format!(
         "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
-         user root; daemon off; master_process off; pid {path}/pid; error_log stderr;
+         user root; error_log stderr;
          events {{}}
          rtmp {{ server {{ listen 127.0.0.1:{port};
            application live {{ live on; wait_key on; }} }} }}"
     );
-    let file = folder.path().join("nginx.conf");
-    std::fs::write(&file, config).unwrap();
-    let file = file.to_str().unwrap();
-    let nginx =
-        Program::spawn(Command::new("nginx").args(["-p", path, "-e", "stderr", "-c", file]));
-    let deadline = Instant::now() + LIMIT;
-    while std::net::TcpStream::connect(("127.0.0.1", port.number())).is_err() {
-        assert!(Instant::now() < deadline, "{}", nginx.stderr());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let nginx = testkit::nginx(folder.path(), &port, &config);
     let url = format!("rtmp://127.0.0.1:{port}/live/x");
     let publisher = publish(&url);
     publisher.stderr_line(LIMIT, |line| line.contains("publishing"));
