@@ -5,6 +5,7 @@
 mod behind;
 mod configuration;
 mod hostile;
+mod log;
 mod places;
 mod publishers;
 mod rendered;
@@ -15,5 +16,6 @@ mod shutdown;
 mod slow;
 mod strangers;
 mod support;
+mod viewers;
 mod watcher;
 mod window;
