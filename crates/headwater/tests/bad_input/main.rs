@@ -5,6 +5,7 @@
 mod behind;
 mod configuration;
 mod hostile;
+mod leaving;
 mod log;
 mod places;
 mod publishers;
