@@ -98,6 +98,48 @@ fn memory_of_all_streams_is_bounded_and_the_largest_gives_way() {
     assert!(begin(&registry, "late").is_ok());
 }
 
+/// A rendition whose publisher does not return gives its memory back, while another rendition of
+/// its stream goes on and keeps its own.
+#[test]
+fn a_rendition_that_left_gives_its_memory_back_while_its_stream_goes_on() {
+    let settings = Settings::default();
+    let reconnect = settings.reconnect;
+    let registry = Registry::new(settings);
+    let mut stays = vec![(begin(&registry, "one").unwrap(), 2_000)];
+    publish_side_by_side(&mut stays, 0..1500, |now| registry.sweep(now));
+    let alone = registry.memory().used;
+
+    let info = PublisherInfo { peer: None, protocol: "test", rendition: Some("high".to_owned()) };
+    let mut leaves = registry.publish("one", info, at(1500)).unwrap();
+    leaves.track(1, video_codec(), 1000, *b"und", at(1500)).unwrap();
+    let mut both = vec![stays.remove(0), (leaves, 10_000)];
+    publish_side_by_side(&mut both, 1500..3000, |now| registry.sweep(now));
+    let stream = both[0].0.stream().clone();
+    let share = registry.memory().used - alone;
+    let media: usize =
+        stream.track("v1").unwrap().window().all().map(|segment| segment.len()).sum();
+    // 250 kB/s, for 42 s or more.
+    assert!(media > 42 * 250_000 && share >= media as u64, "{share} bytes for {media} of media");
+
+    drop(both.pop());
+    let last = at(2999);
+    let is_there = || stream.state().tracks.iter().any(|track| track.name == "v1");
+    publish_side_by_side(&mut both, 3000..4500, |now| {
+        registry.sweep(now);
+        assert_eq!(stream.state().status, Status::Live);
+        // Until then its publisher may come back.
+        let kept = now.since(last) < reconnect;
+        assert_eq!(is_there(), kept, "{:?} after its last frame", now.since(last));
+        let used = registry.memory().used;
+        // What stays grows and shrinks by the segment being made and the slabs around it.
+        let wanted = if kept { alone + share } else { alone };
+        let off = used.abs_diff(wanted);
+        assert!(off < share / 10, "{used} bytes instead of {wanted}, of which {share} leave");
+    });
+    let (listed, held) = listed_and_held(&both[0].0);
+    assert!(listed >= 29.0 && held >= 41.0, "{listed} s of {held} s");
+}
+
 /// If not even three target durations of each stream fit, the stream that holds most is refused
 /// more.
 #[test]

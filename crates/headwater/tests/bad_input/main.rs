@@ -5,6 +5,8 @@
 mod behind;
 mod configuration;
 mod hostile;
+mod leaving;
+mod log;
 mod places;
 mod publishers;
 mod rendered;
@@ -15,5 +17,6 @@ mod shutdown;
 mod slow;
 mod strangers;
 mod support;
+mod viewers;
 mod watcher;
 mod window;

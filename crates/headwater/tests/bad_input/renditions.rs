@@ -11,30 +11,12 @@ use testkit::push::Client as Push;
 
 use testkit::rtmp::Client;
 
-use crate::support::{LIMIT, Origin, clip, try_publish_from};
+use crate::support::{ALL, LIMIT, Origin, announce, clip, send_second, try_publish_from};
 
 /// A viewer that waits in vain waits for three target durations. With these settings this is longer
 /// than any test waits for an answer.
 const PATIENT: &str = "[live]\nsegment_target = \"500ms\"\nsilence = \"3s\"\n\
                        target_duration = \"30s\"\nkeyframe_distance = \"30s\"\nwindow = \"2m\"\n";
-
-/// Sends only the configurations.
-fn announce(client: &mut Client) {
-    clip()[..2].iter().for_each(|header| client.send(header));
-}
-
-/// Publishes one second of the clip, which repeats every 16 seconds.
-fn send_second(client: &mut Client, second: u32, kinds: &[TagKind]) {
-    let (turn, second) = (second / 16 * 16_000, second % 16);
-    let wanted = |time: u32| time / 1000 == second;
-    for message in clip()[2..].iter().filter(|message| kinds.contains(&message.kind())) {
-        if wanted(message.timestamp()) {
-            client.tag(message.kind(), turn + message.timestamp(), message.payload());
-        }
-    }
-}
-
-const ALL: &[TagKind] = &[TagKind::Video, TagKind::Audio];
 
 fn multivariant(origin: &Origin) -> Response {
     origin.get("/live/x/index.m3u8")
@@ -47,7 +29,7 @@ fn manifest(origin: &Origin) -> Response {
 /// Names of the video renditions that HLS and DASH list; both must agree. If DASH has several in a
 /// set, players change between them only if it says that their segments are aligned.
 #[track_caller]
-fn listed(origin: &Origin) -> (Vec<String>, Vec<String>) {
+pub(crate) fn listed(origin: &Origin) -> (Vec<String>, Vec<String>) {
     let playlist = multivariant(origin);
     assert_eq!(playlist.status(), 200, "{playlist:?}");
     let uris = playlist.text().lines().filter_map(|line| line.strip_suffix("/media.m3u8"));
@@ -129,7 +111,7 @@ fn assert_sends_video(origin: &Origin) {
 /// Publishes three seconds and sees them offered. Other renditions end their segments where this
 /// one does.
 #[track_caller]
-fn begin(origin: &Origin) -> Client {
+pub(crate) fn begin(origin: &Origin) -> Client {
     let mut publisher = Client::publish(origin.rtmp, "live/x");
     announce(&mut publisher);
     (0..3).for_each(|second| send_second(&mut publisher, second, ALL));
@@ -137,7 +119,7 @@ fn begin(origin: &Origin) -> Client {
     publisher
 }
 
-fn names(names: &[&str]) -> Vec<String> {
+pub(crate) fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
@@ -180,7 +162,7 @@ fn a_rendition_whose_publisher_left_is_offered_no_longer() {
 }
 
 /// A message of the clip's video as Enhanced RTMP's second track. `packet_type` 2 ends the track.
-fn as_second_track(legacy: &[u8], packet_type: u8) -> Bytes {
+pub(crate) fn as_second_track(legacy: &[u8], packet_type: u8) -> Bytes {
     let mut bytes = vec![0x80 | legacy[0] & 0xf0 | 6, packet_type];
     bytes.extend_from_slice(b"avc1\x01");
     // A configuration has no composition time there.

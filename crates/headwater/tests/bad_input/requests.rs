@@ -3,12 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use testkit::Program;
 use testkit::http::{Client, get_with};
 
 use testkit::is_closed_within;
 
-use crate::support::{BINARY, LIMIT, Origin, assert_refused};
+use crate::support::{LIMIT, Origin, assert_refused};
 
 /// An origin with one file of 1,000 bytes below its VOD root.
 fn with_file() -> (Origin, Vec<u8>) {
@@ -259,64 +258,4 @@ fn mp4_that_is_cut_off_or_corrupt() {
             response.status()
         );
     }
-}
-
-/// Standard error is a pipe that is full from the start, and nobody empties it.
-#[test]
-fn a_log_that_nobody_reads_stops_nothing() {
-    use std::fs::OpenOptions;
-    use std::os::unix::fs::OpenOptionsExt;
-    use std::process::Command;
-
-    const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let folder = tempfile::tempdir().unwrap();
-    let fifo = folder.path().join("log");
-    Program::output(Command::new("mkfifo").arg(&fifo), LIMIT);
-    let open = |write: bool| {
-        let mut options = OpenOptions::new();
-        options.read(!write).write(write).custom_flags(NONBLOCK).open(&fifo).unwrap()
-    };
-    let mut reader = open(false);
-    let mut filler = open(true);
-    for size in [4096, 1] {
-        while filler.write(&vec![b'\n'; size]).is_ok() {}
-    }
-    let script = "exec \"$0\" serve --workers 1 --http 127.0.0.1:0 --rtmp 127.0.0.1:0 2>log";
-    let program =
-        Program::spawn(Command::new("sh").args(["-c", script, BINARY]).current_dir(folder.path()));
-    let ready = program.stdout_line(LIMIT, |_| true);
-    let http = ready.split(['=', ' ']).nth(2).and_then(|http| http.parse().ok()).expect("ready");
-    // Each request makes one log line. There are more of them than the limit.
-    for _ in 0..400 {
-        let mut client = Client::connect(http, LIMIT).unwrap();
-        client.send_raw(b"GET /live/../x HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        assert_eq!(client.receive().expect("the event loop goes on").status(), 404);
-    }
-    let metrics = get_with(http, "/metrics", &[]);
-    let held_back = metrics.text().lines().find_map(|line| {
-        line.strip_prefix("headwater_log_lines_held_back_total ")?.parse::<u32>().ok()
-    });
-    let held_back = held_back.expect("it is counted");
-    // On a slow machine this takes longer than the limit's period, and more lines are held back.
-    assert!((1..=200).contains(&held_back), "{held_back}");
-
-    // At last somebody reads. The lines that fitted in the queue are there, and the number of the
-    // others.
-    let mut log = String::new();
-    program.terminate();
-    drop(filler);
-    let mut buffer = [0; 4096];
-    loop {
-        match reader.read(&mut buffer) {
-            Ok(0) => break,
-            Ok(size) => log.push_str(&String::from_utf8_lossy(&buffer[..size])),
-            Err(error) => {
-                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        }
-    }
-    assert_eq!(log.matches("/live/../x").count() + held_back as usize, 400, "{log}");
-    assert!(log.contains("some were not logged lines="), "{log}");
-    assert_eq!(program.stop(LIMIT).status.code(), Some(0));
 }

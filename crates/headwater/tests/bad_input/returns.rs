@@ -1,19 +1,19 @@
 //! A publisher that returns without its audio, and the viewers that watch meanwhile.
 
-use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use media::flv::{Metadata, TagKind};
 use protocol::rtmp::ClientEvent;
+use serde_json::Value;
 use testkit::http::{Client as Http, get};
 
 use testkit::push;
 use testkit::rtmp::Client;
-use testkit::{time_of, track_of};
 
 use crate::support::{LIMIT, Origin, Playlist, clip};
+use crate::viewers::{self, FLV_HEADER, Media};
 
 const STREAM: &str = "live/x";
 
@@ -45,13 +45,15 @@ impl Progress {
     }
 }
 
-/// Watches the media that `next` gives, each with its kind and its seconds on the stream's
-/// timeline: audio and video at first, then video until some time after the audio has ended.
-fn watch(who: &str, progress: &Progress, mut next: impl FnMut() -> Option<(TagKind, f64)>) {
+/// Watches the media that `next` gives: audio and video at first, then video until some time after
+/// the audio has ended.
+fn watch(who: &str, progress: &Progress, mut next: impl FnMut() -> Option<Media>) {
     let begun = Instant::now();
     let mut next = || {
         assert!(begun.elapsed() < WHOLE, "{who}: the video does not go on");
-        next().unwrap_or_else(|| panic!("{who}: it is over"))
+        let media = next().unwrap_or_else(|| panic!("{who}: it is over"));
+        assert!(media.track.is_none_or(|track| track <= 2), "track {:?}", media.track);
+        (media.kind, media.time)
     };
     let mut seen = Vec::new();
     while !(seen.contains(&TagKind::Video) && seen.contains(&TagKind::Audio)) {
@@ -68,93 +70,30 @@ fn watch(who: &str, progress: &Progress, mut next: impl FnMut() -> Option<(TagKi
     }
 }
 
-fn of_chunk(chunk: &[u8]) -> (TagKind, f64) {
-    match (track_of(chunk), time_of(chunk)) {
-        (1, time) => (TagKind::Video, time as f64 / 90_000.0),
-        (2, time) => (TagKind::Audio, time as f64 / 48_000.0),
-        (track, _) => panic!("track {track}"),
-    }
-}
-
-/// Reads `size` bytes; `None` at the end.
-fn read(body: &mut impl Read, size: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; size];
-    body.read_exact(&mut bytes).ok().map(|()| bytes)
-}
-
 fn watch_mp4(origin: &Origin, progress: &Progress) {
-    let mut http = Http::connect(origin.http, WHOLE).expect("the server listens");
-    http.send("GET", "/live/x/live.mp4", &[], b"").expect("the server is there");
-    let (head, mut body) = http.begin().expect("the server answers");
-    assert_eq!(head.status, 200);
-    watch("live.mp4", progress, || {
-        loop {
-            let head = read(&mut body, 8)?;
-            let size = u32::from_be_bytes(*head.first_chunk()?) as usize;
-            let content = read(&mut body, size - 8)?;
-            if head[4..] == *b"moof" {
-                return Some(of_chunk(&content));
-            }
-        }
-    });
+    let mut http = viewers::ask(origin, "live.mp4", WHOLE);
+    let mut body = viewers::body(&mut http);
+    watch("live.mp4", progress, || viewers::next_of_mp4(&mut body));
 }
 
 fn watch_flv(origin: &Origin, progress: &Progress) {
-    let mut http = Http::connect(origin.http, WHOLE).expect("the server listens");
-    http.send("GET", "/live/x/live.flv", &[], b"").expect("the server is there");
-    let (head, mut body) = http.begin().expect("the server answers");
-    assert_eq!(head.status, 200);
-    read(&mut body, 9 + 4).expect("the file's header");
-    watch("live.flv", progress, || {
-        loop {
-            let head = read(&mut body, 11)?;
-            let size = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
-            let time = u32::from_be_bytes([head[7], head[4], head[5], head[6]]);
-            let payload = read(&mut body, size + 4)?;
-            let kind = match head[0] {
-                8 => TagKind::Audio,
-                9 => TagKind::Video,
-                _ => continue,
-            };
-            // Configurations do not count as media.
-            if payload[1] == 1 {
-                return Some((kind, f64::from(time) / 1000.0));
-            }
-        }
-    });
+    let mut http = viewers::ask(origin, "live.flv", WHOLE);
+    let mut body = viewers::body(&mut http);
+    viewers::read(&mut body, FLV_HEADER).expect("the file's header");
+    watch("live.flv", progress, || viewers::next_of_flv(&mut body));
 }
 
 fn watch_rtmp(origin: &Origin, progress: &Progress) {
     let mut player = Client::play(origin.rtmp, STREAM);
-    watch("RTMP", progress, || {
-        loop {
-            let (kind, time, payload) = match player.next()? {
-                ClientEvent::Audio { timestamp, payload } => (TagKind::Audio, timestamp, payload),
-                ClientEvent::Video { timestamp, payload } => (TagKind::Video, timestamp, payload),
-                _ => continue,
-            };
-            if payload[1] == 1 {
-                return Some((kind, f64::from(time) / 1000.0));
-            }
-        }
-    });
+    watch("RTMP", progress, || viewers::next_of_rtmp(&mut player));
 }
 
 fn watch_push(origin: &Origin, progress: &Progress) {
     let mut viewer = push::Client::connect(origin.http, "/live/x/push");
-    watch("push", progress, || {
-        loop {
-            let frame = viewer.next()?;
-            match frame.opcode {
-                1 => {
-                    let event = frame.event();
-                    assert!(event["event"] != "error" && event["event"] != "end", "{event}");
-                }
-                2 if frame.payload[4..8] != *b"ftyp" => return Some(of_chunk(&frame.payload)),
-                _ => {}
-            }
-        }
-    });
+    let goes_on = |event: Value| {
+        assert!(event["event"] != "error" && event["event"] != "end", "{event}");
+    };
+    watch("push", progress, || viewers::next_of_push(&mut viewer, goes_on));
 }
 
 /// An HLS player of both tracks. It asks for each segment of either track as soon as it is known,
@@ -342,18 +281,15 @@ fn a_publisher_that_returns_without_its_audio_keeps_no_viewer_waiting() {
 fn assert_no_audio_is_offered(origin: &Origin) {
     let multivariant = origin.get("/live/x/index.m3u8");
     assert!(!multivariant.text().contains("mp4a"), "{multivariant:?}");
-    let begin = |path: &str, size: usize| {
-        let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
-        http.send("GET", path, &[], b"").expect("the server is there");
-        let (head, mut body) = http.begin().expect("the server answers");
-        assert_eq!(head.status, 200, "{path}");
-        read(&mut body, size).expect("it goes on")
+    let begin = |file: &str, size: usize| {
+        let mut http = viewers::ask(origin, file, LIMIT);
+        viewers::read(&mut viewers::body(&mut http), size).expect("it goes on")
     };
     let count = |bytes: &[u8], name: &[u8]| bytes.windows(4).filter(|four| *four == name).count();
-    let mp4 = begin("/live/x/live.mp4", 2000);
+    let mp4 = begin("live.mp4", 2000);
     assert_eq!((count(&mp4, b"trak"), count(&mp4, b"mp4a")), (1, 0));
     // TypeFlagsVideo only (FLV 10.1, annex E.2).
-    assert_eq!(begin("/live/x/live.flv", 5), *b"FLV\x01\x01");
+    assert_eq!(begin("live.flv", 5), *b"FLV\x01\x01");
 
     let mut viewer = push::Client::connect(origin.http, "/live/x/push");
     let hello = viewer.next().expect("a hello").event();

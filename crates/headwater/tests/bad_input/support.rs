@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
-use media::flv::{Message, Packetizer};
+use media::flv::{Message, Packetizer, TagKind};
 use media::mp4;
 use protocol::rtmp::{ClientEvent, PublishKind, Purpose};
 use socket2::{Domain, Socket, Type};
@@ -181,6 +181,28 @@ pub(crate) fn clip() -> &'static [Message] {
         });
         headers.chain(samples).collect::<Result<_, _>>().expect("they fit in messages")
     })
+}
+
+/// Video and audio, for [`send_second`].
+pub(crate) const ALL: &[TagKind] = &[TagKind::Video, TagKind::Audio];
+
+/// Sends only the configurations.
+pub(crate) fn announce(client: &mut Client) {
+    clip()[..2].iter().for_each(|header| client.send(header));
+}
+
+/// The clip's media of one second, with their times. The clip repeats every 16 seconds.
+pub(crate) fn of_second(second: u32) -> impl Iterator<Item = (u32, &'static Message)> {
+    let (turn, second) = (second / 16 * 16_000, second % 16);
+    let messages = clip()[2..].iter().filter(move |message| message.timestamp() / 1000 == second);
+    messages.map(move |message| (turn + message.timestamp(), message))
+}
+
+/// Publishes one second of the clip, which repeats every 16 seconds.
+pub(crate) fn send_second(client: &mut Client, second: u32, kinds: &[TagKind]) {
+    for (time, message) in of_second(second).filter(|(_, one)| kinds.contains(&one.kind())) {
+        client.tag(message.kind(), time, message.payload());
+    }
 }
 
 /// Connects a publisher from the address `from`. The error is the code and reason of the refusal.
