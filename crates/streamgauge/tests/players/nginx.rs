@@ -46,9 +46,7 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     let is_there = |response: &http::Response| {
         response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
     };
-    eventually(LIMIT, "nginx has enough segments", || {
-        is_there(&http::get(address, "/hls/x.m3u8"))
-    });
+    eventually(LIMIT, "nginx has enough segments", || is_there(&http::get(address, "/hls/x.m3u8")));
     let reference = clip.to_str().unwrap();
     let rtmp = start(["watch", &url, "--duration", "5s", "--json", "--reference", reference]);
     let hls = format!("http://127.0.0.1:{web}/hls/x.m3u8");
