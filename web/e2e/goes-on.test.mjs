@@ -108,7 +108,10 @@ async function goOn(page, via) {
   await page
     .waitForFunction(more, frames + 30 * (ahead + 1), { timeout: GOES_ON + ahead * 1000 })
     .catch(async () => {
-      const seen = await page.evaluate(() => JSON.stringify(window.seen));
+      const seen = await page.evaluate(() => {
+        const { paused, ended, seeking, readyState } = document.querySelector('video');
+        return JSON.stringify({ ...window.seen, paused, ended, seeking, readyState });
+      });
       throw new Error(`${via}: ${frames} frames and ${ahead} s ahead, later ${seen}`);
     });
   return `${((Date.now() - since) / 1000).toFixed(1)} s, with ${ahead.toFixed(1)} s buffered`;

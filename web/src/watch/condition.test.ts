@@ -138,6 +138,23 @@ describe('when an engine runs', () => {
     expect(next(lost, seen('live', 2)).generation).toBe(lost.generation + 1);
   });
 
+  it('anew when the engine has ended although the broadcast goes on, not when that is over', () => {
+    // The publisher was away for a moment. The engine knew the end only after the return.
+    const back = factsAfter(
+      ...playing,
+      { type: 'engine', engine: 'waiting' },
+      seen('offline'),
+      seen('live', 1),
+    );
+    const finished = next(back, { type: 'engine', engine: 'finished' });
+    expect(finished.generation).toBe(back.generation);
+    expect(next(finished, { type: 'stuck' }).generation).toBe(finished.generation + 1);
+    const over = next(finished, seen('ended', 1));
+    expect(next(over, { type: 'stuck' }).generation).toBe(over.generation);
+    const title = { ...finished, recorded: true };
+    expect(next(title, { type: 'stuck' }).generation).toBe(title.generation);
+  });
+
   it('anew when the viewer asks, or chooses another delivery', () => {
     const failed = factsAfter(...playing, { type: 'failed', failure: network });
     expect(wantsEngine(next(failed, { type: 'retry' }))).toBe(true);

@@ -115,12 +115,13 @@ export function next(facts: Facts, happening: Happening): Facts {
       return completed({ ...facts, engine: 'failed', failure: happening.failure });
     case 'track-over':
       return completed({ ...facts, incomplete: true });
-    case 'stuck':
-      // The engine is stuck although the publisher is there. A new engine helps, for instance after
-      // a restart of the server.
-      return (facts.engine === 'waiting' || facts.engine === 'starting') && facts.directory === 'live'
-        ? renewed(facts)
-        : facts;
+    case 'stuck': {
+      // The engine is stuck, or has ended, although the publisher is there. A new engine helps, for
+      // instance after a restart of the server.
+      const ended = facts.engine === 'finished' && !facts.recorded;
+      const vain = facts.engine === 'waiting' || facts.engine === 'starting' || ended;
+      return vain && facts.directory === 'live' ? renewed(facts) : facts;
+    }
     case 'retry':
       return renewed(facts);
     case 'via':

@@ -463,7 +463,8 @@ export class Session {
   private engineIs(engine: 'playing' | 'waiting' | 'finished'): void {
     clearTimeout(this.stuckTimer);
     this.stuckTimer = undefined;
-    if (engine === 'waiting') this.watchOver(STUCK_AFTER);
+    // An engine may also end although the broadcast goes on.
+    if (engine === 'waiting' || engine === 'finished') this.watchOver(STUCK_AFTER);
     if (this.facts.engine !== engine) this.happen({ type: 'engine', engine });
   }
 
