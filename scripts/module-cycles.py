@@ -64,10 +64,15 @@ def unfold(base, text, at):
             yield [*base, *names]
 
 
+def files_and_modules(source):
+    """Returns the files of a crate without its tests, and the modules in them."""
+    files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
+    return files, {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
+
+
 def globs(source):
     """Returns the files in which `use …::*` takes all names of a module of the crate."""
-    files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
-    modules = {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
+    files, modules = files_and_modules(source)
 
     def is_own(here, names):
         return names[-1] == "*" and (names[0] in ("crate", "super", "self") or (*here, names[0]) in modules)
@@ -82,8 +87,7 @@ def globs(source):
 
 def needs(source):
     """Returns which sibling modules need which others, with the files that cause it."""
-    files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
-    modules = {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
+    files, modules = files_and_modules(source)
     # Names that a module re-exports from a module inside it: `pub use child::Name`.
     lent = {}
     for file in files:

@@ -1,7 +1,7 @@
 //! How much freed memory the C library keeps.
 //!
 //! glibc asks the kernel for each large block, and returns the block when it is freed. But each
-//! time such a block is freed, glibc raises its size of a large block, up to 32 MiB. So
+//! time such a block is freed, glibc raises the size from which a block is large, up to 32 MiB. So
 //! after one message of 16 MiB, further ones lie in the heap of the thread that reads them. A heap
 //! keeps up to twice this size when it is free, for good, and each event loop may have a heap. This
 //! module fixes both bounds.

@@ -10,9 +10,9 @@
 //! when it sends them, and again when it retransmits them. After the kernel has taken the last
 //! bytes of an answer, nothing checks the file any more. So up to 1 MiB of unsent bytes, and the
 //! bytes on their way to the viewer, are sent as the file is then. When an answer is cut short,
-//! the bytes on their way are not checked either. And two writes within one tick of the kernel's clock
-//! (usually 4 ms) look like one. Replacing a file by renaming another to its name avoids all of
-//! this. With TLS, bytes are copied first and checked after that.
+//! the bytes on their way are not checked either. And two writes within one tick of the kernel's
+//! clock (usually 4 ms) look like one. Replacing a file by renaming another to its name avoids all
+//! of this. With TLS, bytes are copied first and checked after that.
 
 use std::cell::Cell;
 use std::fmt;

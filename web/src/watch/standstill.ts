@@ -10,6 +10,7 @@ const NEWER = 0.05;
 /**
  * A clock that counts only time in which the page runs, in milliseconds. The page calls `tick`
  * regularly. If a tick is late, something else held the page, and only `most` of that time counts.
+ * (Browsers run timers of hidden, silent tabs once a second, so the clock is slower there.)
  */
 export class PageClock {
   /** The time at the last tick. */

@@ -160,6 +160,9 @@ impl Held {
             format!("media.m3u8?_HLS_msn={open}&_HLS_part={}", parts + 1),
             format!("media.m3u8?_HLS_msn={open}"),
         ];
+        // Counts a request once its head has come.
+        let requests = || origin.metric("headwater_http_requests_total");
+        let before = requests();
         let segment = viewers::ask(origin, &format!("v1/{open}.m4s"), LIMIT);
         let (mut sockets, mut asked) = (Vec::new(), Vec::new());
         for file in waiting {
@@ -169,10 +172,8 @@ impl Held {
             http.send("GET", &format!("/live/x/v1/{file}"), &[], b"").expect("the server is there");
             asked.push((file, http));
         }
-        let viewers = r#"headwater_viewers{stream="live/x",delivery="llhls"}"#;
-        eventually(LIMIT, "the server has the requests", || {
-            origin.metrics().metric(viewers).is_some_and(|viewers| viewers > 0)
-        });
+        let all = asked.len() as u64 + 1;
+        eventually(LIMIT, "the server has the requests", || requests() >= before + all);
         for (socket, (file, _)) in sockets.iter().zip(&asked) {
             socket.set_nonblocking(true).expect("it is a socket");
             let error = socket.peek(&mut [0]).expect_err(file);

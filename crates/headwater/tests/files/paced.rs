@@ -60,9 +60,9 @@ fn no_two_versions_in_one_response() {
 /// When the server is told to stop, a file has as much time as any response. It comes to its end,
 /// or is cut short when the time is over.
 #[test]
-fn a_film_has_the_time_that_the_server_drains() {
+fn a_file_has_the_time_that_the_server_drains() {
     let grace = Duration::from_secs(2);
-    // A film of ten seconds, which goes out in four and a half, and a file of a minute.
+    // A file of ten seconds, which goes out in four and a half, and a file of a minute.
     for (options, name, ends) in [
         ("[vod]\nburst = \"1s\"\nrate = 2.0\n[drain]\ntimeout = \"1m\"", "mp4/film.mp4", true),
         (&*format!("{SLOWLY}\n[drain]\ntimeout = \"{grace:?}\""), "mp4/minute.mp4", false),

@@ -30,7 +30,7 @@ fn renditions_are_cut_where_their_source_is() {
             assert!(variant.contains(what), "{what}: {variant}");
         }
     }
-    assert_eq!(offered.matches("#EXT-X-MEDIA:").count(), 1, "one audio for all: {offered}");
+    assert_eq!(offered.matches("#EXT-X-MEDIA:").count(), 1, "one audio track for all: {offered}");
 
     let playlists = SIZES.map(|size| {
         let playlist = media(&server, "live/x", &named(&offered, size), is_over);

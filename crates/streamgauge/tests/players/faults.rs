@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use testkit::{Program, eventually};
@@ -129,6 +129,9 @@ fn errors(document: &Value) -> Vec<(String, u64)> {
 fn each_ends_by(fault: Fault, kinds: &[&str]) {
     for (url, program) in run(fault) {
         let (code, document) = document(program);
+        // Before the end of their time.
+        let elapsed = document["elapsed"].as_f64().unwrap();
+        assert!(elapsed < 60.0, "{fault:?} {url}: {elapsed} s");
         assert_verdict(code, &document, false);
         assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
         assert_eq!(document["viewers"]["satisfied"], 0, "{url}: {document:#}");
@@ -219,9 +222,11 @@ fn a_server_that_goes_away_while_they_play() {
         })
     });
     drop(server);
+    let began = Instant::now();
     for (url, program) in urls.iter().zip(running) {
-        // `document` waits for 90 s at most, and they would play for ten minutes.
         let (code, document) = document(program);
+        // Long before the end of their time.
+        assert!(began.elapsed() < LIMIT, "{url}: {:?}", began.elapsed());
         assert_verdict(code, &document, false);
         let viewers = &document["viewers"];
         assert_eq!((&viewers["reported"], &viewers["played"]), (&4.into(), &4.into()), "{url}");

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -98,10 +98,12 @@ fn more_viewers_than_files_are_one_run_of_several_processes() {
     assert_eq!((reports.len(), ids), (300, (0..300).collect()));
     let sum: u64 = reports.iter().map(|line| line["media_bytes"].as_u64().unwrap()).sum();
     assert_eq!(viewers["media_bytes"], sum);
-    let elapsed = document["elapsed"].as_f64().unwrap();
+    // A busy machine delays those who join, as it delays the event loops.
+    let loops = document["generator"]["loops"].as_array().unwrap().iter();
+    let lag = loops.map(|of| of["lag_max"].as_f64().unwrap()).fold(0.0, f64::max);
     for line in &reports {
-        let [batch, joined] = ["batch", "joined"].map(|name| line[name].as_f64().unwrap());
-        assert!((batch..elapsed).contains(&joined), "{elapsed} {line:#}");
+        let late = line["joined"].as_f64().unwrap() - line["batch"].as_f64().unwrap();
+        assert!((0.0..3.0 + 10.0 * lag).contains(&late), "{lag} s: {line:#}");
     }
     let ticks = lines(&output.join("ticks.jsonl"));
     let last = ticks.last().unwrap();
@@ -209,6 +211,7 @@ fn viewers_connect_from_the_address_that_they_are_given() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("rtmp://{}/live/x", listener.local_addr().unwrap());
     let source = IpAddr::from(Ipv4Addr::new(127, 0, 0, 9));
+    let began = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let accepted = std::thread::spawn(move || listener.accept().unwrap().1);
     runtime.block_on(async {
@@ -219,4 +222,5 @@ fn viewers_connect_from_the_address_that_they_are_given() {
         assert!(viewer::player::play(&viewer, &url.parse().unwrap()).await.is_err());
     });
     assert_eq!(accepted.join().unwrap().ip(), source);
+    assert!(began.elapsed() < LIMIT);
 }
