@@ -2,8 +2,8 @@
 # Runs the tests that depend most on time many times, to find those that luck can fail.
 # Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
 #
-# These are all tests with a browser, and beside them the Rust test programs with sockets, because most
-# of them wait. A failure stops nothing. At the end, a line for each test has its runs and its
+# These are all tests with a browser, in two lanes, and beside them the Rust test programs with sockets,
+# because most of them wait. A failure stops nothing. At the end, a line for each test has its runs and its
 # failures. With BUSY=1 a busy loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
@@ -67,12 +67,21 @@ run() {
     fi
 }
 
-# browsers: all tests with a browser.
+# live, pages: all tests with a browser, as package.json shares them out.
+live() { browsers live e2e:young e2e:live; }
+pages() { browsers pages e2e:pages; }
+
+# browsers LANE SCRIPT…: the test files of these npm scripts, one after the other.
 browsers() {
-    for file in web/e2e/*.test.mjs; do
-        run browsers "$(basename "$file")" \
-            node --test --test-concurrency=1 --test-reporter=spec "$file"
-    done
+    own_lane=$1
+    shift
+    for script in "$@"; do
+        npm --prefix web pkg get "scripts.$script" | grep -o 'e2e/[a-z-]*\.test\.mjs'
+    done >"$work/$own_lane.list"
+    while read -r file; do
+        run "$own_lane" "$(basename "$file")" \
+            node --test --test-concurrency=1 --test-reporter=spec "web/$file"
+    done <"$work/$own_lane.list"
 }
 
 # programs: the Rust test programs. They yield to the browsers.
@@ -85,7 +94,7 @@ programs() {
 }
 
 busy_begin
-for lane in browsers programs; do
+for lane in live pages programs; do
     {
         running=
         trap '[ -z "$running" ] || kill "$running" 2>/dev/null; exit 130' TERM

@@ -123,8 +123,8 @@ describe('file mode', { concurrency: 3 }, () => {
   }
 
   play('first.mp4', 'asks for no more than 15 s ahead', async ({ page, ranges, complaints }) => {
-    await page.waitForFunction(() => window.headwater.stats().buffer > 14);
     await page.getByRole('button', { name: 'Pause' }).click();
+    await page.waitForFunction(() => window.headwater.stats().buffer > 14);
     // Nothing is asked for while enough is buffered.
     const until = Date.now() + PATIENCE;
     for (let asked = -1; asked !== ranges.length; ) {
@@ -135,8 +135,11 @@ describe('file mode', { concurrency: 3 }, () => {
     const { ahead } = await buffered(page);
     assert.ok(ahead <= MOST_AHEAD && ahead > 14, `${ahead} s ahead`);
     const bytes = ranges.reduce((sum, [start, end]) => sum + end - start, 0);
-    // The media have 76 kB a second. The index comes before them.
-    assert.ok(bytes < 2_500_000, `${bytes} bytes of 9 MB`);
+    // Of 9 MB. The media have 76 kB a second. The index and what the seconds differ by are less than
+    // 200 kB together. A busy machine may have played a while before the test could pause it.
+    const reached = await video(page, 'currentTime');
+    const most = 200_000 + 76_000 * (reached + MOST_AHEAD) + LONGEST_RANGE;
+    assert.ok(bytes < most, `${bytes} bytes for ${reached} s, at most ${most}`);
     await assertAccessible(page);
     await keep(page, 'file');
     assert.deepEqual(complaints, []);

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testkit::{Program, eventually};
 
-use crate::support::{LIMIT, assert_verdict, deliveries, document, origin, start};
+use crate::support::{
+    LIMIT, assert_verdict, deliveries, document, document_of, origin, start, start_timed,
+};
 
 /// What a server does with any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +114,7 @@ fn run(fault: Fault) -> Vec<(String, Program)> {
             let duration = if matches!(fault, Fault::Drip | Fault::Endless) { "3s" } else { "60s" };
             let arguments =
                 ["--batch-size", &viewers, "--duration", duration, "--timeout", timeout, "--json"];
-            let program = start(["viewers", &url].into_iter().chain(arguments));
+            let program = start_timed(["viewers", &url].into_iter().chain(arguments));
             (url, program)
         })
         .collect()
@@ -175,21 +177,12 @@ fn redirects_for_ever() {
 #[test]
 fn answers_that_never_end_hold_nobody_and_take_no_memory() {
     for fault in [Fault::Drip, Fault::Endless] {
-        let mut running: Vec<_> = run(fault).into_iter().map(|run| (run, 0)).collect();
-        // A program that has ended no longer says how much memory it took.
-        eventually(LIMIT, "the runs have ended", || {
-            running.iter_mut().fold(true, |ended, ((_, program), most)| {
-                let status = format!("/proc/{}/status", program.id());
-                let status = std::fs::read_to_string(status).unwrap_or_default();
-                let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-                let peak = peak.and_then(|kib| kib.trim().trim_end_matches(" kB").parse().ok());
-                *most = peak.unwrap_or(0).max(*most);
-                ended & !program.is_running()
-            })
-        });
-        for ((url, program), most) in running {
-            assert!((1..64 << 10).contains(&most), "{fault:?} {url}: {most} KiB");
-            let (code, document) = document(program);
+        for (url, program) in run(fault) {
+            let finished = program.wait(LIMIT);
+            // The last line of `time`.
+            let peak = finished.stderr.lines().last().and_then(|kib| kib.parse().ok());
+            assert!(peak.is_some_and(|kib: u32| kib < 64 << 10), "{fault:?} {url}: {finished:?}");
+            let (code, document) = document_of(&finished);
             assert_verdict(code, &document, false);
             assert_eq!(document["viewers"]["reported"], VIEWERS, "{url}: {document:#}");
         }

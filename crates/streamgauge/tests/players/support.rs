@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{Program, Server, headwater};
+use testkit::{Finished, Program, Server, headwater};
 
 /// Longest wait, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -36,10 +36,21 @@ pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> 
     Program::spawn(Command::new(env!("CARGO_BIN_EXE_streamgauge")).args(arguments))
 }
 
+/// Starts the instrument under `time`, whose last line on standard error is the most memory that the
+/// instrument has taken, in KiB.
+pub(crate) fn start_timed<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Program {
+    let instrument = env!("CARGO_BIN_EXE_streamgauge");
+    Program::spawn(Command::new("time").args(["-f", "%M", instrument]).args(arguments))
+}
+
 /// Waits for the end; returns the exit status and the document. A generator may be saturated while
 /// other tests run. Its results are checked all the same.
 pub(crate) fn document(program: Program) -> (i32, Value) {
-    let finished = program.wait(LIMIT);
+    document_of(&program.wait(LIMIT))
+}
+
+/// The exit status and the document of a program that has ended.
+pub(crate) fn document_of(finished: &Finished) -> (i32, Value) {
     let code = finished.status.code().unwrap();
     let document = serde_json::from_slice(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {code} {}", finished.stderr));
