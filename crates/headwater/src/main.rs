@@ -72,6 +72,9 @@ struct Serve {
     /// Address of the RTMP listener
     #[arg(long, value_name = "ADDR")]
     rtmp: Option<SocketAddr>,
+    /// Address of the WebRTC socket
+    #[arg(long, value_name = "ADDR")]
+    webrtc: Option<SocketAddr>,
     /// Folder served below /vod/
     #[arg(long, value_name = "DIR")]
     vod: Option<PathBuf>,
@@ -121,6 +124,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let mut config = Config::load(arguments.config.as_deref())?;
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
             config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);
+            config.webrtc.listen = arguments.webrtc.unwrap_or(config.webrtc.listen);
             config.vod.root = arguments.vod.unwrap_or(config.vod.root);
             config.workers = arguments.workers.unwrap_or(config.workers);
             config.validate()?;

@@ -1,0 +1,119 @@
+//! aiortc publishes and plays. ffmpeg reads what it published, by HLS.
+
+use std::process::Command;
+
+use testkit::Program;
+
+use crate::support::{LIMIT, Relay, aiortc, aiortc_by, server};
+
+/// The lines that a peer printed, as JSON.
+fn said(peer: Program) -> Vec<serde_json::Value> {
+    let finished = peer.wait(LIMIT);
+    assert!(finished.status.success(), "{finished:?}");
+    let text = String::from_utf8(finished.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn find<'a>(said: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value {
+    said.iter().find(|line| line["kind"] == kind).unwrap()
+}
+
+/// Times at which the picture turns white, or the sound begins, in seconds.
+fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
+    let (mut time, mut is_on, mut begins) = (0.0, true, Vec::new());
+    for line in output.lines() {
+        if let Some(rest) = line.split("pts_time:").nth(1) {
+            time = rest.split_whitespace().next().unwrap().parse().unwrap();
+        } else if let Some(value) = line.strip_prefix(key) {
+            let now = value.parse::<f64>().is_ok_and(|value| value > least);
+            if now && !is_on {
+                begins.push(time);
+            }
+            is_on = now;
+        }
+    }
+    begins
+}
+
+#[test]
+fn what_one_publishes_another_plays_and_hls_has() {
+    let server = server("");
+    let publisher = aiortc("publish", &server.url("/live/cam/whip"), 14);
+    server.get_until("/api/v1/streams/live/cam", LIMIT, |answer| {
+        answer.text().contains("\"avc1.42") && answer.text().contains("\"opus\"")
+    });
+    assert!(server.get("/api/v1/streams/live/cam").text().contains("\"protocol\":\"whip\""));
+    let player = aiortc("play", &server.url("/live/cam/whep"), 4);
+
+    // ffmpeg decodes what came in. White begins with the tone.
+    let playlist = server.url("/live/cam/index.m3u8");
+    let read = |filter: [&str; 2]| {
+        let mut command = Command::new("ffmpeg");
+        command.args(["-v", "error", "-xerror", "-copyts", "-t", "5", "-i", &playlist]);
+        let output = Program::output(command.args(filter).args(["-f", "null", "-"]), LIMIT);
+        String::from_utf8(output).unwrap()
+    };
+    let (key, metadata) = ("lavfi.signalstats.YAVG=", "metadata=print:file=-");
+    let pictures = read(["-vf", &format!("signalstats,{metadata}")]);
+    let sounds = read(["-af", &format!("asetnsamples=96,astats=metadata=1:reset=1,a{metadata}")]);
+    let white = begins(&pictures, key, 150.0);
+    let tones = begins(&sounds, "lavfi.astats.Overall.Peak_level=", -30.0);
+    assert!(white.len() >= 3 && tones.len() >= 3, "{white:?} {tones:?}");
+    for time in &white {
+        let nearest = tones.iter().map(|tone| (tone - time).abs()).fold(f64::MAX, f64::min);
+        assert!(
+            nearest < 0.015 || *time < tones[0] || tones.last() < Some(time),
+            "{white:?} {tones:?}"
+        );
+    }
+    // Its times are those of the RTP clock: 30 frames a second are 33.3 ms apart each.
+    let times: Vec<f64> = pictures
+        .lines()
+        .filter_map(|line| line.split("pts_time:").nth(1)?.trim().parse().ok())
+        .collect();
+    let uneven = times.windows(2).filter(|pair| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001);
+    assert!(uneven.count() <= 2, "{times:?}");
+
+    let played = said(player);
+    for (kind, least) in [("video", 70), ("audio", 120)] {
+        let kind = find(&played, kind);
+        assert!(kind["frames"].as_u64().unwrap() >= least, "{kind}");
+        // It begins at once, and not at the next keyframe.
+        assert!(kind["first"].as_f64().unwrap() < 2.0, "{kind}");
+    }
+    assert_eq!(played.last().unwrap()["deleted"], 200);
+    assert_eq!(said(publisher).last().unwrap()["deleted"], 200);
+    assert!(!server.log().contains("further problems"), "{}", server.log());
+}
+
+#[test]
+fn rtmp_is_played_without_its_sound() {
+    let binary = env!("CARGO_BIN_EXE_headwater");
+    let server = testkit::Server::start(binary, ["--demo"]);
+    server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let played = said(aiortc("play", &server.url("/live/demo/whep"), 4));
+    assert!(find(&played, "video")["frames"].as_u64().unwrap() >= 60, "{played:?}");
+    assert_eq!(find(&played, "audio")["frames"], 0);
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
+    let server = server("");
+    let webrtc = server.webrtc.unwrap();
+    // One in 20 datagrams is lost on each way.
+    let [to, from] = [Relay::new(webrtc, 20), Relay::new(webrtc, 20)];
+    let by = |relay: &Relay| [webrtc.port(), relay.port];
+    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), 16, &by(&to));
+    server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let player = aiortc_by("play", &server.url("/live/cam/whep"), 6, &by(&from));
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error", "-xerror", "-t", "6", "-i", &server.url("/live/cam/index.m3u8")]);
+    Program::output(command.args(["-f", "null", "-"]), LIMIT);
+
+    let played = said(player);
+    let frames = find(&played, "video")["frames"].as_u64().unwrap();
+    // On a busy machine aiortc itself is late.
+    assert!(frames > 45, "{frames} of about 180");
+    said(publisher);
+    assert!(to.dropped() > 20 && from.dropped() > 20, "{} {}", to.dropped(), from.dropped());
+}

@@ -1,0 +1,161 @@
+"""Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
+
+  peer.py publish|play URL SECONDS [ADDRESS RELAY]
+
+The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+"""
+
+import asyncio
+import fractions
+import json
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import av
+import numpy
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCPeerConnection,
+    RTCRtpSender,
+    RTCSessionDescription,
+)
+
+VIDEO = fractions.Fraction(1, 90_000)
+AUDIO = fractions.Fraction(1, 48_000)
+FRAME = fractions.Fraction(1, 30)
+
+
+def say(**fields):
+    print(json.dumps(fields), flush=True)
+
+
+class Steady(MediaStreamTrack):
+    """Frames at regular times from one common start."""
+
+    def __init__(self, start, duration):
+        super().__init__()
+        self.start, self.duration, self.number = start, duration, 0
+
+    async def due(self):
+        at = self.start + float(self.number * self.duration)
+        await asyncio.sleep(max(0, at - time.time()))
+        self.number += 1
+        return self.number - 1
+
+
+class Picture(Steady):
+    """White for the first quarter of each second, otherwise a grey that changes."""
+
+    kind = "video"
+
+    def __init__(self, start):
+        super().__init__(start, FRAME)
+
+    async def recv(self):
+        number = await self.due()
+        value = 235 if number % 30 < 8 else 40 + number % 30
+        frame = av.VideoFrame.from_ndarray(
+            numpy.full((240, 320, 3), value, numpy.uint8), format="bgr24"
+        )
+        frame.pts, frame.time_base = int(number * FRAME / VIDEO), VIDEO
+        return frame
+
+
+class Sound(Steady):
+    """A tone in the first quarter of each second, otherwise silence."""
+
+    kind = "audio"
+
+    def __init__(self, start):
+        super().__init__(start, fractions.Fraction(960, 48_000))
+
+    async def recv(self):
+        number = await self.due()
+        first = number * 960
+        times = numpy.arange(first, first + 960)
+        on = (times % 48_000) < 48_000 * 8 // 30
+        tone = (numpy.sin(times * 2 * numpy.pi * 440 / 48_000) * 12_000 * on).astype(numpy.int16)
+        frame = av.AudioFrame.from_ndarray(numpy.repeat(tone, 2)[None], layout="stereo")
+        frame.sample_rate, frame.pts, frame.time_base = 48_000, first, AUDIO
+        return frame
+
+
+def ask(url, method, body=None, kind="application/sdp", headers=None):
+    request = urllib.request.Request(url, method=method, data=body and body.encode())
+    if body:
+        request.add_header("Content-Type", kind)
+    for name, value in (headers or {}).items():
+        request.add_header(name, value)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), error.read().decode()
+
+
+async def agree(peer, url):
+    await peer.setLocalDescription(await peer.createOffer())
+    offer = peer.localDescription.sdp
+    status, headers, answer = await asyncio.to_thread(ask, url, "POST", offer)
+    if len(sys.argv) > 5:
+        answer = answer.replace(*(f" {port} typ host" for port in sys.argv[4:6]))
+    if status != 201:
+        say(status=status, why=answer)
+        sys.exit(3)
+    await peer.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+    say(status=status, location=headers["location"])
+    return urllib.parse.urljoin(url, headers["location"])
+
+
+def only(transceiver, name):
+    codecs = RTCRtpSender.getCapabilities(transceiver.kind).codecs
+    wanted = [codec for codec in codecs if codec.mimeType.lower() in (name, f"{transceiver.kind}/rtx")]
+    transceiver.setCodecPreferences(wanted)
+
+
+async def publish(url, seconds):
+    peer, start = RTCPeerConnection(RTCConfiguration([])), time.time() + 0.5
+    for track, codec in ((Picture(start), "video/h264"), (Sound(start), "audio/opus")):
+        only(peer.addTransceiver(track, direction="sendonly"), codec)
+    session = await agree(peer, url)
+    await asyncio.sleep(seconds)
+    status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
+    say(deleted=status)
+    await peer.close()
+
+
+async def play(url, seconds):
+    peer, tasks, began = RTCPeerConnection(RTCConfiguration([])), [], time.time()
+    seen = {"video": [], "audio": []}
+
+    async def take(track):
+        while True:
+            try:
+                frame = await track.recv()
+            except Exception:
+                return
+            if track.kind == "video":
+                level = float(frame.to_ndarray(format="gray").mean())
+            else:
+                level = float(numpy.abs(frame.to_ndarray().astype(int)).mean())
+            seen[track.kind].append((time.time() - began, float(frame.pts * frame.time_base), level))
+
+    peer.on("track", lambda track: tasks.append(asyncio.ensure_future(take(track))))
+    for kind, codec in (("video", "video/h264"), ("audio", "audio/opus")):
+        only(peer.addTransceiver(kind, direction="recvonly"), codec)
+    session = await agree(peer, url)
+    await asyncio.sleep(seconds)
+    for kind, frames in seen.items():
+        say(kind=kind, frames=len(frames), first=frames[0][0] if frames else None, seen=frames)
+    status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
+    say(deleted=status)
+    await peer.close()
+
+
+if __name__ == "__main__":
+    what, url, seconds = sys.argv[1:4]
+    asyncio.run({"publish": publish, "play": play}[what](url, float(seconds)))
