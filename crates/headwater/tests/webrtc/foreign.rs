@@ -18,6 +18,9 @@ fn find<'a>(said: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value 
     said.iter().find(|line| line["kind"] == kind).unwrap()
 }
 
+/// The longest time that a peer publishes. The tests end it before, when they have seen enough.
+const LONG: u32 = 60;
+
 /// Times at which the picture turns white, or the sound begins, in seconds.
 fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
     let (mut time, mut is_on, mut begins) = (0.0, true, Vec::new());
@@ -38,7 +41,7 @@ fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
 #[test]
 fn what_one_publishes_another_plays_and_hls_has() {
     let server = server("");
-    let publisher = aiortc("publish", &server.url("/live/cam/whip"), 14);
+    let publisher = aiortc("publish", &server.url("/live/cam/whip"), LONG);
     server.get_until("/api/v1/streams/live/cam", LIMIT, |answer| {
         answer.text().contains("\"avc1.42") && answer.text().contains("\"opus\"")
     });
@@ -73,6 +76,7 @@ fn what_one_publishes_another_plays_and_hls_has() {
         .collect();
     let uneven = times.windows(2).filter(|pair| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001);
     assert!(uneven.count() <= 2, "{times:?}");
+    publisher.terminate();
 
     let played = said(player);
     for (kind, least) in [("video", 70), ("audio", 120)] {
@@ -103,7 +107,7 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
     // One in 20 datagrams is lost on each way.
     let [to, from] = [Relay::new(webrtc, 20), Relay::new(webrtc, 20)];
     let by = |relay: &Relay| [webrtc.port(), relay.port];
-    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), 16, &by(&to));
+    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), LONG, &by(&to));
     server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
     let player = aiortc_by("play", &server.url("/live/cam/whep"), 6, &by(&from));
     let mut command = Command::new("ffmpeg");
@@ -114,6 +118,7 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
     let frames = find(&played, "video")["frames"].as_u64().unwrap();
     // On a busy machine aiortc itself is late.
     assert!(frames > 45, "{frames} of about 180");
+    publisher.terminate();
     said(publisher);
     assert!(to.dropped() > 20 && from.dropped() > 20, "{} {}", to.dropped(), from.dropped());
 }

@@ -2,12 +2,15 @@
 
   peer.py publish|play URL SECONDS [ADDRESS RELAY]
 
-The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+A publisher ends after so long, or when it gets SIGTERM. The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
+import contextvars
+import datetime
 import fractions
 import json
+import signal
 import sys
 import time
 import urllib.error
@@ -22,6 +25,7 @@ from aiortc import (
     RTCPeerConnection,
     RTCRtpSender,
     RTCSessionDescription,
+    clock,
 )
 
 VIDEO = fractions.Fraction(1, 90_000)
@@ -31,6 +35,19 @@ FRAME = fractions.Fraction(1, 30)
 
 def say(**fields):
     print(json.dumps(fields), flush=True)
+
+
+# When the frame that a task sends was due. A busy machine encodes and sends late, video and audio
+# differently. Sender reports that told those times would put them apart.
+DUE = contextvars.ContextVar("due")
+
+
+def due_time():
+    return datetime.datetime.fromtimestamp(DUE.get(time.time()), datetime.timezone.utc)
+
+
+# Reports are made of this, in the task that sends.
+clock.current_datetime = due_time
 
 
 class Steady(MediaStreamTrack):
@@ -43,6 +60,7 @@ class Steady(MediaStreamTrack):
     async def due(self):
         at = self.start + float(self.number * self.duration)
         await asyncio.sleep(max(0, at - time.time()))
+        DUE.set(at)
         self.number += 1
         return self.number - 1
 
@@ -122,7 +140,12 @@ async def publish(url, seconds):
     for track, codec in ((Picture(start), "video/h264"), (Sound(start), "audio/opus")):
         only(peer.addTransceiver(track, direction="sendonly"), codec)
     session = await agree(peer, url)
-    await asyncio.sleep(seconds)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    try:
+        await asyncio.wait_for(ended.wait(), seconds)
+    except TimeoutError:
+        pass
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
     say(deleted=status)
     await peer.close()

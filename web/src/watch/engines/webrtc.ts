@@ -1,3 +1,4 @@
+import { endSession, sendOffer } from '../../shared/whip';
 import type { Failure } from '../condition';
 import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
@@ -50,13 +51,7 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
   const agree = async () => {
     for (const kind of ['video', 'audio']) peer.addTransceiver(kind, { direction: 'recvonly' });
     await peer.setLocalDescription();
-    const ask = () =>
-      fetch(url, {
-        method: 'POST',
-        headers: { 'content-type': 'application/sdp' },
-        body: peer.localDescription?.sdp ?? '',
-        signal: asked.signal,
-      });
+    const ask = () => sendOffer(url, peer, asked.signal);
     let answer = await ask();
     while (answer.status === 503) {
       await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));
@@ -71,12 +66,9 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       return fail({ kind, what: what ?? httpFailure('The stream', answer.status), detail: text });
     }
     session = answer.headers.get('location');
-    if (ended) return leave();
+    if (ended) return endSession(peer, session);
     await peer.setRemoteDescription({ type: 'answer', sdp: text });
     events.manifest();
-  };
-  const leave = () => {
-    if (session) void fetch(session, { method: 'DELETE', keepalive: true }).catch(() => undefined);
   };
   agree().catch((error: unknown) => lost(String(error)));
 
@@ -102,9 +94,8 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       clearTimeout(late);
       clearInterval(reading);
       asked.abort();
-      peer.close();
       video.srcObject = null;
-      leave();
+      endSession(peer, session);
     },
   };
 };
