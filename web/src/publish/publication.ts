@@ -72,7 +72,10 @@ export class Publication {
       try {
         tracks = await this.open(settings);
       } catch (error) {
-        if (choice === this.choice) this.fail(deviceTrouble(error));
+        if (choice !== this.choice) return;
+        // The devices before stay open.
+        this.settings = before;
+        this.fail(deviceTrouble(error));
         return;
       }
       if (choice !== this.choice) {

@@ -71,6 +71,9 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
     events.manifest();
   };
   agree().catch((error: unknown) => lost(String(error)));
+  // The server would count a page that was closed as a viewer for 10 s more.
+  const leave = () => endSession(peer, session);
+  addEventListener('pagehide', leave);
 
   return {
     name: 'WebRTC',
@@ -95,7 +98,8 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       clearInterval(reading);
       asked.abort();
       video.srcObject = null;
-      endSession(peer, session);
+      removeEventListener('pagehide', leave);
+      leave();
     },
   };
 };
