@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::end::End;
 use super::feed::{Fed, Feed, Feeds, Frame};
 use super::offer::Line;
+use crate::ladder::companion::Watching;
 
 /// RTP clock rates: RFC 6184 8.2.1, RFC 7587 4.1.
 const VIDEO_RATE: u32 = 90_000;
@@ -45,6 +46,8 @@ pub(super) struct Watched {
     pub(super) stream: Arc<Stream>,
     pub(super) video: Option<(Line, Arc<Track>)>,
     pub(super) audio: Option<(Line, Arc<Track>)>,
+    /// Makes one of the tracks, or both.
+    pub(super) companion: Option<Watching>,
 }
 
 /// A track on its way to a viewer.
@@ -79,6 +82,7 @@ pub(super) struct Play {
     video: Option<Output>,
     audio: Option<Output>,
     _viewing: Viewing,
+    _companion: Option<Watching>,
     /// When more may be sent.
     pause: Option<Instant>,
     restarted: Option<Instant>,
@@ -159,13 +163,14 @@ impl Output {
 }
 
 impl Play {
-    pub(super) fn new(Watched { stream, video, audio }: Watched) -> Self {
+    pub(super) fn new(Watched { stream, video, audio, companion }: Watched) -> Self {
         let viewing = stream.watch(live::Delivery::WebRtc);
         Self {
             video: video.map(|(line, track)| Output::new(line, track, VIDEO_RATE)),
             audio: audio.map(|(line, track)| Output::new(line, track, AUDIO_RATE)),
             stream,
             _viewing: viewing,
+            _companion: companion,
             pause: None,
             restarted: None,
             epoch: None,
