@@ -43,6 +43,9 @@ const LINGERS: Duration = Duration::from_secs(10);
 /// Samples of Opus in a second, by which its times count.
 const OPUS_RATE: u32 = 48_000;
 
+/// Packets of sound that are at most this far apart, in samples, follow each other: 10 ms.
+const APART: u64 = 480;
+
 /// The least that H.264 may have, in bits a second. The bitrate of a stream that has just begun may be
 /// that of a black picture.
 const LEAST_BITRATE: u64 = 1_000_000;
@@ -308,6 +311,8 @@ impl Companion {
     /// Feeds ffmpeg until a source ends or changes, or it takes no more.
     async fn feed(&self, mut inputs: Vec<Input>, header: Vec<u8>, mut to: ChildStdin) -> End {
         let mut bytes = header;
+        // ffmpeg learns of each track by the packets that come first, and one of video says it all.
+        let mut awaits_video = inputs.iter().any(|input| input.kind == Kind::Video);
         loop {
             let (number, input, tapped) = next(&mut inputs).await;
             match tapped {
@@ -317,11 +322,12 @@ impl Companion {
                 Tapped::Unit(unit) => {
                     let sample = &unit.sample;
                     input.waits &= !sample.sync;
-                    if input.waits {
+                    awaits_video &= input.waits || input.kind != Kind::Video;
+                    if input.waits || awaits_video {
                         continue;
                     }
                     let timescale = unit.header.track.timescale;
-                    let at = if unit.header.track.kind() == Kind::Video {
+                    let at = if input.kind == Kind::Video {
                         // Nothing is cut here, so the segment's number does not matter.
                         let place = SegmentId { period: unit.period, msn: 0 };
                         let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
@@ -400,6 +406,7 @@ impl Companion {
 /// A track that ffmpeg gets.
 struct Input {
     tap: FromKeyframe,
+    kind: Kind,
     codec: Codec,
     /// Duration of a frame of video in nanoseconds, if known.
     frame: Option<u64>,
@@ -413,7 +420,7 @@ impl Input {
         let rate = track.frame_rate().filter(|_| is_video);
         let frame = rate.map(|(n, d)| u64::from(d) * 1_000_000_000 / u64::from(n.max(1)));
         let codec = track.header().track.codec.clone();
-        Self { tap: track.tap_from_keyframe(), codec, frame, waits: true }
+        Self { tap: track.tap_from_keyframe(), kind: track.kind, codec, frame, waits: true }
     }
 }
 
@@ -477,10 +484,11 @@ impl Sound {
         else {
             return Ok(None);
         };
-        self.end = match packet.end {
-            Some(end) => end.saturating_sub(self.pre_skip),
-            None => self.end.saturating_add(duration.into()),
-        };
+        // A packet that ends about where the one before it leads follows it. The sound's source has times
+        // in milliseconds, and players hear a gap of a few samples.
+        let follows = self.end.saturating_add(duration.into());
+        let end = packet.end.map(|end| end.saturating_sub(self.pre_skip));
+        self.end = end.filter(|end| end.abs_diff(follows) > APART).unwrap_or(follows);
         let dts = self.end.saturating_sub(duration.into());
         Ok(Some(Sample { dts, cts: 0, duration, sync: true, data: packet.data }))
     }
@@ -504,6 +512,8 @@ mod tests {
         // ffmpeg writes pts + duration + pre-skip.
         assert_eq!(take(&[0xfc, 1], Some(480_000 + 960 + 120)), Some((480_000, 960)));
         assert_eq!(take(&[0xfc, 1], None), Some((480_960, 960)));
+        // Times that are rounded leave no gap, but a real one stays.
+        assert_eq!(take(&[0xfc, 1], Some(481_929 + 960 + 120)), Some((481_920, 960)));
         assert_eq!(take(&[0xfc, 1], Some(490_000 + 960 + 120)), Some((490_000, 960)));
         assert_eq!(take(&[0xfc, 1], Some(i64::MIN)), Some((i64::MIN, 960)));
     }

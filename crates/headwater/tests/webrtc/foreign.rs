@@ -4,19 +4,7 @@ use std::process::Command;
 
 use testkit::Program;
 
-use crate::support::{LIMIT, Relay, aiortc, aiortc_by, server};
-
-/// The lines that a peer printed, as JSON.
-fn said(peer: Program) -> Vec<serde_json::Value> {
-    let finished = peer.wait(LIMIT);
-    assert!(finished.status.success(), "{finished:?}");
-    let text = String::from_utf8(finished.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn find<'a>(said: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value {
-    said.iter().find(|line| line["kind"] == kind).unwrap()
-}
+use crate::support::{LIMIT, Relay, aiortc, aiortc_by, find, said, server};
 
 /// Times at which the picture turns white, or the sound begins, in seconds.
 fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
@@ -84,16 +72,6 @@ fn what_one_publishes_another_plays_and_hls_has() {
     assert_eq!(played.last().unwrap()["deleted"], 200);
     assert_eq!(said(publisher).last().unwrap()["deleted"], 200);
     assert!(!server.log().contains("further problems"), "{}", server.log());
-}
-
-#[test]
-fn rtmp_is_played_without_its_sound() {
-    let binary = env!("CARGO_BIN_EXE_headwater");
-    let server = testkit::Server::start(binary, ["--demo"]);
-    server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
-    let played = said(aiortc("play", &server.url("/live/demo/whep"), 4));
-    assert!(find(&played, "video")["frames"].as_u64().unwrap() >= 60, "{played:?}");
-    assert_eq!(find(&played, "audio")["frames"], 0);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 """Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
 
-  peer.py publish|play URL SECONDS [ADDRESS RELAY]
+  peer.py publish|play|hear URL SECONDS [ADDRESS RELAY]
 
-The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+`play` plays for so long. `hear` plays until it has enough of both picture and sound, or for so long. The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
@@ -23,10 +23,14 @@ from aiortc import (
     RTCRtpSender,
     RTCSessionDescription,
 )
+from aiortc.rtp import RtcpSrPacket
 
 VIDEO = fractions.Fraction(1, 90_000)
 AUDIO = fractions.Fraction(1, 48_000)
 FRAME = fractions.Fraction(1, 30)
+
+# Frames of each kind that `hear` waits for.
+ENOUGH = 150
 
 
 def say(**fields):
@@ -128,9 +132,25 @@ async def publish(url, seconds):
     await peer.close()
 
 
-async def play(url, seconds):
+def note_reports(receiver, kind, rate, starts):
+    """Notes when the first frame was captured, by the sender reports (RFC 3550 6.4.1)."""
+    handle = receiver._handle_rtcp_packet
+
+    async def note(packet):
+        # Frames' times count from this RTP time.
+        origin = receiver._RTCRtpReceiver__timestamp_mapper._origin
+        if isinstance(packet, RtcpSrPacket) and origin is not None:
+            report = packet.sender_info
+            since = (report.rtp_timestamp - origin + 2**31) % 2**32 - 2**31
+            starts[kind] = report.ntp_timestamp / 2**32 - since / rate
+        await handle(packet)
+
+    receiver._handle_rtcp_packet = note
+
+
+async def play(url, seconds, enough=None):
     peer, tasks, began = RTCPeerConnection(RTCConfiguration([])), [], time.time()
-    seen = {"video": [], "audio": []}
+    seen, starts = {"video": [], "audio": []}, {}
 
     async def take(track):
         while True:
@@ -145,12 +165,19 @@ async def play(url, seconds):
             seen[track.kind].append((time.time() - began, float(frame.pts * frame.time_base), level))
 
     peer.on("track", lambda track: tasks.append(asyncio.ensure_future(take(track))))
-    for kind, codec in (("video", "video/h264"), ("audio", "audio/opus")):
-        only(peer.addTransceiver(kind, direction="recvonly"), codec)
+    for kind, codec, rate in (("video", "video/h264", 90_000), ("audio", "audio/opus", 48_000)):
+        transceiver = peer.addTransceiver(kind, direction="recvonly")
+        note_reports(transceiver.receiver, kind, rate, starts)
+        only(transceiver, codec)
     session = await agree(peer, url)
-    await asyncio.sleep(seconds)
+    until = time.time() + seconds
+    while time.time() < until and not (
+        enough and len(starts) == 2 and all(len(frames) >= enough for frames in seen.values())
+    ):
+        await asyncio.sleep(0.1)
     for kind, frames in seen.items():
-        say(kind=kind, frames=len(frames), first=frames[0][0] if frames else None, seen=frames)
+        first = frames[0][0] if frames else None
+        say(kind=kind, frames=len(frames), first=first, start=starts.get(kind), seen=frames)
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
     say(deleted=status)
     await peer.close()
@@ -158,4 +185,5 @@ async def play(url, seconds):
 
 if __name__ == "__main__":
     what, url, seconds = sys.argv[1:4]
-    asyncio.run({"publish": publish, "play": play}[what](url, float(seconds)))
+    does = {"publish": publish, "play": play, "hear": lambda *to: play(*to, ENOUGH)}
+    asyncio.run(does[what](url, float(seconds)))

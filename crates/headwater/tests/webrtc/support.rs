@@ -115,7 +115,7 @@ fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
 }
 
-/// A peer by aiortc: `publish` or `play`, for some seconds.
+/// A peer by aiortc: `publish`, `play` or `hear`, for some seconds.
 #[track_caller]
 pub(crate) fn aiortc(what: &str, url: &str, seconds: u32) -> Program {
     aiortc_by(what, url, seconds, &[])
@@ -132,4 +132,19 @@ pub(crate) fn aiortc_by(what: &str, url: &str, seconds: u32, ports: &[u16]) -> P
     let mut command = Command::new(python);
     command.arg(script).args([what, url, &seconds.to_string()]).args(ports);
     Program::spawn(&mut command)
+}
+
+/// The lines that a peer printed, as JSON.
+#[track_caller]
+pub(crate) fn said(peer: Program) -> Vec<serde_json::Value> {
+    let finished = peer.wait(LIMIT);
+    assert!(finished.status.success(), "{finished:?}");
+    let text = String::from_utf8(finished.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What a peer said of this kind of media.
+#[track_caller]
+pub(crate) fn find<'a>(said: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value {
+    said.iter().find(|line| line["kind"] == kind).unwrap()
 }
