@@ -132,8 +132,8 @@ async fn signal(
     (method, uri, headers): (Method, Uri, HeaderMap),
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let (method, query, headers) = (&method, uri.query().unwrap_or_default(), &headers);
-    let request = webrtc::Request { method, path: &path, query, headers, peer, body };
+    let (method, uri, headers) = (&method, &uri, &headers);
+    let request = webrtc::Request { method, path: &path, uri, headers, peer, body };
     let answer = control.webrtc.as_ref().and_then(|server| webrtc::respond(server, &request));
     answer.unwrap_or_else(|| {
         let allow = [(header::ALLOW, "GET, HEAD, OPTIONS")];

@@ -176,6 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn what_ffmpeg_writes_is_read() {
+        let mut reader = Reader::new();
+        reader.handle_bytes(include_bytes!("../../../fuzz/seeds/ogg/opus"));
+        let packets: Vec<_> = std::iter::from_fn(|| reader.poll_packet().unwrap()).collect();
+        assert!(
+            packets[0].data.starts_with(b"OpusHead") && packets[1].data.starts_with(b"OpusTags")
+        );
+        let ends: Vec<_> = packets.iter().skip(2).map(|packet| packet.end.unwrap()).collect();
+        // Packets of 20 ms, one on each page. The last is shorter, and 2.5 ms come before the first.
+        assert_eq!(ends, [960, 1920, 2880, 3840, 4800, 4920]);
+    }
+
+    #[test]
     fn what_is_no_page_is_refused() {
         let refusal = |bytes: &[u8]| {
             let mut reader = Reader::new();

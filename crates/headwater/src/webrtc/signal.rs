@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use http::net::Full;
 use live::{PublishError, PublisherInfo, Stream, Track};
@@ -32,7 +32,7 @@ pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
     /// What follows `/live/`.
     pub(crate) path: &'a str,
-    pub(crate) query: &'a str,
+    pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) peer: SocketAddr,
     pub(crate) body: Result<Bytes, BytesRejection>,
@@ -115,11 +115,10 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     if origin.draining.load(Ordering::Relaxed) {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "draining");
     }
-    let action = if to.publishes { Action::Publish } else { Action::Play };
-    let authorization = request.headers.get(header::AUTHORIZATION);
-    let authorization = authorization.and_then(|value| value.to_str().ok());
-    let credentials = Credentials { query: request.query, authorization, own: false };
-    if !access::may(action(StreamPath::Live(to.stream)), request.peer, credentials) {
+    let path = StreamPath::Live(to.stream);
+    let action = if to.publishes { Action::Publish(path) } else { Action::Play(path) };
+    let credentials = Credentials::of(request.uri, request.headers);
+    if !access::may(action, request.peer, credentials) {
         return refuse(StatusCode::FORBIDDEN, "not allowed");
     }
     if to.publishes && !is_of_this_site(request.headers, &origin.config.http.cors_origin) {
@@ -159,7 +158,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
             let info = PublisherInfo {
                 peer: Some(request.peer),
                 protocol: "whip",
-                rendition: rendition(request.query),
+                rendition: rendition(request.uri.query().unwrap_or_default()),
             };
             let publisher = origin.registry.publish(to.stream, info, origin.now());
             let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;

@@ -2,7 +2,9 @@
 
   peer.py publish|play|hear URL SECONDS [ADDRESS RELAY]
 
-`play` plays for so long. `hear` plays until it has enough of both picture and sound, or for so long. The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+
+`hear` plays, too, but no longer than until it has enough of both picture and sound.
 """
 
 import asyncio
