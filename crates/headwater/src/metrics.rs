@@ -168,7 +168,11 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     let ladders = &origin.ladders;
     let running = Gauge::<i64>::default();
     running.set(whole(ladders.running()));
-    registry.register("ladders", "Processes that make renditions of live streams", running);
+    registry.register(
+        "ladders",
+        "Processes that make renditions of live streams, or what WebRTC viewers need",
+        running,
+    );
     for (name, help, value) in [
         (
             "ladders_failed",

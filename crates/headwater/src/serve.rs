@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
+use crate::ladder::Companions;
 use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
@@ -39,9 +40,11 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     }
     let rtmp = rtmp::Server::bind(Arc::clone(&origin), &loops)
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
+    let slots = Arc::new(ladder::Slots::new(&config.ladder));
     let webrtc = match &config.webrtc {
         webrtc if webrtc.enabled => {
-            match webrtc::Server::bind(Arc::clone(&origin), loops.workers) {
+            let companions = Companions::new(Arc::clone(&origin), Arc::clone(&slots));
+            match webrtc::Server::bind(Arc::clone(&origin), companions, loops.workers) {
                 Ok(bound) => Some(Arc::new(bound)),
                 // Nobody asked for this port. Another server of this machine may have it.
                 Err(error) if webrtc.is_by_default() => {
@@ -63,7 +66,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let datagrams = webrtc_address.map_or_else(String::new, |at| format!(" webrtc={at}"));
 
     tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone()));
-    tokio::spawn(ladder::run(Arc::clone(&origin)));
+    tokio::spawn(ladder::run(Arc::clone(&origin), slots));
     if demo {
         let origin = Arc::clone(&origin);
         tokio::spawn(async move {

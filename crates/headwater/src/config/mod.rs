@@ -119,6 +119,9 @@ pub struct WebRtc {
     pub addresses: Vec<IpAddr>,
     /// How long a publisher's packets wait for one that is missing.
     pub jitter: Time,
+    /// Whether Opus is made of AAC, and H.264 without B-frames of H.264 that has them, while somebody
+    /// watches.
+    pub transcode: bool,
     /// Sessions at once, publishers and viewers together; 0 is no limit.
     pub max_sessions: usize,
     /// Sessions at once of one address (IPv6: one /64 network); 0 is no limit.
@@ -309,6 +312,11 @@ impl WebRtc {
     pub fn is_by_default(&self) -> bool {
         self.listen == Self::default().listen
     }
+
+    /// Whether ffmpeg may run for viewers.
+    pub fn transcodes(&self) -> bool {
+        self.enabled && self.transcode
+    }
 }
 
 impl Default for WebRtc {
@@ -318,6 +326,7 @@ impl Default for WebRtc {
             listen: any_address(8189),
             addresses: Vec::new(),
             jitter: Time::from_millis(200),
+            transcode: true,
             max_sessions: 4_000,
             max_sessions_per_address: 1_000,
         }

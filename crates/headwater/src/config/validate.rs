@@ -102,7 +102,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         );
     }
 
-    self::ladder(ladder)?;
+    self::ladder(ladder, webrtc.transcodes())?;
 
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
@@ -156,7 +156,7 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
 }
 
 /// Checks that x264 can make the renditions and that playlists can name them.
-fn ladder(ladder: &Ladder) -> Result<(), Found> {
+fn ladder(ladder: &Ladder, transcodes: bool) -> Result<(), Found> {
     const RUNGS: &str = "ladder.rungs";
     let Ladder { streams, keyframe_interval, threads, nice, rungs, preset, .. } = ladder;
     if !ladder::PRESETS.contains(&preset.as_str()) {
@@ -217,7 +217,7 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
         let path = ladder.ffmpeg.display();
         return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
     }
-    if ladder.enabled && ladder.sandbox == Sandbox::Require {
+    if (ladder.enabled || transcodes) && ladder.sandbox == Sandbox::Require {
         for (has, what) in
             [(machine::has_landlock(), "Landlock"), (machine::has_seccomp(), "seccomp")]
         {

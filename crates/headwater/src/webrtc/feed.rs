@@ -1,15 +1,15 @@
 //! A track's access units as RTP payloads, made once for all viewers of a worker.
 //!
 //! A feed reads the track's tap while somebody watches. It keeps all frames since the newest keyframe,
-//! so that a viewer that comes begins at once. The first viewer's feed takes these from the window.
+//! so that a viewer that comes begins at once.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use live::tap::{Tap, Tapped, Unit};
-use live::{Header, Track, Window};
+use live::tap::{FromKeyframe, Tapped, Unit};
+use live::{Header, Track};
 use media::codec::nal;
 use media::{Codec, Sample};
 use tokio::sync::broadcast;
@@ -25,9 +25,6 @@ const MOST_FRAMES: usize = 256;
 /// Bytes and frames since the newest keyframe that are kept for new viewers. With more, a viewer
 /// waits for the next keyframe.
 const KEPT: (usize, usize) = (4 << 20, 1_024);
-
-/// Units that wait for the part they follow.
-const HELD: usize = 128;
 
 /// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
 const SETS: std::ops::RangeInclusive<u8> = 7..=9;
@@ -89,107 +86,28 @@ impl Feeds {
         let (track, frames) = (Arc::clone(track), broadcast::Sender::new(MOST_FRAMES));
         let feed = Rc::new(Feed { track, frames, state: RefCell::default() });
         feeds.insert(key, Rc::downgrade(&feed));
-        let (track, tap) = (Arc::clone(&feed.track), feed.track.tap());
-        spawn_local(read(Rc::downgrade(&feed), track, tap));
+        spawn_local(read(Rc::downgrade(&feed), feed.track.tap_from_keyframe()));
         feed
     }
 }
 
-/// Reads a tap until nobody watches.
-async fn read(feed: Weak<Feed>, track: Arc<Track>, mut tap: Tap) {
-    if track.kind == media::Kind::Video {
-        let mut held = Vec::new();
-        let mut window = track.subscribe();
-        loop {
-            if let Some(begin) = begin(&window.borrow_and_update(), &held) {
-                let Some(feed) = feed.upgrade() else { return };
-                feed.state.borrow_mut().whole = true;
-                for (sample, header, period) in &begin {
-                    feed.take(sample, header, *period);
-                }
-                for unit in &held {
-                    feed.take(&unit.sample, &unit.header, unit.period);
-                }
-                break;
-            }
-            tokio::select! {
-                tapped = tap.next() => match tapped {
-                    Tapped::Unit(unit) if unit.sample.sync || held.len() >= HELD => {
-                        let Some(feed) = feed.upgrade() else { return };
-                        feed.take(&unit.sample, &unit.header, unit.period);
-                        break;
-                    }
-                    Tapped::Unit(unit) => held.push(unit),
-                    Tapped::Lost(_) => held.clear(),
-                    Tapped::Over => break,
-                },
-                _ = window.changed() => {}
-            }
-            if feed.strong_count() == 0 {
-                return;
-            }
-        }
-    }
+/// Reads a track until nobody watches.
+async fn read(feed: Weak<Feed>, mut tap: FromKeyframe) {
     loop {
         let tapped = tap.next().await;
         let Some(feed) = feed.upgrade() else { return };
         match tapped {
-            Tapped::Unit(unit) => feed.take(&unit.sample, &unit.header, unit.period),
+            Tapped::Unit(unit) => feed.take(&unit),
             Tapped::Lost(_) => feed.lose(),
             Tapped::Over => return feed.end("the stream is over"),
         }
     }
 }
 
-/// All samples of the window since the newest keyframe before the first of `held`, if that one
-/// continues them.
-fn begin(window: &Window, held: &[Arc<Unit>]) -> Option<Vec<(Sample, Arc<Header>, u64)>> {
-    let first = held.first()?;
-    let mut samples = Vec::new();
-    let mut follows = false;
-    for segment in window.all().rev() {
-        if segment.period != first.period || segment.header.msn != first.header.msn {
-            return None;
-        }
-        for part in segment.parts.iter().rev() {
-            for layout in part.samples.iter().rev() {
-                if layout.dts >= first.sample.dts {
-                    // The unit that was held first is in the window, and so is all before it.
-                    follows |= layout.dts == first.sample.dts;
-                    continue;
-                }
-                if !follows {
-                    return None;
-                }
-                let start = layout.offset as usize;
-                let bytes = part.region.to_bytes();
-                let sample = Sample {
-                    dts: layout.dts,
-                    cts: layout.cts,
-                    duration: 0,
-                    sync: layout.sync,
-                    data: bytes.slice(start..start + layout.size as usize),
-                };
-                let is_key = sample.sync;
-                samples.push((sample, Arc::clone(&segment.header), segment.period));
-                if is_key {
-                    samples.reverse();
-                    return Some(samples);
-                }
-                if samples.len() > KEPT.1 {
-                    return None;
-                }
-            }
-        }
-    }
-    None
-}
-
-/// Whether a track's newest media have B-frames: frames that are shown in another order than they are
-/// decoded in.
+/// Whether the media in a track's window have B-frames: frames that are shown in another order than
+/// they are decoded in. Encoders use them as they see fit, so one segment does not tell.
 pub(super) fn has_b_frames(track: &Track) -> bool {
-    let window = track.window();
-    window.newest().is_some_and(|segment| {
+    track.window().all().any(|segment| {
         let times = segment.parts.iter().flat_map(|part| &part.samples);
         let times = times.map(|layout| layout.dts + i64::from(layout.cts));
         !times.is_sorted()
@@ -212,11 +130,11 @@ impl Feed {
         self.state.borrow().over
     }
 
-    /// Takes a sample.
-    fn take(&self, sample: &Sample, header: &Header, period: u64) {
+    /// Takes a unit.
+    fn take(&self, Unit { sample, period, header, .. }: &Unit) {
         let mut state = self.state.borrow_mut();
         let time = sample.pts();
-        if std::mem::replace(&mut state.period, period) != period {
+        if std::mem::replace(&mut state.period, *period) != *period {
             (state.whole, state.last) = (false, None);
         }
         state.whole |= sample.sync;

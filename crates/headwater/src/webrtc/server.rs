@@ -18,6 +18,7 @@ use super::shared::Shared;
 use super::socket::Socket;
 use crate::Origin;
 use crate::config::Config;
+use crate::ladder::Companions;
 
 /// A bound address, ready to serve.
 pub struct Server {
@@ -29,6 +30,8 @@ pub struct Server {
     /// Limits sessions, by address as well.
     pub(super) gate: Arc<Gate>,
     pub(super) identity: Identity,
+    /// What makes of a stream what viewers cannot take as it is.
+    pub(super) companions: Arc<Companions>,
 }
 
 impl Server {
@@ -36,7 +39,11 @@ impl Server {
     ///
     /// # Errors
     /// The address cannot be bound, or no certificate can be made.
-    pub fn bind(origin: Arc<Origin>, workers: NonZeroUsize) -> io::Result<Self> {
+    pub fn bind(
+        origin: Arc<Origin>,
+        companions: Arc<Companions>,
+        workers: NonZeroUsize,
+    ) -> io::Result<Self> {
         let Config { webrtc, http, .. } = &origin.config;
         let (sockets, address) = net::datagrams(webrtc.listen, workers)?;
         let identity = Identity::new().ok_or_else(|| io::Error::other("no DTLS certificate"))?;
@@ -48,6 +55,7 @@ impl Server {
             sessions: Arc::default(),
             gate: Arc::new(Gate::new(most, per_address)),
             identity,
+            companions,
             origin,
         })
     }

@@ -15,12 +15,13 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::feed::{B_FRAMES, has_b_frames};
-use super::offer::{self, Agreed, Refusal};
+use super::offer::{self, Agreed, Line, Refusal};
 use super::play::Watched;
 use super::publish::Publish;
 use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
 use crate::access::{self, Action, Credentials};
+use crate::ladder::companion::Sources;
 use crate::path::StreamPath;
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
@@ -165,14 +166,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
             Wanted::Publish(Box::new(Publish::new(publisher, times, video, audio)))
         }
-        Some(Tracks { stream, video: picture, audio: sound }) => {
-            let (video, audio) = (video.zip(picture), audio.zip(sound));
-            if video.is_none() && audio.is_none() {
-                let why = "the stream has no track that the offer could carry";
-                return refuse(StatusCode::NOT_ACCEPTABLE, why);
-            }
-            Wanted::Play(Watched { stream, video, audio })
-        }
+        Some(tracks) => Wanted::Play(tracks.watch(server, video, audio)?),
     };
     let (inbox, messages) = mpsc::channel(INBOX);
     let fragment = own.ufrag;
@@ -211,11 +205,43 @@ fn is_of_this_site(headers: &HeaderMap, allowed: &str) -> bool {
     own || origin == allowed
 }
 
-/// The tracks of a stream that WebRTC can carry.
+/// The tracks of a stream that WebRTC can carry, and those of which it could be made.
 struct Tracks {
     stream: Arc<Stream>,
     video: Option<Arc<Track>>,
     audio: Option<Arc<Track>>,
+    sources: Sources,
+}
+
+impl Tracks {
+    /// What a viewer gets who can take video and audio by these lines.
+    fn watch(
+        self,
+        server: &Server,
+        video: Option<Line>,
+        audio: Option<Line>,
+    ) -> Result<Watched, Refused> {
+        let Self { stream, video: picture, audio: sound, sources } = self;
+        let needs_picture = video.is_some() && sources.picture.is_some();
+        let needs_sound = audio.is_some() && sources.sound.is_some();
+        let companion = if needs_picture || needs_sound {
+            server.companions.watch(&stream, sources)
+        } else {
+            None
+        };
+        let made = companion.as_ref();
+        if needs_picture && made.is_none() {
+            return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
+        }
+        let picture = picture.or_else(|| made?.picture().cloned());
+        let sound = sound.or_else(|| made?.sound().cloned());
+        let (video, audio) = (video.zip(picture), audio.zip(sound));
+        if video.is_none() && audio.is_none() {
+            let why = "the stream has no track that the offer could carry";
+            return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
+        }
+        Ok(Watched { stream, video, audio, companion })
+    }
 }
 
 fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
@@ -229,20 +255,22 @@ fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
     };
     let video = find(Kind::Video, |codec| matches!(codec, Codec::Avc(_)));
     let audio = find(Kind::Audio, |codec| matches!(codec, Codec::Opus(_)));
+    let aac = find(Kind::Audio, |codec| matches!(codec, Codec::Aac(_)));
     if state.tracks.is_empty() {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the stream has no media yet".to_owned()));
     }
-    if video.is_none() && audio.is_none() {
+    // Sound alone is for streams that have nothing else.
+    let is_sound = aac.is_some() && state.tracks.iter().all(|track| track.kind == Kind::Audio);
+    if video.is_none() && audio.is_none() && !is_sound {
         let why = "the stream has neither H.264 nor Opus, and WebRTC carries nothing else here";
         return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
     }
-    if video.as_ref().is_some_and(|video| has_b_frames(video)) {
-        return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
-    }
-    if audio.is_none() && state.tracks.iter().any(|track| track.kind == Kind::Audio) {
-        tracing::debug!(stream = name, "WebRTC viewers get no sound: it is not Opus");
-    }
-    Ok(Tracks { stream, video, audio })
+    let (picture, video) = video.map_or((None, None), |video| match has_b_frames(&video) {
+        true => (Some(video), None),
+        false => (None, Some(video)),
+    });
+    let sound = aac.filter(|_| audio.is_none());
+    Ok(Tracks { stream, video, audio, sources: Sources { sound, picture } })
 }
 
 /// The payload of a request, if it has this type and is text.

@@ -177,7 +177,7 @@ fn without_webrtc_there_is_nothing() {
 
 #[test]
 fn b_frames_are_refused_with_the_reason() {
-    let server = server("");
+    let server = server("[webrtc]\ntranscode = false");
     let clip = testkit::clip("mp4/surround.mp4");
     let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
     let publisher = Program::spawn(command.arg("publish").arg(clip).arg(server.rtmp_url("live/x")));
@@ -185,5 +185,6 @@ fn b_frames_are_refused_with_the_reason() {
     let answer = post(&server, "/live/x/whep", OFFER);
     assert_eq!(answer.status(), 406, "{}", answer.text());
     assert!(answer.text().contains("B-frames"), "{}", answer.text());
+    server.log_line(LIMIT, |line| line.contains("for WebRTC viewers: webrtc.transcode = false"));
     drop(publisher);
 }

@@ -4,22 +4,7 @@ use std::process::Command;
 
 use testkit::Program;
 
-use crate::support::{LIMIT, Relay, aiortc, aiortc_by, server};
-
-/// The lines that a peer printed, as JSON.
-fn said(peer: Program) -> Vec<serde_json::Value> {
-    let finished = peer.wait(LIMIT);
-    assert!(finished.status.success(), "{finished:?}");
-    let text = String::from_utf8(finished.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn find<'a>(said: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value {
-    said.iter().find(|line| line["kind"] == kind).unwrap()
-}
-
-/// The longest time that a peer publishes. The tests end it before, when they have seen enough.
-const LONG: u32 = 60;
+use crate::support::{LIMIT, Relay, aiortc, aiortc_by, find, said, server};
 
 /// Times at which the picture turns white, or the sound begins, in seconds.
 fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
@@ -41,12 +26,12 @@ fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
 #[test]
 fn what_one_publishes_another_plays_and_hls_has() {
     let server = server("");
-    let publisher = aiortc("publish", &server.url("/live/cam/whip"), LONG);
+    let publisher = aiortc("publish", &server.url("/live/cam/whip"));
     server.get_until("/api/v1/streams/live/cam", LIMIT, |answer| {
         answer.text().contains("\"avc1.42") && answer.text().contains("\"opus\"")
     });
     assert!(server.get("/api/v1/streams/live/cam").text().contains("\"protocol\":\"whip\""));
-    let player = aiortc("play", &server.url("/live/cam/whep"), 4);
+    let player = aiortc("hear", &server.url("/live/cam/whep"));
 
     // ffmpeg decodes what came in. White begins with the tone.
     let playlist = server.url("/live/cam/index.m3u8");
@@ -76,28 +61,16 @@ fn what_one_publishes_another_plays_and_hls_has() {
         .collect();
     let uneven = times.windows(2).filter(|pair| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001);
     assert!(uneven.count() <= 2, "{times:?}");
-    publisher.terminate();
 
     let played = said(player);
-    for (kind, least) in [("video", 70), ("audio", 120)] {
+    for kind in ["video", "audio"] {
         let kind = find(&played, kind);
-        assert!(kind["frames"].as_u64().unwrap() >= least, "{kind}");
-        // It begins at once, and not at the next keyframe.
-        assert!(kind["first"].as_f64().unwrap() < 2.0, "{kind}");
+        assert!(kind["frames"].as_u64().unwrap() >= 150, "{kind}");
     }
+    publisher.terminate();
     assert_eq!(played.last().unwrap()["deleted"], 200);
     assert_eq!(said(publisher).last().unwrap()["deleted"], 200);
     assert!(!server.log().contains("further problems"), "{}", server.log());
-}
-
-#[test]
-fn rtmp_is_played_without_its_sound() {
-    let binary = env!("CARGO_BIN_EXE_headwater");
-    let server = testkit::Server::start(binary, ["--demo"]);
-    server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
-    let played = said(aiortc("play", &server.url("/live/demo/whep"), 4));
-    assert!(find(&played, "video")["frames"].as_u64().unwrap() >= 60, "{played:?}");
-    assert_eq!(find(&played, "audio")["frames"], 0);
 }
 
 #[test]
@@ -107,17 +80,16 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
     // One in 20 datagrams is lost on each way.
     let [to, from] = [Relay::new(webrtc, 20), Relay::new(webrtc, 20)];
     let by = |relay: &Relay| [webrtc.port(), relay.port];
-    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), LONG, &by(&to));
+    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), &by(&to));
     server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
-    let player = aiortc_by("play", &server.url("/live/cam/whep"), 6, &by(&from));
+    let player = aiortc_by("see", &server.url("/live/cam/whep"), &by(&from));
     let mut command = Command::new("ffmpeg");
     command.args(["-v", "error", "-xerror", "-t", "6", "-i", &server.url("/live/cam/index.m3u8")]);
     Program::output(command.args(["-f", "null", "-"]), LIMIT);
 
     let played = said(player);
     let frames = find(&played, "video")["frames"].as_u64().unwrap();
-    // On a busy machine aiortc itself is late.
-    assert!(frames > 45, "{frames} of about 180");
+    assert!(frames >= 150, "{frames}");
     publisher.terminate();
     said(publisher);
     assert!(to.dropped() > 20 && from.dropped() > 20, "{} {}", to.dropped(), from.dropped());

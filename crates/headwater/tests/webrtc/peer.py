@@ -1,8 +1,10 @@
 """Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
 
-  peer.py publish|play URL SECONDS [ADDRESS RELAY]
+  peer.py publish|see|hear URL [ADDRESS RELAY]
 
-A publisher ends after so long, or when it gets SIGTERM. The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+`see` plays until it has enough of the video, and `hear` until it has enough of both video and audio. `publish`
+ends when it gets SIGTERM. None lasts longer than LONGEST. The peer sends to the relay's port in the place of the
+server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
@@ -27,10 +29,17 @@ from aiortc import (
     RTCSessionDescription,
     clock,
 )
+from aiortc.rtp import RtcpSrPacket
 
 VIDEO = fractions.Fraction(1, 90_000)
 AUDIO = fractions.Fraction(1, 48_000)
 FRAME = fractions.Fraction(1, 30)
+
+# Frames of a kind that a player waits for.
+ENOUGH = 150
+
+# In seconds.
+LONGEST = 50
 
 
 def say(**fields):
@@ -119,8 +128,8 @@ async def agree(peer, url):
     await peer.setLocalDescription(await peer.createOffer())
     offer = peer.localDescription.sdp
     status, headers, answer = await asyncio.to_thread(ask, url, "POST", offer)
-    if len(sys.argv) > 5:
-        answer = answer.replace(*(f" {port} typ host" for port in sys.argv[4:6]))
+    if len(sys.argv) > 4:
+        answer = answer.replace(*(f" {port} typ host" for port in sys.argv[3:5]))
     if status != 201:
         say(status=status, why=answer)
         sys.exit(3)
@@ -135,7 +144,7 @@ def only(transceiver, name):
     transceiver.setCodecPreferences(wanted)
 
 
-async def publish(url, seconds):
+async def publish(url):
     peer, start = RTCPeerConnection(RTCConfiguration([])), time.time() + 0.5
     for track, codec in ((Picture(start), "video/h264"), (Sound(start), "audio/opus")):
         only(peer.addTransceiver(track, direction="sendonly"), codec)
@@ -143,7 +152,7 @@ async def publish(url, seconds):
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     try:
-        await asyncio.wait_for(ended.wait(), seconds)
+        await asyncio.wait_for(ended.wait(), LONGEST)
     except TimeoutError:
         pass
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
@@ -151,9 +160,25 @@ async def publish(url, seconds):
     await peer.close()
 
 
-async def play(url, seconds):
+def note_reports(receiver, kind, rate, starts):
+    """Notes when the first frame was captured, by the sender reports (RFC 3550 6.4.1)."""
+    handle = receiver._handle_rtcp_packet
+
+    async def note(packet):
+        # Frames' times count from this RTP time.
+        origin = receiver._RTCRtpReceiver__timestamp_mapper._origin
+        if isinstance(packet, RtcpSrPacket) and origin is not None:
+            report = packet.sender_info
+            since = (report.rtp_timestamp - origin + 2**31) % 2**32 - 2**31
+            starts[kind] = report.ntp_timestamp / 2**32 - since / rate
+        await handle(packet)
+
+    receiver._handle_rtcp_packet = note
+
+
+async def play(url, *wanted):
     peer, tasks, began = RTCPeerConnection(RTCConfiguration([])), [], time.time()
-    seen = {"video": [], "audio": []}
+    seen, starts = {"video": [], "audio": []}, {}
 
     async def take(track):
         while True:
@@ -165,20 +190,26 @@ async def play(url, seconds):
                 level = float(frame.to_ndarray(format="gray").mean())
             else:
                 level = float(numpy.abs(frame.to_ndarray().astype(int)).mean())
-            seen[track.kind].append((time.time() - began, float(frame.pts * frame.time_base), level))
+            seen[track.kind].append((float(frame.pts * frame.time_base), level))
 
     peer.on("track", lambda track: tasks.append(asyncio.ensure_future(take(track))))
-    for kind, codec in (("video", "video/h264"), ("audio", "audio/opus")):
-        only(peer.addTransceiver(kind, direction="recvonly"), codec)
+    for kind, codec, rate in (("video", "video/h264", 90_000), ("audio", "audio/opus", 48_000)):
+        transceiver = peer.addTransceiver(kind, direction="recvonly")
+        note_reports(transceiver.receiver, kind, rate, starts)
+        only(transceiver, codec)
     session = await agree(peer, url)
-    await asyncio.sleep(seconds)
+    while time.time() < began + LONGEST and not all(
+        len(seen[kind]) >= ENOUGH and kind in starts for kind in wanted
+    ):
+        await asyncio.sleep(0.1)
     for kind, frames in seen.items():
-        say(kind=kind, frames=len(frames), first=frames[0][0] if frames else None, seen=frames)
+        say(kind=kind, frames=len(frames), start=starts.get(kind), seen=frames)
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
     say(deleted=status)
     await peer.close()
 
 
 if __name__ == "__main__":
-    what, url, seconds = sys.argv[1:4]
-    asyncio.run({"publish": publish, "play": play}[what](url, float(seconds)))
+    what, url = sys.argv[1:3]
+    wanted = {"publish": [], "see": ["video"], "hear": ["video", "audio"]}[what]
+    asyncio.run(play(url, *wanted) if wanted else publish(url))

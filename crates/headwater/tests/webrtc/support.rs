@@ -12,7 +12,7 @@ use testkit::http::{Client, Response};
 use testkit::{NO_ARGUMENTS, Program, Server};
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// What OBS and browsers offer, in short: H.264 and Opus, in one bundle. Nobody is behind it.
 pub(crate) const OFFER: &str = "v=0\r\n\
@@ -115,21 +115,36 @@ fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
 }
 
-/// A peer by aiortc: `publish` or `play`, for some seconds.
+/// A peer by aiortc, which does what peer.py says: `publish`, `see` or `hear`.
 #[track_caller]
-pub(crate) fn aiortc(what: &str, url: &str, seconds: u32) -> Program {
-    aiortc_by(what, url, seconds, &[])
+pub(crate) fn aiortc(what: &str, url: &str) -> Program {
+    aiortc_by(what, url, &[])
 }
 
 /// The same, with the server's port and the port of a relay to it.
 #[track_caller]
-pub(crate) fn aiortc_by(what: &str, url: &str, seconds: u32, ports: &[u16]) -> Program {
+pub(crate) fn aiortc_by(what: &str, url: &str, ports: &[u16]) -> Program {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join("target/aiortc/bin/python");
     assert!(python.is_file(), "no aiortc: scripts/aiortc.sh installs it");
     let script = root.join("crates/headwater/tests/webrtc/peer.py");
     let ports = ports.iter().map(u16::to_string);
     let mut command = Command::new(python);
-    command.arg(script).args([what, url, &seconds.to_string()]).args(ports);
+    command.arg(script).args([what, url]).args(ports);
     Program::spawn(&mut command)
+}
+
+/// The lines that a peer printed, as JSON.
+#[track_caller]
+pub(crate) fn said(peer: Program) -> Vec<serde_json::Value> {
+    let finished = peer.wait(LIMIT);
+    assert!(finished.status.success(), "{finished:?}");
+    let text = String::from_utf8(finished.stdout).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What a peer said of this kind of media.
+#[track_caller]
+pub(crate) fn find<'a>(said: &'a [serde_json::Value], kind: &str) -> &'a serde_json::Value {
+    said.iter().find(|line| line["kind"] == kind).unwrap()
 }
