@@ -117,8 +117,8 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     let action = if to.publishes { Action::Publish } else { Action::Play };
     let authorization = request.headers.get(header::AUTHORIZATION);
     let authorization = authorization.and_then(|value| value.to_str().ok());
-    let credentials = Credentials { query: request.query, authorization };
-    if !access::may(action, StreamPath::Live(to.stream), request.peer, credentials) {
+    let credentials = Credentials { query: request.query, authorization, own: false };
+    if !access::may(action(StreamPath::Live(to.stream)), request.peer, credentials) {
         return refuse(StatusCode::FORBIDDEN, "not allowed");
     }
     if to.publishes && !is_of_this_site(request.headers, &origin.config.http.cors_origin) {
