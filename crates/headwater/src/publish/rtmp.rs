@@ -1,102 +1,56 @@
-//! `headwater publish`: sends a file to an RTMP server in real time.
-
-mod input;
-mod stamper;
+//! An RTMP server to which a file is published.
 
 use std::io;
-use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use input::Media;
 use media::flv::{Message, TagKind};
 use protocol::rtmp::{
     Capabilities, ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url,
 };
-use stamper::Stamper;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-/// How to publish.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
-    /// Start again at the end of the file. Timestamps go on.
-    pub repeat: bool,
-    /// Send as fast as the server takes the data, instead of in real time.
-    pub fast: bool,
-    /// Put a capture stamp ([`media::stamp`]), the time of sending, into each video access unit.
-    pub stamp: bool,
-}
+use super::PATIENCE;
 
-/// How long the server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Publishes the MP4 or FLV file `input` to `url`. Returns at the end of the file, or never with
-/// [`Options::repeat`].
-///
-/// # Errors
-/// The file cannot be read, or holds nothing that RTMP carries, or nothing that can take the stamps
-/// asked for. Or the server refuses or goes away.
-pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()> {
-    let media = Media::open(input).with_context(|| input.display().to_string())?;
-    ensure!(!options.stamp || media.has_video(), "no video that could be stamped");
-    let parsed = Url::parse(url).with_context(|| url.to_owned())?;
-    let socket = timeout(PATIENCE, TcpStream::connect((parsed.host.as_str(), parsed.port)))
-        .await
-        .context("connecting takes too long")?
-        .with_context(|| format!("{}:{}", parsed.host, parsed.port))?;
-    socket.set_nodelay(true)?;
-    let mut config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
-    // A client that announces this capability must support it, and this one does not.
-    config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
-    let session = ClientSession::new(config, u64::from(std::process::id()));
-    let mut connection = Connection { socket, session };
-    timeout(PATIENCE, connection.start()).await.context("the server does not answer")??;
-    tracing::info!(input = %input.display(), %url, "publishing");
-
-    let start = Instant::now();
-    for message in media.headers()? {
-        connection.send(&message).await?;
-    }
-    let mut stamper = options.stamp.then(Stamper::default);
-    let mut turn = 0;
-    loop {
-        for due in media.messages(turn) {
-            let (at, due) = due?;
-            if !options.fast {
-                connection.wait(start + Duration::from_millis(at.unsigned_abs())).await?;
-            }
-            // The stamp is made only now, at the time of sending.
-            connection.send(&due.message(stamper.as_mut())?).await?;
-        }
-        turn += 1;
-        if !options.repeat {
-            break;
-        }
-    }
-    connection.finish().await
-}
-
-struct Connection {
+/// A connection to a server, which publishes.
+pub(super) struct Connection {
     socket: TcpStream,
     session: ClientSession,
 }
 
 impl Connection {
+    /// Connects. [`Connection::start`] comes next.
+    pub(super) async fn open(url: &str) -> anyhow::Result<Self> {
+        let parsed = Url::parse(url).with_context(|| url.to_owned())?;
+        let socket = timeout(PATIENCE, TcpStream::connect((parsed.host.as_str(), parsed.port)))
+            .await
+            .context("connecting takes too long")?
+            .with_context(|| format!("{}:{}", parsed.host, parsed.port))?;
+        socket.set_nodelay(true)?;
+        let mut config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
+        // A client that announces this capability must support it, and this one does not.
+        config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
+        let session = ClientSession::new(config, u64::from(std::process::id()));
+        Ok(Self { socket, session })
+    }
+
     /// Runs from the handshake to `NetStream.Publish.Start`.
-    async fn start(&mut self) -> anyhow::Result<()> {
-        loop {
-            self.flush().await?;
-            if self.session.is_started() {
-                return Ok(());
+    pub(super) async fn start(&mut self) -> anyhow::Result<()> {
+        let started = async {
+            loop {
+                self.flush().await?;
+                if self.session.is_started() {
+                    return Ok(());
+                }
+                self.receive().await?;
             }
-            self.receive().await?;
-        }
+        };
+        timeout(PATIENCE, started).await.context("the server does not answer")?
     }
 
     /// Waits until a time and handles what the server says meanwhile.
-    async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
+    pub(super) async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
         while Instant::now() < until {
             tokio::select! {
                 () = sleep_until(until) => return Ok(()),
@@ -153,7 +107,7 @@ impl Connection {
         Ok(Some(size))
     }
 
-    async fn send(&mut self, message: &Message) -> anyhow::Result<()> {
+    pub(super) async fn send(&mut self, message: &Message) -> anyhow::Result<()> {
         let (time, payload) = (message.timestamp(), message.payload());
         match message.kind() {
             TagKind::Audio => self.session.send_audio(time, payload)?,
@@ -197,7 +151,7 @@ impl Connection {
     }
 
     /// Ends the stream, and waits until the server has taken everything.
-    async fn finish(mut self) -> anyhow::Result<()> {
+    pub(super) async fn finish(mut self) -> anyhow::Result<()> {
         self.session.close();
         self.flush().await?;
         self.socket.shutdown().await?;

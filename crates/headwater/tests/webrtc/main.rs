@@ -4,4 +4,5 @@
 
 mod bad_input;
 mod foreign;
+mod publish;
 mod support;

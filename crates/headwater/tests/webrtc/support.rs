@@ -124,12 +124,17 @@ pub(crate) fn aiortc(what: &str, url: &str, seconds: u32) -> Program {
 /// The same, with the server's port and the port of a relay to it.
 #[track_caller]
 pub(crate) fn aiortc_by(what: &str, url: &str, seconds: u32, ports: &[u16]) -> Program {
+    let ports = ports.iter().map(u16::to_string);
+    Program::spawn(python("peer.py").args([what, url, &seconds.to_string()]).args(ports))
+}
+
+/// A script of this folder, to run with aiortc.
+#[track_caller]
+pub(crate) fn python(script: &str) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join("target/aiortc/bin/python");
     assert!(python.is_file(), "no aiortc: scripts/aiortc.sh installs it");
-    let script = root.join("crates/headwater/tests/webrtc/peer.py");
-    let ports = ports.iter().map(u16::to_string);
     let mut command = Command::new(python);
-    command.arg(script).args([what, url, &seconds.to_string()]).args(ports);
-    Program::spawn(&mut command)
+    command.arg(root.join("crates/headwater/tests/webrtc").join(script));
+    command
 }
