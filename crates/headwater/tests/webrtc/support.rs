@@ -124,14 +124,19 @@ pub(crate) fn aiortc(what: &str, url: &str) -> Program {
 /// The same, with the server's port and the port of a relay to it.
 #[track_caller]
 pub(crate) fn aiortc_by(what: &str, url: &str, ports: &[u16]) -> Program {
+    let ports = ports.iter().map(u16::to_string);
+    Program::spawn(python("peer.py").args([what, url]).args(ports))
+}
+
+/// A script of this folder, to run with aiortc.
+#[track_caller]
+pub(crate) fn python(script: &str) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join("target/aiortc/bin/python");
     assert!(python.is_file(), "no aiortc: scripts/aiortc.sh installs it");
-    let script = root.join("crates/headwater/tests/webrtc/peer.py");
-    let ports = ports.iter().map(u16::to_string);
     let mut command = Command::new(python);
-    command.arg(script).args([what, url]).args(ports);
-    Program::spawn(&mut command)
+    command.arg(root.join("crates/headwater/tests/webrtc").join(script));
+    command
 }
 
 /// The lines that a peer printed, as JSON.
