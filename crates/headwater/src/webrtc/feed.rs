@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use live::tap::{FromKeyframe, Tapped, Unit};
-use live::{Header, Track};
+use live::Track;
 use media::codec::nal;
 use media::{Codec, Sample};
 use tokio::sync::broadcast;

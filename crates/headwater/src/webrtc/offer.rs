@@ -1,5 +1,6 @@
 //! Agrees with a peer's SDP offer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use str0m::change::SdpOffer;
@@ -9,6 +10,12 @@ use str0m::media::{Direction, MediaKind, Mid, Pt};
 use str0m::rtp::Extension;
 use str0m::{Candidate, IceCreds, Rtc};
 use tokio::time::Instant;
+
+/// Clock rate of video, RFC 6184 8.2.1.
+const VIDEO_RATE: u32 = 90_000;
+
+/// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
+const NTP_BEFORE_UNIX: i64 = 2_208_988_800;
 
 /// The most media descriptions of an offer. Peers offer one of each kind, and a data channel.
 const MOST_MEDIA: usize = 16;
@@ -69,6 +76,10 @@ pub(super) fn agree(
     let no_offer = |why: String| Refusal::NoOffer(why);
     if offer.matches("m=").count() > MOST_MEDIA {
         return Err(no_offer(format!("more than {MOST_MEDIA} media descriptions")));
+    }
+    if let Some(payload) = ambiguous(offer) {
+        // str0m panics at such an offer.
+        return Err(no_offer(format!("payload type {payload} means two codecs (RFC 8843 10.1.2)")));
     }
     let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
     let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| no_offer(error.to_string()))?;
@@ -142,6 +153,38 @@ pub(super) fn user_fragment(sdp: &str) -> Option<String> {
     (4..=256).contains(&fragment.len()).then(|| fragment.to_owned())
 }
 
+/// A payload type that an offer gives two meanings, if there is one.
+fn ambiguous(offer: &str) -> Option<&str> {
+    let mut meanings = HashMap::new();
+    let maps = offer.lines().filter_map(|line| line.trim_end().strip_prefix("a=rtpmap:"));
+    let mut maps = maps.filter_map(|map| map.split_once(' '));
+    maps.find_map(|(payload, codec)| {
+        let known = *meanings.entry(payload).or_insert(codec);
+        (!known.eq_ignore_ascii_case(codec)).then_some(payload)
+    })
+}
+
+/// Says in an answer to which moment each RTP time of the video belongs (RFC 7273 5.2): the RTP clock
+/// counts from time 0 of the stream, which was captured at `epoch`, in microseconds since 1970. So
+/// viewers know how far behind they are. Sender reports say it too, but browsers keep those to
+/// themselves.
+pub(super) fn tell_clock(answer: &str, epoch: i64) -> String {
+    let since_1900 = i128::from(epoch) + i128::from(NTP_BEFORE_UNIX) * 1_000_000;
+    let at_1900 = (-since_1900 * i128::from(VIDEO_RATE) / 1_000_000).rem_euclid(1 << 32);
+    let mut out = String::with_capacity(answer.len() + 80);
+    let mut is_video = false;
+    for line in answer.split_inclusive('\n') {
+        out.push_str(line);
+        if let Some(media) = line.strip_prefix("m=") {
+            is_video = media.starts_with("video");
+        } else if is_video && line.starts_with("a=mid:") {
+            let clock = format!("a=ts-refclk:ntp=/traceable/\r\na=mediaclk:direct={at_1900}\r\n");
+            out.push_str(&clock);
+        }
+    }
+    out
+}
+
 /// Puts all tracks of an answer into one stream: browsers play only such tracks in step.
 fn together(answer: &str) -> String {
     let mut out = String::with_capacity(answer.len());
@@ -166,6 +209,27 @@ mod tests {
         let answer = "v=0\r\na=msid:x y\r\na=msid-semantic:WMS x\r\na=msid:z w\r\n";
         let one = "v=0\r\na=msid:headwater y\r\na=msid-semantic:WMS x\r\na=msid:headwater w\r\n";
         assert_eq!(together(answer), one);
+    }
+
+    #[test]
+    fn a_payload_type_means_one_codec() {
+        let offer = |second: &str| format!("a=rtpmap:96 H264/90000\r\na=rtpmap:{second}\r\n");
+        assert_eq!(ambiguous(&offer("97 VP8/90000")), None);
+        assert_eq!(ambiguous(&offer("96 h264/90000")), None);
+        assert_eq!(ambiguous(&offer("96 opus/48000/2")), Some("96"));
+    }
+
+    #[test]
+    fn the_video_clock_is_told() {
+        let answer = "v=0\r\nm=audio 9\r\na=mid:0\r\nm=video 9\r\na=mid:1\r\na=rtcp-mux\r\n";
+        // Time 0 is 11 s after 1900, so the clock would have shown -11 s then.
+        let told = tell_clock(answer, 11_000_000 - NTP_BEFORE_UNIX * 1_000_000);
+        let clock = format!("a=mediaclk:direct={}", (1u64 << 32) - 11 * 90_000);
+        let expected = format!(
+            "v=0\r\nm=audio 9\r\na=mid:0\r\nm=video 9\r\na=mid:1\r\n\
+             a=ts-refclk:ntp=/traceable/\r\n{clock}\r\na=rtcp-mux\r\n"
+        );
+        assert_eq!(told, expected);
     }
 
     #[test]

@@ -257,9 +257,7 @@ impl Play {
         if self.pause.is_some_and(|until| now < until) {
             return Ok(());
         }
-        let state = self.stream.state();
-        let epoch = |track: &Arc<Track>| track.window().newest().map(|segment| segment.epoch());
-        let ages = Ages { now, wall, epoch: state.tracks.iter().find_map(epoch) };
+        let ages = Ages { now, wall, epoch: epoch(&self.stream) };
         let mut allowed = BURST;
         for output in [&mut self.audio, &mut self.video].into_iter().flatten() {
             write(output, rtc, &ages, &mut allowed);
@@ -308,6 +306,12 @@ fn write(output: &mut Output, rtc: &mut Rtc, ages: &Ages, allowed: &mut usize) {
     }
 }
 
+/// When time 0 of a stream was captured, in microseconds of the wall clock. `None` until it has media.
+pub(super) fn epoch(stream: &Stream) -> Option<i64> {
+    let of = |track: &Arc<Track>| track.window().newest().map(|segment| segment.epoch());
+    stream.state().tracks.iter().find_map(of)
+}
+
 /// What tells how old frames are.
 struct Ages {
     now: Instant,
@@ -343,7 +347,7 @@ mod tests {
         let ago = |ages: Ages, time, rate| {
             now.into_std().duration_since(ages.captured(time, rate)).as_micros()
         };
-        let epoch = 1_700_000_000_000_000;
+        let epoch = 1_700_000_000_000_000_i64;
         let wall = epoch.unsigned_abs() + 10_000_000;
         // Video and audio of one moment, 10 s after the beginning, of which 0.3 s are gone.
         for (time, rate) in [(90_000 * 97 / 10, VIDEO_RATE), (48_000 * 97 / 10, AUDIO_RATE)] {

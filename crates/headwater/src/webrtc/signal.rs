@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::feed::{B_FRAMES, has_b_frames};
 use super::offer::{self, Agreed, Line, Refusal};
-use super::play::Watched;
+use super::play::{self, Watched};
 use super::publish::Publish;
 use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
@@ -167,6 +167,14 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
             Wanted::Publish(Box::new(Publish::new(publisher, times, video, audio)))
         }
         Some(tracks) => Wanted::Play(tracks.watch(server, video, audio)?),
+    };
+    let epoch = match &wanted {
+        Wanted::Play(watched) => play::epoch(&watched.stream),
+        Wanted::Publish(_) => None,
+    };
+    let answer = match epoch {
+        Some(epoch) => offer::tell_clock(&answer, epoch),
+        None => answer,
     };
     let (inbox, messages) = mpsc::channel(INBOX);
     let fragment = own.ufrag;

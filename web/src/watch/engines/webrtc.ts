@@ -1,4 +1,4 @@
-import { endSession, sendOffer } from '../../shared/whip';
+import { capturedAt, endSession, sendOffer, videoClock } from '../../shared/whip';
 import type { Failure } from '../condition';
 import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
@@ -6,20 +6,19 @@ import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type 
 const CONNECT = 5_000;
 /** Time before a stream that has no media yet is asked for again, in milliseconds. */
 const ASK_AGAIN = 300;
-/** From 1900, where NTP's time begins, to 1970, in milliseconds. */
-const NTP_BEFORE_UNIX = 2_208_988_800_000;
 /** Time between reads of the connection's figures, in milliseconds. */
 const EVERY = 1_000;
 
 /** WebRTC, by WHEP. */
-export const startWebrtc: StartEngine = (video, url, _options, events): Engine => {
+export const startWebrtc: StartEngine = (video, url, options, events): Engine => {
   const peer = new RTCPeerConnection();
   const asked = new AbortController();
   let session: string | null = null;
   let ended = false;
-  let figures: Pick<EngineStats, 'shownAt' | 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
-  /** When the figures were read, in milliseconds. */
-  let readAt = 0;
+  let figures: Pick<EngineStats, 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
+  /** The video's clock, and the RTP time of the picture on the screen. */
+  let clock: number | null = null;
+  let shown: number | null = null;
 
   // LL-HLS needs no more than the HTTP that this page came by, and has B-frames and AAC.
   const fail = (failure: Failure) => {
@@ -39,9 +38,15 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
   peer.addEventListener('track', ({ streams: [stream] }) => {
     if (stream && video.srcObject !== stream) video.srcObject = stream;
   });
+  // Browsers without this do not tell how far behind the picture is.
+  const note: VideoFrameRequestCallback = (_now, { rtpTimestamp }) => {
+    if (ended) return;
+    shown = rtpTimestamp ?? null;
+    video.requestVideoFrameCallback(note);
+  };
+  if ('requestVideoFrameCallback' in video) video.requestVideoFrameCallback(note);
   const reading = setInterval(async () => {
     const next = {
-      shownAt: null as number | null,
       bitrate: null as number | null,
       frameRate: null as number | null,
       media: 0,
@@ -51,14 +56,11 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       next.media += one.bytesReceived ?? 0;
       if (one.kind !== 'video') continue;
       next.frameRate = one.framesPerSecond ?? null;
-      // By the server's clock: its sender reports tell when frames were captured.
-      if (one.estimatedPlayoutTimestamp) next.shownAt = one.estimatedPlayoutTimestamp - NTP_BEFORE_UNIX;
     }
     const before = figures.traffic?.media;
     if (before !== undefined) next.bitrate = ((next.media - before) * 8 * 1000) / EVERY;
-    const { shownAt, bitrate, frameRate, media } = next;
-    readAt = performance.now();
-    figures = { shownAt, bitrate, frameRate, traffic: { media, overhead: 0 } };
+    const { bitrate, frameRate, media } = next;
+    figures = { bitrate, frameRate, traffic: { media, overhead: 0 } };
   }, EVERY);
 
   const agree = async () => {
@@ -79,6 +81,7 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       return fail({ kind, what: what ?? httpFailure('The stream', answer.status), detail: text });
     }
     session = answer.headers.get('location');
+    clock = videoClock(text);
     if (ended) return endSession(peer, session);
     await peer.setRemoteDescription({ type: 'answer', sdp: text });
     events.manifest();
@@ -91,10 +94,8 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
   return {
     name: 'WebRTC',
     stats() {
-      const { shownAt } = figures;
-      // The picture has moved on since the figures were read.
-      const moved = video.paused ? 0 : performance.now() - readAt;
-      return { ...NO_STATS, ...figures, shownAt: shownAt === null ? null : shownAt + moved };
+      if (clock === null || shown === null) return { ...NO_STATS, ...figures };
+      return { ...NO_STATS, ...figures, shownAt: capturedAt(shown, clock, options.clock()) };
     },
     choices: () => NO_CHOICES,
     chooseAudio() {
