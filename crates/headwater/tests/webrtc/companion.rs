@@ -132,7 +132,7 @@ fn without_transcoding_rtmp_is_played_without_its_sound() {
     let server = server("[webrtc]\ntranscode = false");
     let _publisher = publish(&server, &testkit::clip("mp4/film.mp4"), "x");
     let played = said(aiortc("play", &server.url("/live/x/whep"), 4));
-    assert!(find(&played, "video")["frames"].as_u64().unwrap() >= 60, "{played:?}");
+    assert!(find(&played, "video")["frames"].as_u64().unwrap() > 0, "{played:?}");
     assert_eq!(find(&played, "audio")["frames"], 0);
     server.log_line(LIMIT, |line| line.contains("for WebRTC viewers: webrtc.transcode = false"));
 }
