@@ -30,16 +30,16 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Send an MP4 or FLV file to an RTMP server, in real time
+    /// Send an MP4 or FLV file to a server, in real time: by RTMP, or by WHIP (H.264 and Opus)
     Publish {
         /// The file
         input: PathBuf,
-        /// Where to: rtmp://HOST[:PORT]/live/NAME
+        /// Where to: rtmp://HOST[:PORT]/live/NAME, or http://HOST[:PORT]/live/NAME/whip
         url: String,
         /// Begin again at the end, for ever; timestamps go on
         #[arg(long = "loop")]
         repeat: bool,
-        /// As fast as the server takes it
+        /// As fast as the server takes it; by RTMP only
         #[arg(long)]
         fast: bool,
         /// Put the wall clock of sending into each video access unit, as an SEI message (H.264,

@@ -42,8 +42,13 @@ describe('what is sent', () => {
 });
 
 test('a device is asked for by its id, and any device without one', () => {
-  expect(constraints(USUAL)).toEqual({ video: { height: { ideal: 720 }, frameRate: { ideal: 30 } }, audio: {} });
-  expect(constraints({ ...USUAL, video: { kind: 'screen' }, audio: { kind: 'microphone', id: 'm' } })).toEqual({
+  expect(constraints(USUAL)).toEqual({
+    video: { height: { ideal: 720 }, frameRate: { ideal: 30 } },
+    audio: {},
+  });
+  expect(
+    constraints({ ...USUAL, video: { kind: 'screen' }, audio: { kind: 'microphone', id: 'm' } }),
+  ).toEqual({
     video: false,
     audio: { deviceId: { exact: 'm' } },
   });
@@ -59,7 +64,13 @@ test('H.264 alone is offered, with its retransmissions', () => {
 test('the address names a live stream', () => {
   expect(streamOf('/publish/live/cam')).toBe('live/cam');
   expect(streamOf('/publish/live/a/b/')).toBe('live/a/b');
-  for (const path of ['/publish/', '/publish/live/', '/publish/live/.cam', '/publish/vod/a', '/publish/live/a%2Fb'])
+  for (const path of [
+    '/publish/',
+    '/publish/live/',
+    '/publish/live/.cam',
+    '/publish/vod/a',
+    '/publish/live/a%2Fb',
+  ])
     expect(streamOf(path)).toBe(null);
 });
 

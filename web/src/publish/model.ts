@@ -92,7 +92,11 @@ export function constraints({ video, audio, height }: Settings): MediaStreamCons
   const wanted = (id: string | null) => (id === null ? {} : { deviceId: { exact: id } });
   if (video.kind !== 'camera' && audio.kind !== 'microphone') return null;
   return {
-    video: video.kind === 'camera' && { ...wanted(video.id), height: { ideal: height }, frameRate: { ideal: 30 } },
+    video: video.kind === 'camera' && {
+      ...wanted(video.id),
+      height: { ideal: height },
+      frameRate: { ideal: 30 },
+    },
     audio: audio.kind === 'microphone' && wanted(audio.id),
   };
 }

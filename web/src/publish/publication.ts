@@ -1,3 +1,4 @@
+import { endSession, sendOffer } from '../shared/whip';
 import {
   type Counted,
   constraints,
@@ -63,14 +64,18 @@ export class Publication {
     this.choice += 1;
     const { choice } = this;
     this.tell();
-    const same = (key: 'video' | 'audio' | 'height') => JSON.stringify(before[key]) === JSON.stringify(settings[key]);
+    const same = (key: 'video' | 'audio' | 'height') =>
+      JSON.stringify(before[key]) === JSON.stringify(settings[key]);
     const has = this.media.getTracks().length > 0;
     if (!has || !same('video') || !same('audio') || !same('height')) {
       let tracks: MediaStreamTrack[];
       try {
         tracks = await this.open(settings);
       } catch (error) {
-        if (choice === this.choice) this.fail(deviceTrouble(error));
+        if (choice !== this.choice) return;
+        // The devices before stay open.
+        this.settings = before;
+        this.fail(deviceTrouble(error));
         return;
       }
       if (choice !== this.choice) {
@@ -247,12 +252,7 @@ class Connection {
       this.peer.addTransceiver('audio', { direction: 'sendonly', streams: [media] });
       await this.carry(media, bitrate);
       await this.peer.setLocalDescription();
-      const answer = await fetch(this.url, {
-        method: 'POST',
-        headers: { 'content-type': 'application/sdp' },
-        body: this.peer.localDescription?.sdp ?? '',
-        signal: this.asked.signal,
-      });
+      const answer = await sendOffer(this.url, this.peer, this.asked.signal);
       const text = await answer.text();
       if (answer.status !== 201) {
         // The server's sentence says why. Somebody else's publication may end.
@@ -261,7 +261,7 @@ class Connection {
         return;
       }
       this.session = answer.headers.get('location');
-      if (this.over) return this.leave();
+      if (this.over) return endSession(this.peer, this.session);
       await this.peer.setRemoteDescription({ type: 'answer', sdp: text });
       await this.carry(media, bitrate);
     } catch (error) {
@@ -288,13 +288,7 @@ class Connection {
     clearTimeout(this.late);
     clearInterval(this.reading);
     this.asked.abort();
-    this.peer.close();
-    this.leave();
-  }
-
-  private leave(): void {
-    // The request outlives the page.
-    if (this.session) void fetch(this.session, { method: 'DELETE', keepalive: true }).catch(() => undefined);
+    endSession(this.peer, this.session);
   }
 
   private lose(why: string, mayPass: boolean): void {

@@ -19,8 +19,8 @@ export function NoStream() {
       <Header title="No stream" />
       <main class="publish">
         <p>
-          This address names no live stream. A stream is <code>/publish/live/NAME</code>, of letters, digits, dot,
-          hyphen and underscore.
+          This address names no live stream. A stream is <code>/publish/live/NAME</code>, of letters, digits,
+          dot, hyphen and underscore.
         </p>
       </main>
     </>
@@ -43,7 +43,10 @@ export function Publish({ stream, publication }: { stream: string; publication: 
   return (
     <>
       <Header title={stream}>
-        <span class={`badge badge-${state === 'live' ? 'live' : state === 'again' ? 'offline' : ''}`} data-testid="state">
+        <span
+          class={`badge badge-${state === 'live' ? 'live' : state === 'again' ? 'offline' : ''}`}
+          data-testid="state"
+        >
           {LABELS[state]}
         </span>
       </Header>

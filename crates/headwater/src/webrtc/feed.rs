@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use live::Track;
 use live::tap::{FromKeyframe, Tapped, Unit};
-use live::{Header, Track};
 use media::codec::nal;
 use media::{Codec, Sample};
 use tokio::sync::broadcast;
@@ -138,7 +138,8 @@ impl Feed {
             (state.whole, state.last) = (false, None);
         }
         state.whole |= sample.sync;
-        let payloads = if state.whole { payloads(sample, header) } else { None };
+        let codec = &header.track.codec;
+        let payloads = if state.whole { payloads(sample, codec) } else { None };
         let Some(payloads) = payloads else {
             drop(state);
             return self.lose();
@@ -182,8 +183,8 @@ impl Feed {
 }
 
 /// The payloads of a sample's packets. `None` if it is broken, or its codec is none of ours.
-fn payloads(sample: &Sample, header: &Header) -> Option<Vec<Arc<[u8]>>> {
-    match &header.track.codec {
+pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>> {
+    match codec {
         Codec::Opus(_) => Some(vec![sample.data.as_ref().into()]),
         Codec::Avc(config) => {
             let units: Result<Vec<_>, _> =

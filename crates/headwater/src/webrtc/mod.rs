@@ -24,5 +24,6 @@ mod shared;
 mod signal;
 mod socket;
 
+pub(crate) use feed::payloads;
 pub use server::Server;
 pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond};

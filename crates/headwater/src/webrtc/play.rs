@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::{Stream, Track, Viewing};
+use live::{Stream, Track, UnixMicros, Viewing};
 use str0m::Rtc;
 use str0m::media::Mid;
 use str0m::rtp::RtpWrite;
@@ -37,9 +37,9 @@ const MOST_WAITING: usize = 2_048;
 /// Shortest time between two restarts from the newest keyframe, which a viewer asks for by PLI.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// How much earlier than its sending a frame counts as captured, for sender reports. A report cannot
-/// tell of a time that has not come, and frames do not come evenly.
-const LEAD: Duration = Duration::from_millis(500);
+/// A frame that was captured longer ago counts as captured now: the clock was set, or the stream is
+/// none that anybody calls live.
+const LONG_AGO: Duration = Duration::from_secs(60);
 
 /// The tracks of a stream that a viewer gets, and how its connection carries them.
 pub(super) struct Watched {
@@ -86,8 +86,6 @@ pub(super) struct Play {
     /// When more may be sent.
     pause: Option<Instant>,
     restarted: Option<Instant>,
-    /// Time 0 of the stream, for sender reports.
-    epoch: Option<Instant>,
 }
 
 impl Output {
@@ -173,7 +171,6 @@ impl Play {
             _companion: companion,
             pause: None,
             restarted: None,
-            epoch: None,
         }
     }
 
@@ -238,8 +235,14 @@ impl Play {
         }
     }
 
-    /// Takes what came, and sends what may be sent now.
-    pub(super) fn send(&mut self, due: Due, rtc: &mut Rtc, now: Instant) -> Result<(), End> {
+    /// Takes what came, and sends what may be sent now. The wall clock shows `wall`.
+    pub(super) fn send(
+        &mut self,
+        due: Due,
+        rtc: &mut Rtc,
+        now: Instant,
+        wall: UnixMicros,
+    ) -> Result<(), End> {
         let Self { video, audio, .. } = self;
         match (due, video, audio) {
             (Due::Video(fed), Some(video), _) => video.take(fed)?,
@@ -254,9 +257,12 @@ impl Play {
         if self.pause.is_some_and(|until| now < until) {
             return Ok(());
         }
+        let state = self.stream.state();
+        let epoch = |track: &Arc<Track>| track.window().newest().map(|segment| segment.epoch());
+        let ages = Ages { now, wall, epoch: state.tracks.iter().find_map(epoch) };
         let mut allowed = BURST;
         for output in [&mut self.audio, &mut self.video].into_iter().flatten() {
-            write(output, rtc, &mut self.epoch, &mut allowed, now);
+            write(output, rtc, &ages, &mut allowed);
         }
         self.pause = Some(now + PAUSE).filter(|_| allowed == 0);
         Ok(())
@@ -271,19 +277,13 @@ async fn next(output: &mut Option<Output>) -> Result<Fed, RecvError> {
 }
 
 /// Writes packets of a track while bytes are allowed.
-fn write(
-    output: &mut Output,
-    rtc: &mut Rtc,
-    epoch: &mut Option<Instant>,
-    allowed: &mut usize,
-    now: Instant,
-) {
+fn write(output: &mut Output, rtc: &mut Rtc, ages: &Ages, allowed: &mut usize) {
     while let Some(frame) = output.waiting.front().cloned() {
         let time = match output.time {
             Some(time) => time,
             None => output.shown(&frame),
         };
-        let at = captured(epoch, time, output.rate, now);
+        let at = ages.captured(time, output.rate);
         let mut api = rtc.direct_api();
         let Some(stream) = api.stream_tx_by_mid(output.line.mid, None) else { return };
         (output.time, output.last) = (Some(time), Some(time));
@@ -308,21 +308,28 @@ fn write(
     }
 }
 
-/// When a frame with this RTP time counts as captured. It is the same for audio and video.
-fn captured(epoch: &mut Option<Instant>, time: i64, rate: u32, now: Instant) -> std::time::Instant {
-    let since = live::rescale(time, rate, 1_000_000);
-    let at = |epoch: Instant| {
-        let by = Duration::from_micros(since.unsigned_abs());
-        if since < 0 { epoch.checked_sub(by) } else { epoch.checked_add(by) }
-    };
-    let known = epoch.and_then(at).filter(|at| *at <= now && now.duration_since(*at) < 4 * LEAD);
-    let at = known.unwrap_or_else(|| {
-        let at = now.checked_sub(LEAD).unwrap_or(now);
-        let by = Duration::from_micros(since.unsigned_abs());
-        *epoch = if since < 0 { at.checked_add(by) } else { at.checked_sub(by) };
-        at
-    });
-    at.into_std()
+/// What tells how old frames are.
+struct Ages {
+    now: Instant,
+    /// The wall clock, now.
+    wall: UnixMicros,
+    /// When time 0 of the stream was captured, in microseconds of the wall clock, if known.
+    epoch: Option<i64>,
+}
+
+impl Ages {
+    /// When a frame with this RTP time was captured. Sender reports tell viewers, who put video beside
+    /// audio by this and know how far behind they are.
+    fn captured(&self, time: i64, rate: u32) -> std::time::Instant {
+        let age = self.epoch.and_then(|epoch| {
+            let at = epoch.saturating_add(live::rescale(time, rate, 1_000_000));
+            let age = i64::try_from(self.wall.0).ok()?.saturating_sub(at);
+            // A report cannot tell of a time that has not come.
+            Some(Duration::from_micros(age.max(0).unsigned_abs()))
+        });
+        let age = age.filter(|age| *age < LONG_AGO).unwrap_or_default();
+        self.now.checked_sub(age).unwrap_or(self.now).into_std()
+    }
 }
 
 #[cfg(test)]
@@ -331,20 +338,22 @@ mod tests {
 
     #[test]
     fn captures_are_in_the_past_and_on_one_clock() {
-        let (mut epoch, now) = (None, Instant::now());
-        let video = captured(&mut epoch, 90_000 * 1000, VIDEO_RATE, now);
-        assert_eq!(Instant::from_std(video) + LEAD, now);
-        // The audio of the same moment came 100 ms later.
-        let later = now + Duration::from_millis(100);
-        let audio = captured(&mut epoch, 48_000 * 1000, AUDIO_RATE, later);
-        assert_eq!(audio, video);
-        // A clock that runs ahead is followed, and so is one that jumps.
-        for time in [1002, 10, 1_000_000, -5] {
-            let at = captured(&mut epoch, 90_000 * time, VIDEO_RATE, later);
-            assert_eq!(Instant::from_std(at) + LEAD, later, "{time}");
+        let now = Instant::now() + LONG_AGO;
+        let ages = |wall, epoch| Ages { now, wall: UnixMicros(wall), epoch };
+        let ago = |ages: Ages, time, rate| {
+            now.into_std().duration_since(ages.captured(time, rate)).as_micros()
+        };
+        let epoch = 1_700_000_000_000_000;
+        let wall = epoch.unsigned_abs() + 10_000_000;
+        // Video and audio of one moment, 10 s after the beginning, of which 0.3 s are gone.
+        for (time, rate) in [(90_000 * 97 / 10, VIDEO_RATE), (48_000 * 97 / 10, AUDIO_RATE)] {
+            assert_eq!(ago(ages(wall, Some(epoch)), time, rate), 300_000);
         }
-        for time in [i64::MIN, i64::MAX] {
-            assert!(Instant::from_std(captured(&mut epoch, time, VIDEO_RATE, later)) <= later);
+        // What seems to come from the future, or is of no known time, is captured now.
+        assert_eq!(ago(ages(wall, Some(epoch)), 90_000 * 11, VIDEO_RATE), 0);
+        assert_eq!(ago(ages(wall, None), 90_000 * 5, VIDEO_RATE), 0);
+        for time in [i64::MIN, i64::MAX, -90_000 * 3600] {
+            assert_eq!(ago(ages(wall, Some(epoch)), time, VIDEO_RATE), 0);
         }
     }
 }

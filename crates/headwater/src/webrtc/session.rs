@@ -119,7 +119,7 @@ impl Session<'_> {
     fn send(&mut self, due: Due) -> Result<(), End> {
         let now = Instant::now();
         if let Role::Play(play) = &mut self.role {
-            play.send(due, &mut self.rtc, now)?;
+            play.send(due, &mut self.rtc, now, self.shared.origin.now())?;
         }
         // What was written is sent only after time has passed.
         self.rtc.handle_input(Input::Timeout(now.into_std()))?;

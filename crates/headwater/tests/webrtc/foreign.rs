@@ -26,12 +26,12 @@ fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
 #[test]
 fn what_one_publishes_another_plays_and_hls_has() {
     let server = server("");
-    let publisher = aiortc("publish", &server.url("/live/cam/whip"), 14);
+    let publisher = aiortc("publish", &server.url("/live/cam/whip"));
     server.get_until("/api/v1/streams/live/cam", LIMIT, |answer| {
         answer.text().contains("\"avc1.42") && answer.text().contains("\"opus\"")
     });
     assert!(server.get("/api/v1/streams/live/cam").text().contains("\"protocol\":\"whip\""));
-    let player = aiortc("play", &server.url("/live/cam/whep"), 4);
+    let player = aiortc("hear", &server.url("/live/cam/whep"));
 
     // ffmpeg decodes what came in. White begins with the tone.
     let playlist = server.url("/live/cam/index.m3u8");
@@ -63,12 +63,11 @@ fn what_one_publishes_another_plays_and_hls_has() {
     assert!(uneven.count() <= 2, "{times:?}");
 
     let played = said(player);
-    for (kind, least) in [("video", 70), ("audio", 120)] {
+    for kind in ["video", "audio"] {
         let kind = find(&played, kind);
-        assert!(kind["frames"].as_u64().unwrap() >= least, "{kind}");
-        // It begins at once, and not at the next keyframe.
-        assert!(kind["first"].as_f64().unwrap() < 2.0, "{kind}");
+        assert!(kind["frames"].as_u64().unwrap() >= 150, "{kind}");
     }
+    publisher.terminate();
     assert_eq!(played.last().unwrap()["deleted"], 200);
     assert_eq!(said(publisher).last().unwrap()["deleted"], 200);
     assert!(!server.log().contains("further problems"), "{}", server.log());
@@ -81,17 +80,17 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
     // One in 20 datagrams is lost on each way.
     let [to, from] = [Relay::new(webrtc, 20), Relay::new(webrtc, 20)];
     let by = |relay: &Relay| [webrtc.port(), relay.port];
-    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), 16, &by(&to));
+    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), &by(&to));
     server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
-    let player = aiortc_by("play", &server.url("/live/cam/whep"), 6, &by(&from));
+    let player = aiortc_by("see", &server.url("/live/cam/whep"), &by(&from));
     let mut command = Command::new("ffmpeg");
     command.args(["-v", "error", "-xerror", "-t", "6", "-i", &server.url("/live/cam/index.m3u8")]);
     Program::output(command.args(["-f", "null", "-"]), LIMIT);
 
     let played = said(player);
     let frames = find(&played, "video")["frames"].as_u64().unwrap();
-    // On a busy machine aiortc itself is late.
-    assert!(frames > 45, "{frames} of about 180");
+    assert!(frames >= 150, "{frames}");
+    publisher.terminate();
     said(publisher);
     assert!(to.dropped() > 20 && from.dropped() > 20, "{} {}", to.dropped(), from.dropped());
 }

@@ -5,4 +5,5 @@
 mod bad_input;
 mod companion;
 mod foreign;
+mod publish;
 mod support;

@@ -1,15 +1,18 @@
 """Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
 
-  peer.py publish|play|hear URL SECONDS [ADDRESS RELAY]
+  peer.py publish|see|hear URL [ADDRESS RELAY]
 
-The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
-
-`hear` plays, too, but no longer than until it has enough of both picture and sound.
+`see` plays until it has enough of the video, and `hear` until it has enough of both video and audio. `publish`
+ends when it gets SIGTERM. None lasts longer than LONGEST. The peer sends to the relay's port in the place of the
+server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
+import contextvars
+import datetime
 import fractions
 import json
+import signal
 import sys
 import time
 import urllib.error
@@ -24,6 +27,7 @@ from aiortc import (
     RTCPeerConnection,
     RTCRtpSender,
     RTCSessionDescription,
+    clock,
 )
 from aiortc.rtp import RtcpSrPacket
 
@@ -31,12 +35,28 @@ VIDEO = fractions.Fraction(1, 90_000)
 AUDIO = fractions.Fraction(1, 48_000)
 FRAME = fractions.Fraction(1, 30)
 
-# Frames of each kind that `hear` waits for.
+# Frames of a kind that a player waits for.
 ENOUGH = 150
+
+# In seconds.
+LONGEST = 50
 
 
 def say(**fields):
     print(json.dumps(fields), flush=True)
+
+
+# When the frame that a task sends was due. A busy machine encodes and sends late, video and audio
+# differently. Sender reports that told those times would put them apart.
+DUE = contextvars.ContextVar("due")
+
+
+def due_time():
+    return datetime.datetime.fromtimestamp(DUE.get(time.time()), datetime.timezone.utc)
+
+
+# Reports are made of this, in the task that sends.
+clock.current_datetime = due_time
 
 
 class Steady(MediaStreamTrack):
@@ -49,6 +69,7 @@ class Steady(MediaStreamTrack):
     async def due(self):
         at = self.start + float(self.number * self.duration)
         await asyncio.sleep(max(0, at - time.time()))
+        DUE.set(at)
         self.number += 1
         return self.number - 1
 
@@ -107,8 +128,8 @@ async def agree(peer, url):
     await peer.setLocalDescription(await peer.createOffer())
     offer = peer.localDescription.sdp
     status, headers, answer = await asyncio.to_thread(ask, url, "POST", offer)
-    if len(sys.argv) > 5:
-        answer = answer.replace(*(f" {port} typ host" for port in sys.argv[4:6]))
+    if len(sys.argv) > 4:
+        answer = answer.replace(*(f" {port} typ host" for port in sys.argv[3:5]))
     if status != 201:
         say(status=status, why=answer)
         sys.exit(3)
@@ -123,12 +144,17 @@ def only(transceiver, name):
     transceiver.setCodecPreferences(wanted)
 
 
-async def publish(url, seconds):
+async def publish(url):
     peer, start = RTCPeerConnection(RTCConfiguration([])), time.time() + 0.5
     for track, codec in ((Picture(start), "video/h264"), (Sound(start), "audio/opus")):
         only(peer.addTransceiver(track, direction="sendonly"), codec)
     session = await agree(peer, url)
-    await asyncio.sleep(seconds)
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    try:
+        await asyncio.wait_for(ended.wait(), LONGEST)
+    except TimeoutError:
+        pass
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
     say(deleted=status)
     await peer.close()
@@ -150,7 +176,7 @@ def note_reports(receiver, kind, rate, starts):
     receiver._handle_rtcp_packet = note
 
 
-async def play(url, seconds, enough=None):
+async def play(url, *wanted):
     peer, tasks, began = RTCPeerConnection(RTCConfiguration([])), [], time.time()
     seen, starts = {"video": [], "audio": []}, {}
 
@@ -164,7 +190,7 @@ async def play(url, seconds, enough=None):
                 level = float(frame.to_ndarray(format="gray").mean())
             else:
                 level = float(numpy.abs(frame.to_ndarray().astype(int)).mean())
-            seen[track.kind].append((time.time() - began, float(frame.pts * frame.time_base), level))
+            seen[track.kind].append((float(frame.pts * frame.time_base), level))
 
     peer.on("track", lambda track: tasks.append(asyncio.ensure_future(take(track))))
     for kind, codec, rate in (("video", "video/h264", 90_000), ("audio", "audio/opus", 48_000)):
@@ -172,20 +198,18 @@ async def play(url, seconds, enough=None):
         note_reports(transceiver.receiver, kind, rate, starts)
         only(transceiver, codec)
     session = await agree(peer, url)
-    until = time.time() + seconds
-    while time.time() < until and not (
-        enough and len(starts) == 2 and all(len(frames) >= enough for frames in seen.values())
+    while time.time() < began + LONGEST and not all(
+        len(seen[kind]) >= ENOUGH and kind in starts for kind in wanted
     ):
         await asyncio.sleep(0.1)
     for kind, frames in seen.items():
-        first = frames[0][0] if frames else None
-        say(kind=kind, frames=len(frames), first=first, start=starts.get(kind), seen=frames)
+        say(kind=kind, frames=len(frames), start=starts.get(kind), seen=frames)
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")
     say(deleted=status)
     await peer.close()
 
 
 if __name__ == "__main__":
-    what, url, seconds = sys.argv[1:4]
-    does = {"publish": publish, "play": play, "hear": lambda *to: play(*to, ENOUGH)}
-    asyncio.run(does[what](url, float(seconds)))
+    what, url = sys.argv[1:3]
+    wanted = {"publish": [], "see": ["video"], "hear": ["video", "audio"]}[what]
+    asyncio.run(play(url, *wanted) if wanted else publish(url))

@@ -12,7 +12,7 @@ use testkit::http::{Client, Response};
 use testkit::{NO_ARGUMENTS, Program, Server};
 
 /// The longest wait in these tests.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 
 /// What OBS and browsers offer, in short: H.264 and Opus, in one bundle. Nobody is behind it.
 pub(crate) const OFFER: &str = "v=0\r\n\
@@ -115,23 +115,28 @@ fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
 }
 
-/// A peer by aiortc: `publish`, `play` or `hear`, for some seconds.
+/// A peer by aiortc, which does what peer.py says: `publish`, `see` or `hear`.
 #[track_caller]
-pub(crate) fn aiortc(what: &str, url: &str, seconds: u32) -> Program {
-    aiortc_by(what, url, seconds, &[])
+pub(crate) fn aiortc(what: &str, url: &str) -> Program {
+    aiortc_by(what, url, &[])
 }
 
 /// The same, with the server's port and the port of a relay to it.
 #[track_caller]
-pub(crate) fn aiortc_by(what: &str, url: &str, seconds: u32, ports: &[u16]) -> Program {
+pub(crate) fn aiortc_by(what: &str, url: &str, ports: &[u16]) -> Program {
+    let ports = ports.iter().map(u16::to_string);
+    Program::spawn(python("peer.py").args([what, url]).args(ports))
+}
+
+/// A script of this folder, to run with aiortc.
+#[track_caller]
+pub(crate) fn python(script: &str) -> Command {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join("target/aiortc/bin/python");
     assert!(python.is_file(), "no aiortc: scripts/aiortc.sh installs it");
-    let script = root.join("crates/headwater/tests/webrtc/peer.py");
-    let ports = ports.iter().map(u16::to_string);
     let mut command = Command::new(python);
-    command.arg(script).args([what, url, &seconds.to_string()]).args(ports);
-    Program::spawn(&mut command)
+    command.arg(root.join("crates/headwater/tests/webrtc").join(script));
+    command
 }
 
 /// The lines that a peer printed, as JSON.

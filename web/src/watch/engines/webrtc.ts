@@ -1,3 +1,4 @@
+import { endSession, sendOffer } from '../../shared/whip';
 import type { Failure } from '../condition';
 import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
@@ -5,6 +6,8 @@ import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type 
 const CONNECT = 5_000;
 /** Time before a stream that has no media yet is asked for again, in milliseconds. */
 const ASK_AGAIN = 300;
+/** From 1900, where NTP's time begins, to 1970, in milliseconds. */
+const NTP_BEFORE_UNIX = 2_208_988_800_000;
 /** Time between reads of the connection's figures, in milliseconds. */
 const EVERY = 1_000;
 
@@ -14,7 +17,9 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
   const asked = new AbortController();
   let session: string | null = null;
   let ended = false;
-  let figures: Pick<EngineStats, 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
+  let figures: Pick<EngineStats, 'shownAt' | 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
+  /** When the figures were read, in milliseconds. */
+  let readAt = 0;
 
   // LL-HLS needs no more than the HTTP that this page came by, and has B-frames and AAC.
   const fail = (failure: Failure) => {
@@ -35,28 +40,31 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
     if (stream && video.srcObject !== stream) video.srcObject = stream;
   });
   const reading = setInterval(async () => {
-    const next = { bitrate: null as number | null, frameRate: null as number | null, media: 0 };
+    const next = {
+      shownAt: null as number | null,
+      bitrate: null as number | null,
+      frameRate: null as number | null,
+      media: 0,
+    };
     for (const one of (await peer.getStats()).values()) {
       if (one.type !== 'inbound-rtp') continue;
       next.media += one.bytesReceived ?? 0;
-      if (one.kind === 'video') next.frameRate = one.framesPerSecond ?? null;
+      if (one.kind !== 'video') continue;
+      next.frameRate = one.framesPerSecond ?? null;
+      // By the server's clock: its sender reports tell when frames were captured.
+      if (one.estimatedPlayoutTimestamp) next.shownAt = one.estimatedPlayoutTimestamp - NTP_BEFORE_UNIX;
     }
     const before = figures.traffic?.media;
     if (before !== undefined) next.bitrate = ((next.media - before) * 8 * 1000) / EVERY;
-    const { bitrate, frameRate, media } = next;
-    figures = { bitrate, frameRate, traffic: { media, overhead: 0 } };
+    const { shownAt, bitrate, frameRate, media } = next;
+    readAt = performance.now();
+    figures = { shownAt, bitrate, frameRate, traffic: { media, overhead: 0 } };
   }, EVERY);
 
   const agree = async () => {
     for (const kind of ['video', 'audio']) peer.addTransceiver(kind, { direction: 'recvonly' });
     await peer.setLocalDescription();
-    const ask = () =>
-      fetch(url, {
-        method: 'POST',
-        headers: { 'content-type': 'application/sdp' },
-        body: peer.localDescription?.sdp ?? '',
-        signal: asked.signal,
-      });
+    const ask = () => sendOffer(url, peer, asked.signal);
     let answer = await ask();
     while (answer.status === 503) {
       await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));
@@ -71,18 +79,23 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       return fail({ kind, what: what ?? httpFailure('The stream', answer.status), detail: text });
     }
     session = answer.headers.get('location');
-    if (ended) return leave();
+    if (ended) return endSession(peer, session);
     await peer.setRemoteDescription({ type: 'answer', sdp: text });
     events.manifest();
   };
-  const leave = () => {
-    if (session) void fetch(session, { method: 'DELETE', keepalive: true }).catch(() => undefined);
-  };
   agree().catch((error: unknown) => lost(String(error)));
+  // The server would count a page that was closed as a viewer for 10 s more.
+  const leave = () => endSession(peer, session);
+  addEventListener('pagehide', leave);
 
   return {
     name: 'WebRTC',
-    stats: () => ({ ...NO_STATS, ...figures }),
+    stats() {
+      const { shownAt } = figures;
+      // The picture has moved on since the figures were read.
+      const moved = video.paused ? 0 : performance.now() - readAt;
+      return { ...NO_STATS, ...figures, shownAt: shownAt === null ? null : shownAt + moved };
+    },
     choices: () => NO_CHOICES,
     chooseAudio() {
       // The server sends one track of each kind.
@@ -102,8 +115,8 @@ export const startWebrtc: StartEngine = (video, url, _options, events): Engine =
       clearTimeout(late);
       clearInterval(reading);
       asked.abort();
-      peer.close();
       video.srcObject = null;
+      removeEventListener('pagehide', leave);
       leave();
     },
   };
