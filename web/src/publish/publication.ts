@@ -41,6 +41,8 @@ export class Publication {
   private readonly listeners = new Set<() => void>();
   private connection: Connection | null = null;
   private tries = 0;
+  /** What `media` were opened for. */
+  private opened: Pick<Settings, 'video' | 'audio' | 'height'> | null = null;
   /** Counts changes of the settings. Only the newest decides which devices are open. */
   private choice = 0;
 
@@ -58,23 +60,22 @@ export class Publication {
 
   /** Opens the devices of these settings. While publishing, they take the place of those before. */
   async choose(settings: Settings): Promise<void> {
-    const before = this.settings;
+    const { opened } = this;
     this.settings = settings;
     this.trouble = null;
     this.choice += 1;
     const { choice } = this;
     this.tell();
     const same = (key: 'video' | 'audio' | 'height') =>
-      JSON.stringify(before[key]) === JSON.stringify(settings[key]);
-    const has = this.media.getTracks().length > 0;
-    if (!has || !same('video') || !same('audio') || !same('height')) {
+      JSON.stringify(opened?.[key]) === JSON.stringify(settings[key]);
+    if (!same('video') || !same('audio') || !same('height')) {
       let tracks: MediaStreamTrack[];
       try {
         tracks = await this.open(settings);
       } catch (error) {
         if (choice !== this.choice) return;
         // The devices before stay open.
-        this.settings = before;
+        this.settings = { ...settings, ...opened };
         this.fail(deviceTrouble(error));
         return;
       }
@@ -83,6 +84,8 @@ export class Publication {
         return;
       }
       this.take(tracks);
+      const { video, audio, height } = settings;
+      this.opened = { video, audio, height };
       await this.list();
     }
     await this.connection?.carry(this.media, settings.bitrate);
@@ -184,6 +187,7 @@ export class Publication {
       // The screen's viewer ends it in the browser's own window, or a device is unplugged.
       track.addEventListener('ended', () => {
         this.media.removeTrack(track);
+        this.opened = null;
         this.fail(track.kind === 'video' ? 'The video source has ended.' : 'The audio source has ended.');
       });
     }

@@ -25,7 +25,7 @@ export const DELIVERIES: readonly { via: Via; label: string; hint: string; recor
   {
     via: 'webrtc',
     label: 'WebRTC',
-    hint: 'A fraction of a second behind; only H.264 without B-frames, and only Opus for sound',
+    hint: 'A fraction of a second behind, over UDP; H.264 only',
   },
   {
     via: 'file',

@@ -44,7 +44,7 @@ const LINGERS: Duration = Duration::from_secs(10);
 const OPUS_RATE: u32 = 48_000;
 
 /// Packets of sound that are at most this far apart, in samples, follow each other: 10 ms.
-const APART: u64 = 480;
+const APART: i64 = 480;
 
 /// The least that H.264 may have, in bits a second. The bitrate of a stream that has just begun may be
 /// that of a black picture.
@@ -64,7 +64,7 @@ pub struct Companions {
 }
 
 /// Tracks of a stream that viewers cannot take.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub struct Sources {
     /// AAC, of which Opus is made.
     pub sound: Option<Arc<Track>>,
@@ -172,11 +172,6 @@ impl Companions {
 }
 
 impl Sources {
-    /// Whether there is nothing to make.
-    pub fn are_none(&self) -> bool {
-        self.sound.is_none() && self.picture.is_none()
-    }
-
     /// Whether these are the same tracks.
     fn are(&self, other: &Self) -> bool {
         let same = |one: &Option<Arc<Track>>, other: &Option<Arc<Track>>| {
@@ -484,11 +479,15 @@ impl Sound {
         else {
             return Ok(None);
         };
-        // A packet that ends about where the one before it leads follows it. The sound's source has times
-        // in milliseconds, and players hear a gap of a few samples.
         let follows = self.end.saturating_add(duration.into());
-        let end = packet.end.map(|end| end.saturating_sub(self.pre_skip));
-        self.end = end.filter(|end| end.abs_diff(follows) > APART).unwrap_or(follows);
+        let end = packet.end.map_or(follows, |end| end.saturating_sub(self.pre_skip));
+        // Where the source's times run back, what has been heard is left out.
+        if end < follows.saturating_sub(APART) {
+            return Ok(None);
+        }
+        // Other packets follow the one before, unless there is a gap. The source has times in
+        // milliseconds, and players hear a gap of a few samples.
+        self.end = if end > follows.saturating_add(APART) { end } else { follows };
         let dts = self.end.saturating_sub(duration.into());
         Ok(Some(Sample { dts, cts: 0, duration, sync: true, data: packet.data }))
     }
@@ -515,6 +514,9 @@ mod tests {
         // Times that are rounded leave no gap, but a real one stays.
         assert_eq!(take(&[0xfc, 1], Some(481_929 + 960 + 120)), Some((481_920, 960)));
         assert_eq!(take(&[0xfc, 1], Some(490_000 + 960 + 120)), Some((490_000, 960)));
-        assert_eq!(take(&[0xfc, 1], Some(i64::MIN)), Some((i64::MIN, 960)));
+        // Where times run back, packets are left out until they go on.
+        assert_eq!(take(&[0xfc, 1], Some(490_000 + 960 + 120)), None);
+        assert_eq!(take(&[0xfc, 1], Some(i64::MIN)), None);
+        assert_eq!(take(&[0xfc, 1], Some(490_960 + 960 + 120)), Some((490_960, 960)));
     }
 }

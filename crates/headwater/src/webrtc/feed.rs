@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use live::tap::{FromKeyframe, Tapped, Unit};
 use live::Track;
+use live::tap::{FromKeyframe, Tapped, Unit};
 use media::codec::nal;
 use media::{Codec, Sample};
 use tokio::sync::broadcast;

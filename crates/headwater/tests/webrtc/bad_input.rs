@@ -25,6 +25,8 @@ fn offers_that_cannot_be_accepted() {
     };
     refused("/live/x/whip", &without("a=fingerprint"), 400, "fingerprint");
     refused("/live/x/whip", &without("a=ice-pwd"), 400, "ice");
+    let twice = OFFER.replace("111", "96");
+    refused("/live/x/whip", &twice, 400, "payload type 96 means two codecs");
     let other = OFFER.replace("H264", "VP8").replace("opus", "PCMA");
     refused("/live/x/whip", &other, 406, "neither H.264 nor Opus is offered");
     // It wants to receive.
