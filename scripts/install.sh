@@ -60,7 +60,7 @@ if [ "$purpose" = test ]; then
         cvlc:vlc-bin :vlc-plugin-base
         rtmpdump:rtmpdump
         nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
-        python3:python3 :python3-websockets openssl:openssl make:make runuser:util-linux
+        python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
         :time
         chromium:chromium"
 fi

@@ -65,6 +65,7 @@ web() { (cd web && npm run --silent "$@"); }
 
 step web-build scripts/web.sh
 step media scripts/make-media.sh
+[ "$what" = check ] || step aiortc scripts/aiortc.sh
 
 # Types, lints and unit tests of the pages take only seconds.
 {
@@ -136,5 +137,5 @@ later e2e-pages
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy cargo-light doc-test \
+scripts/sum-tests.py "$work" web-build media aiortc web-check web-test format modules test-build clippy cargo-light doc-test \
     e2e-young e2e-live e2e-pages cargo-test

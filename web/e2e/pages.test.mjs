@@ -309,9 +309,9 @@ describe('watch page', AT_ONCE, () => {
   });
 
   withPage('refuses deliveries it does not have, and offers those it has', {}, async (page, complaints) => {
-    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
-    await page.getByRole('heading', { name: 'Delivery “webrtc” is not available' }).waitFor();
-    await keep(page, 'watch-webrtc');
+    await page.goto(`${server.url}/watch/live/demo?via=srt`);
+    await page.getByRole('heading', { name: 'Delivery “srt” is not available' }).waitFor();
+    await keep(page, 'watch-unknown');
     await page.getByRole('radio', { name: 'LL-HLS' }).check();
     await untilCondition(page, 'playing');
     assert.deepEqual(complaints, []);

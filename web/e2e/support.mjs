@@ -51,7 +51,17 @@ export async function startServer({ vod, config } = {}) {
   }
   const child = spawn(
     binary,
-    ['serve', '--demo', '--http', '127.0.0.1:0', '--rtmp', '127.0.0.1:0', ...files],
+    [
+      'serve',
+      '--demo',
+      '--http',
+      '127.0.0.1:0',
+      '--rtmp',
+      '127.0.0.1:0',
+      '--webrtc',
+      '127.0.0.1:0',
+      ...files,
+    ],
     {
       cwd: home,
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -68,7 +78,7 @@ export async function startServer({ vod, config } = {}) {
   };
   const ready = new Promise((resolve, reject) => {
     createInterface({ input: child.stdout }).once('line', (line) => {
-      const [, http, rtmp] = /^ready http=(\S+) rtmp=(\S+)$/.exec(line) ?? [];
+      const [, http, rtmp] = /^ready http=(\S+) rtmp=(\S+) webrtc=\S+$/.exec(line) ?? [];
       if (http && rtmp) resolve({ http, rtmp });
       else reject(new Error(`not the ready line: ${line}`));
     });

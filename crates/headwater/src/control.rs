@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::Router;
-use axum::extract::{ConnectInfo, Path, State};
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -20,9 +21,9 @@ pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
-use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
+use crate::{Origin, webrtc};
 
 /// The output of `npm run build` in `web/`.
 #[derive(RustEmbed)]
@@ -33,8 +34,8 @@ struct Pages;
 /// Content security policy of responses without one of their own: nothing is allowed.
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// Policy of the dashboard: its own files, and requests to this server. No other page may show it
-/// in a frame, where it could trick users into clicks.
+/// Policy of the dashboard and of the page that publishes: their own files, and requests to this
+/// server. No other page may show them in a frame, where it could trick users into clicks.
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -47,6 +48,7 @@ const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// State of the control plane's handlers.
 struct Control {
     origin: Arc<Origin>,
+    webrtc: Option<Arc<webrtc::Server>>,
     /// Renderings of the list of streams. The flag tells whether one includes what only
     /// administrators may see. Single streams can never take their place.
     list: Once<bool>,
@@ -54,9 +56,10 @@ struct Control {
     single: Once<(String, bool)>,
 }
 
-/// Makes the router for everything but media.
-pub fn router(origin: Arc<Origin>) -> Router {
-    let control = Arc::new(Control { origin, list: Once::default(), single: Once::default() });
+/// Makes the router for everything but media, and for the requests of WHIP and WHEP.
+pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Router {
+    let (list, single) = (Once::default(), Once::default());
+    let control = Arc::new(Control { origin, webrtc, list, single });
     // These have no policy. A worker gets the policy of its script's response, and that response
     // may be a 304.
     let parts = Router::new()
@@ -66,14 +69,14 @@ pub fn router(origin: Arc<Origin>) -> Router {
     Router::new()
         .route("/", get(|| async { secured(page("index.html"), DASHBOARD) }))
         .route("/watch/{*stream}", get(player))
+        .route("/publish/{*stream}", get(|| async { secured(page("publish.html"), DASHBOARD) }))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/time", get(time))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         // The media plane answers GET, HEAD and OPTIONS. Only other methods arrive here.
-        // Publishing over HTTP will use this route.
-        .route("/live/{*path}", any(only_read))
+        .route("/live/{*path}", any(signal).layer(DefaultBodyLimit::max(webrtc::MOST_OFFER)))
         .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
         .layer(map_response(harmless))
         .merge(parts.layer(map_response(nosniff)))
@@ -121,9 +124,21 @@ fn player_policy(host: Option<&Authority>, embed: &str) -> String {
     format!("{PLAYER}; connect-src 'self'{sockets}{ancestors}")
 }
 
-/// Answers methods that a stream's resources do not support.
-async fn only_read() -> impl IntoResponse {
-    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD, OPTIONS")], "only GET and HEAD\n")
+/// Answers WHIP and WHEP, and methods that a stream's other resources do not support.
+async fn signal(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(path): Path<String>,
+    (method, uri, headers): (Method, Uri, HeaderMap),
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let (method, uri, headers) = (&method, &uri, &headers);
+    let request = webrtc::Request { method, path: &path, uri, headers, peer, body };
+    let answer = control.webrtc.as_ref().and_then(|server| webrtc::respond(server, &request));
+    answer.unwrap_or_else(|| {
+        let allow = [(header::ALLOW, "GET, HEAD, OPTIONS")];
+        (StatusCode::METHOD_NOT_ALLOWED, allow, "only GET and HEAD\n").into_response()
+    })
 }
 
 /// Tells whether new viewers and publishers are welcome. From the signal to end on they are not,
@@ -398,6 +413,7 @@ mod tests {
         let origin = Arc::new(Origin::new(crate::config::Config::default()));
         let control = Arc::new(Control {
             origin: Arc::clone(&origin),
+            webrtc: None,
             list: Once::default(),
             single: Once::default(),
         });

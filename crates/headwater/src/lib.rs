@@ -1,10 +1,11 @@
 //! The origin: takes live streams and files in, and serves them to viewers.
 //!
 //! ```text
-//! rtmp ─┐                              ┌─ http ◀─ deliver    playlists, segments, endless responses
-//! demo ─┴▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ broadcast  play
-//!                      ▲    ▼          ├─ push ◀─ broadcast  chunks over WebSocket
-//!                      ladder          └─ control            pages, API
+//! rtmp ───┐                              ┌─ http ◀─ deliver    playlists, segments, endless responses
+//! webrtc ─┼▶ ingest ─▶ live (registry) ──┼─ rtmp ◀─ broadcast  play
+//! demo ───┘              ▲    ▼          ├─ push ◀─ broadcast  chunks over WebSocket
+//!                        ladder          ├─ webrtc             frames over RTP
+//!                                        └─ control            pages, API
 //! ```
 //!
 //! The crate's `README.md` gives the reasons behind the deliveries: event loops, HLS, DASH,
@@ -33,6 +34,7 @@ pub mod rtmp;
 mod send_queue;
 pub mod serve;
 pub mod titles;
+pub mod webrtc;
 mod wire;
 
 pub use origin::Origin;

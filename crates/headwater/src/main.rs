@@ -30,16 +30,16 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Send an MP4 or FLV file to an RTMP server, in real time
+    /// Send an MP4 or FLV file to a server, in real time: by RTMP, or by WHIP (H.264 and Opus)
     Publish {
         /// The file
         input: PathBuf,
-        /// Where to: rtmp://HOST[:PORT]/live/NAME
+        /// Where to: rtmp://HOST[:PORT]/live/NAME, or http://HOST[:PORT]/live/NAME/whip
         url: String,
         /// Begin again at the end, for ever; timestamps go on
         #[arg(long = "loop")]
         repeat: bool,
-        /// As fast as the server takes it
+        /// As fast as the server takes it; by RTMP only
         #[arg(long)]
         fast: bool,
         /// Put the wall clock of sending into each video access unit, as an SEI message (H.264,
@@ -72,6 +72,9 @@ struct Serve {
     /// Address of the RTMP listener
     #[arg(long, value_name = "ADDR")]
     rtmp: Option<SocketAddr>,
+    /// Address of the WebRTC socket
+    #[arg(long, value_name = "ADDR")]
+    webrtc: Option<SocketAddr>,
     /// Folder served below /vod/
     #[arg(long, value_name = "DIR")]
     vod: Option<PathBuf>,
@@ -121,6 +124,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             let mut config = Config::load(arguments.config.as_deref())?;
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
             config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);
+            config.webrtc.listen = arguments.webrtc.unwrap_or(config.webrtc.listen);
             config.vod.root = arguments.vod.unwrap_or(config.vod.root);
             config.workers = arguments.workers.unwrap_or(config.workers);
             config.validate()?;

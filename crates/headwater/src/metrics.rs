@@ -22,7 +22,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::access::{self, Action, Credentials};
 use crate::control::{Once, denied, harmless};
 use crate::path::StreamPath;
-use crate::{Origin, log};
+use crate::{Origin, log, webrtc};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRendition {
@@ -47,14 +47,19 @@ struct InState {
 }
 
 /// Makes the router for `/metrics`.
-pub fn router(origin: Arc<Origin>, http: Arc<Counters>) -> Router {
-    let state = Arc::new(Metrics { origin, http, rendered: Once::default() });
+pub fn router(
+    origin: Arc<Origin>,
+    http: Arc<Counters>,
+    webrtc: Option<Arc<webrtc::Server>>,
+) -> Router {
+    let state = Arc::new(Metrics { origin, http, webrtc, rendered: Once::default() });
     Router::new().route("/metrics", get(metrics)).with_state(state).layer(map_response(harmless))
 }
 
 struct Metrics {
     origin: Arc<Origin>,
     http: Arc<Counters>,
+    webrtc: Option<Arc<webrtc::Server>>,
     rendered: Once<()>,
 }
 
@@ -67,10 +72,10 @@ async fn metrics(
     if !access::may(Action::Observe, peer, Credentials::of(&uri, &headers)) {
         return denied();
     }
-    let Metrics { origin, http, rendered } = &*metrics;
+    let Metrics { origin, http, webrtc, rendered } = &*metrics;
     let render = || {
         let mut text = String::new();
-        encode(&mut text, &registry(origin, http)).ok().map(|()| text.into())
+        encode(&mut text, &registry(origin, http, webrtc.as_deref())).ok().map(|()| text.into())
     };
     // Writing to a string does not fail.
     let Some(text) = rendered.get((), render).await else {
@@ -82,7 +87,7 @@ async fn metrics(
 
 /// Collects all metrics. Streams come and go, so their metrics are collected anew each time and not
 /// kept.
-fn registry(origin: &Origin, http: &Counters) -> Registry {
+fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -> Registry {
     let mut registry = Registry::with_prefix("headwater");
     let now = origin.now();
 
@@ -163,7 +168,11 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
     let ladders = &origin.ladders;
     let running = Gauge::<i64>::default();
     running.set(whole(ladders.running()));
-    registry.register("ladders", "Processes that make renditions of live streams", running);
+    registry.register(
+        "ladders",
+        "Processes that make renditions of live streams, or what WebRTC viewers need",
+        running,
+    );
     for (name, help, value) in [
         (
             "ladders_failed",
@@ -173,6 +182,14 @@ fn registry(origin: &Origin, http: &Counters) -> Registry {
         ("ladders_skipped", "Times frames were not made fast enough", ladders.skipped()),
     ] {
         registry.register(name, help, ConstCounter::new(value));
+    }
+
+    if let Some(webrtc) = webrtc {
+        let sessions = Gauge::<i64>::default();
+        sessions.set(whole(webrtc.open() as u64));
+        registry.register("webrtc_sessions", "WebRTC sessions now", sessions);
+        let help = "Datagrams that belonged to no session, or for which a session had no room";
+        registry.register("webrtc_dropped", help, ConstCounter::new(webrtc.dropped()));
     }
 
     let memory = origin.registry.memory();

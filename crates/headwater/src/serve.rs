@@ -14,13 +14,15 @@ use tokio::sync::watch;
 
 use crate::config::Config;
 use crate::deliver::Deliver;
-use crate::{Origin, control, ingest, ladder, metrics, rtmp};
+use crate::ladder::Companions;
+use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
 /// SIGHUP, the certificate and key are read again, if there are any.
 ///
 /// When every listener is bound, prints `ready http=IP:PORT rtmp=IP:PORT` on standard output,
-/// followed by ` https=IP:PORT` if there is a TLS listener.
+/// followed by ` https=IP:PORT` if there is a TLS listener, and by ` webrtc=IP:PORT` if WebRTC is
+/// enabled.
 ///
 /// # Errors
 /// A listener cannot be bound, or a worker died.
@@ -38,11 +40,33 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     }
     let rtmp = rtmp::Server::bind(Arc::clone(&origin), &loops)
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
+    let slots = Arc::new(ladder::Slots::new(&config.ladder));
+    let webrtc = match &config.webrtc {
+        webrtc if webrtc.enabled => {
+            let companions = Companions::new(Arc::clone(&origin), Arc::clone(&slots));
+            match webrtc::Server::bind(Arc::clone(&origin), companions, loops.workers) {
+                Ok(bound) => Some(Arc::new(bound)),
+                // Nobody asked for this port. Another server of this machine may have it.
+                Err(error) if webrtc.is_by_default() => {
+                    tracing::warn!(listen = %webrtc.listen, %error, "no WebRTC");
+                    None
+                }
+                Err(error) => {
+                    let listen = webrtc.listen;
+                    return Err(error).with_context(|| format!("webrtc.listen = {listen}"));
+                }
+            }
+        }
+        _ => None,
+    };
     let (http_address, rtmp_address) = (http.address(), rtmp.address());
     let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
 
-    tokio::spawn(sweep(Arc::clone(&origin)));
-    tokio::spawn(ladder::run(Arc::clone(&origin)));
+    let webrtc_address = webrtc.as_ref().map(|webrtc| webrtc.address());
+    let datagrams = webrtc_address.map_or_else(String::new, |at| format!(" webrtc={at}"));
+
+    tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone()));
+    tokio::spawn(ladder::run(Arc::clone(&origin), slots));
     if demo {
         let origin = Arc::clone(&origin);
         tokio::spawn(async move {
@@ -60,11 +84,12 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // happens; but without this handler SIGHUP would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}")?;
+    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}{datagrams}")?;
     stdout.flush()?;
     drop(stdout);
     let https = http.tls_address().map(tracing::field::display);
-    tracing::info!(http = %http_address, rtmp = %rtmp_address, https, "ready");
+    let webrtc_address = webrtc_address.map(tracing::field::display);
+    tracing::info!(http = %http_address, rtmp = %rtmp_address, https, webrtc = webrtc_address, "ready");
 
     let hang_ups = async move {
         let does = if https.is_some() { "looks at" } else { "has no" };
@@ -89,11 +114,17 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         asked().await;
         tracing::info!("stopped at once");
     };
-    let control = control::router(Arc::clone(&origin))
-        .merge(metrics::router(Arc::clone(&origin), http.counters()));
+    let control = control::router(Arc::clone(&origin), webrtc.clone()).merge(metrics::router(
+        Arc::clone(&origin),
+        http.counters(),
+        webrtc.clone(),
+    ));
     let delivering = Arc::clone(&origin);
     let deliver = move |worker| {
         rtmp.serve(&worker);
+        if let Some(webrtc) = &webrtc {
+            webrtc.serve(&worker);
+        }
         Deliver::new(Arc::clone(&delivering), worker.drain)
     };
     let served = http.run(deliver, control, async move {
@@ -124,7 +155,7 @@ fn http_config(config: &Config) -> http::Config {
 }
 
 /// Tells the streams about the time once a second. Streams whose publisher does not return end.
-async fn sweep(origin: Arc<Origin>) {
+async fn sweep(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut given_up, mut told) = (0, LogLimit::rare());
@@ -144,5 +175,8 @@ async fn sweep(origin: Arc<Origin>) {
             given_up = memory.given_up;
         }
         origin.title_viewers.sweep(origin.now());
+        if let Some(webrtc) = &webrtc {
+            webrtc.sweep();
+        }
     }
 }

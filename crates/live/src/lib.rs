@@ -34,6 +34,7 @@ mod stream;
 pub mod tap;
 mod timeline;
 mod track;
+mod unlisted;
 mod viewers;
 pub mod wait;
 mod window;
@@ -49,6 +50,7 @@ pub use registry::{MemoryUse, Registry};
 pub use sequence::Sequence;
 pub use stream::{State, Status, Stream};
 pub use track::Track;
+pub use unlisted::Unlisted;
 pub use viewers::{Delivery, Viewing};
 pub use window::{Beside, Header, Part, PartIndex, Rendered, SampleLayout, Segment, Window};
 

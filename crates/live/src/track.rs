@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use crate::dates::Dates;
 use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
-use crate::tap::{Tap, Taps};
+use crate::tap::{FromKeyframe, Tap, Taps};
 use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
@@ -92,9 +92,19 @@ impl Track {
         self.taps.tap()
     }
 
+    /// Reads its access units from the newest keyframe on, where a decoder can begin.
+    pub fn tap_from_keyframe(&self) -> FromKeyframe {
+        FromKeyframe::new(&self.taps, self.subscribe())
+    }
+
     /// The newest header.
     pub fn header(&self) -> Arc<Header> {
         self.header.load_full()
+    }
+
+    /// Replaces the header.
+    pub(crate) fn describe(&self, header: Arc<Header>) {
+        self.header.store(header);
     }
 
     /// The longest that a part may be, in the track's timescale. The first part fixes it.
@@ -378,7 +388,7 @@ impl TrackState {
         if let Some(newest) = window.newest()
             && !Arc::ptr_eq(&newest.header, &self.handle.header.load())
         {
-            self.handle.header.store(Arc::clone(&newest.header));
+            self.handle.describe(Arc::clone(&newest.header));
         }
         if window.ended {
             self.handle.taps.end();

@@ -29,12 +29,22 @@ pub enum Delivery {
     Rtmp,
     /// Push over WebSocket.
     Push,
+    /// WebRTC.
+    WebRtc,
 }
 
 impl Delivery {
     /// Every delivery.
-    pub const ALL: [Self; 7] =
-        [Self::LlHls, Self::Hls, Self::Dash, Self::Mp4, Self::Flv, Self::Rtmp, Self::Push];
+    pub const ALL: [Self; 8] = [
+        Self::LlHls,
+        Self::Hls,
+        Self::Dash,
+        Self::Mp4,
+        Self::Flv,
+        Self::Rtmp,
+        Self::Push,
+        Self::WebRtc,
+    ];
 
     /// Name in the API and in metrics.
     pub fn name(self) -> &'static str {
@@ -46,6 +56,7 @@ impl Delivery {
             Self::Flv => "flv",
             Self::Rtmp => "rtmp",
             Self::Push => "push",
+            Self::WebRtc => "webrtc",
         }
     }
 }

@@ -14,6 +14,7 @@
 //!   writes RFC 6381 strings, and finds keyframes in access units.
 //! - [`flv`] reads and writes FLV tags, whose payloads are also those of RTMP messages.
 //! - [`mp4`] reads the index of an MP4 file, progressive or fragmented, and leaves the media alone.
+//! - [`ogg`] reads the packets of an Ogg stream.
 //! - [`cmaf`] writes CMAF headers and chunks, and reads them back for tests and players.
 //! - [`clock`] unwraps timestamps of 24, 32 or 33 bits.
 //! - [`language`] turns the language codes of files into those of playlists and manifests.
@@ -31,6 +32,7 @@ pub mod flv;
 mod kind;
 pub mod language;
 pub mod mp4;
+pub mod ogg;
 mod sample;
 pub mod stamp;
 

@@ -33,6 +33,8 @@ pub struct Server {
     pub rtmp: SocketAddr,
     /// Address for HTTP with TLS, if its configuration has one.
     pub https: Option<SocketAddr>,
+    /// Address for WebRTC, unless its configuration disables it.
+    pub webrtc: Option<SocketAddr>,
     program: Option<Program>,
     folder: TempDir,
 }
@@ -73,6 +75,7 @@ impl Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
         command.args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"]);
+        command.args(["--webrtc", "127.0.0.1:0"]);
         if let Some(configuration) = configuration {
             let path = folder.path().join("headwater.toml");
             std::fs::write(&path, configuration).expect("the folder is new");
@@ -80,9 +83,9 @@ impl Server {
         }
         let program = Program::spawn(command.args(args).current_dir(folder.path()));
         let ready = program.stdout_line(START, |_| true);
-        let (http, rtmp, https) = addresses(&ready)
+        let Addresses { http, rtmp, https, webrtc } = addresses(&ready)
             .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
-        Self { http, rtmp, https, program: Some(program), folder }
+        Self { http, rtmp, https, webrtc, program: Some(program), folder }
     }
 
     fn program(&self) -> &Program {
@@ -291,17 +294,26 @@ impl Drop for Server {
     }
 }
 
-/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT`
-fn addresses(line: &str) -> Option<(SocketAddr, SocketAddr, Option<SocketAddr>)> {
-    let mut words = line.split(' ');
+#[derive(Debug, PartialEq, Eq)]
+struct Addresses {
+    http: SocketAddr,
+    rtmp: SocketAddr,
+    https: Option<SocketAddr>,
+    webrtc: Option<SocketAddr>,
+}
+
+/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT` and ` webrtc=IP:PORT`
+fn addresses(line: &str) -> Option<Addresses> {
+    let mut words = line.split(' ').peekable();
     let ready = words.next()? == "ready";
     let http = words.next()?.strip_prefix("http=")?.parse().ok()?;
     let rtmp = words.next()?.strip_prefix("rtmp=")?.parse().ok()?;
-    let https = match words.next() {
-        Some(word) => Some(word.strip_prefix("https=")?.parse().ok()?),
-        None => None,
+    let mut optional = |name| match words.next_if(|word| word.starts_with(name)) {
+        Some(word) => word.strip_prefix(name)?.parse().ok().map(Some),
+        None => Some(None),
     };
-    (ready && words.next().is_none()).then_some((http, rtmp, https))
+    let (https, webrtc) = (optional("https=")?, optional("webrtc=")?);
+    (ready && words.next().is_none()).then_some(Addresses { http, rtmp, https, webrtc })
 }
 
 #[cfg(test)]
@@ -325,7 +337,7 @@ mod tests {
         assert_eq!(server.url("/x"), "http://127.0.0.1:4000/x");
         assert_eq!(server.rtmp_url("live/x"), "rtmp://[::1]:5000/live/x");
         let args = server.log_line(START, |_| true);
-        assert_eq!(args, "serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --demo");
+        assert_eq!(args, "serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 --demo");
         let finished = server.stop(START);
         assert!(finished.status.success(), "{finished:?}");
     }
@@ -334,7 +346,7 @@ mod tests {
     fn a_configuration_lasts_as_long_as_the_server() {
         let mut command = Command::new("sh");
         let script =
-            "cat \"$7\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
+            "cat \"$9\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
         command.args(["-c", script, "headwater"]);
         let server = Server::start_command(command, Some("workers = 1\n"), ["--demo"]);
         assert_eq!(server.log_line(START, |_| true), "workers = 1");
@@ -363,10 +375,16 @@ mod tests {
 
     #[test]
     fn only_the_promised_line_counts() {
-        let [http, rtmp, https] = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let [http, rtmp, tls, udp] =
+            [1, 2, 3, 4].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let line = format!("ready http={http} rtmp={rtmp}");
-        assert_eq!(addresses(&line), Some((http, rtmp, None)));
-        assert_eq!(addresses(&format!("{line} https={https}")), Some((http, rtmp, Some(https))));
+        let found = |https, webrtc| Some(Addresses { http, rtmp, https, webrtc });
+        assert_eq!(addresses(&line), found(None, None));
+        assert_eq!(addresses(&format!("{line} https={tls}")), found(Some(tls), None));
+        assert_eq!(addresses(&format!("{line} webrtc={udp}")), found(None, Some(udp)));
+        let both = format!("{line} https={tls} webrtc={udp}");
+        assert_eq!(addresses(&both), found(Some(tls), Some(udp)));
+        assert_eq!(addresses(&format!("{line} webrtc={udp} https={tls}")), None);
         for line in [
             "ready http=127.0.0.1:1 rtmp=127.0.0.1:2 https=",
             "ready",

@@ -192,6 +192,11 @@ function Publishing() {
   const how = publishing(location.hostname);
   return (
     <div class="publishing">
+      <h3>This browser</h3>
+      <p>
+        <a href="/publish/live/camera">/publish/live/camera</a> sends a camera or a screen by WebRTC. Another
+        name in the address publishes another stream.
+      </p>
       <h3>ffmpeg</h3>
       <Command text={how.ffmpeg} of="ffmpeg" />
       <h3>OBS Studio</h3>

@@ -121,6 +121,8 @@ export function delivery(name: string): string {
     flv: 'FLV',
     rtmp: 'RTMP',
     push: 'Push',
+    webrtc: 'WebRTC',
+    whip: 'WHIP',
     file: 'File',
   };
   return words[name] ?? name;

@@ -34,9 +34,11 @@ describe('parseWatchUrl', () => {
   it('reads the delivery, and tells what it does not have', () => {
     expect(at('/watch/live/demo')).toMatchObject({ via: 'llhls', askedVia: 'llhls' });
     expect(at('/watch/live/demo?via=')).toMatchObject({ via: 'llhls' });
+    expect(at('/watch/live/demo?via=webrtc')).toMatchObject({ via: 'webrtc' });
+    expect(at('/watch/vod/film.mp4?via=webrtc')).toMatchObject({ via: null, askedVia: 'webrtc' });
     expect(at('/watch/live/demo?via=dash')).toMatchObject({ via: 'dash' });
     expect(at('/watch/live/demo?via=hls')).toMatchObject({ via: 'hls' });
-    expect(at('/watch/live/demo?via=webrtc')).toMatchObject({ via: null, askedVia: 'webrtc' });
+    expect(at('/watch/live/demo?via=srt')).toMatchObject({ via: null, askedVia: 'srt' });
   });
 });
 
@@ -49,7 +51,7 @@ it('plays a file over HLS unless told otherwise: there is no latency to lower', 
   expect(at('/watch/live/demo?via=file')).toMatchObject({ via: null, askedVia: 'file' });
   expect(deliveriesOf('vod/film.mp4').map(({ via }) => via)).toEqual(['hls', 'dash', 'push', 'file']);
   expect(deliveriesOf('vod/folder').map(({ via }) => via)).toEqual(['hls', 'dash', 'push']);
-  expect(deliveriesOf('live/demo')).toHaveLength(4);
+  expect(deliveriesOf('live/demo')).toHaveLength(5);
 });
 
 describe('addresses', () => {
@@ -64,6 +66,7 @@ describe('addresses', () => {
 
   it('name the manifest of each delivery', () => {
     expect(sourceUrl('live/demo', 'llhls')).toBe('/live/demo/index.m3u8');
+    expect(sourceUrl('live/demo', 'webrtc')).toBe('/live/demo/whep');
     expect(sourceUrl('live/demo', 'hls')).toBe('/live/demo/index.m3u8');
     expect(sourceUrl('vod/a b.mp4', 'dash')).toBe('/vod/a%20b.mp4/manifest.mpd');
     expect(sourceUrl('live/demo', 'push')).toBe('/live/demo/push');

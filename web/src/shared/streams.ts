@@ -1,5 +1,5 @@
 /** How a stream reaches the browser. */
-export type Via = 'push' | 'llhls' | 'hls' | 'dash' | 'file';
+export type Via = 'push' | 'llhls' | 'hls' | 'dash' | 'webrtc' | 'file';
 
 /** The deliveries that this page plays, in the order in which it offers them. */
 export const DELIVERIES: readonly { via: Via; label: string; hint: string; recordedHint?: string }[] = [
@@ -23,6 +23,11 @@ export const DELIVERIES: readonly { via: Via; label: string; hint: string; recor
     recordedHint: 'Over a WebSocket; the server chooses the rendition',
   },
   {
+    via: 'webrtc',
+    label: 'WebRTC',
+    hint: 'A fraction of a second behind, over UDP; H.264 only',
+  },
+  {
     via: 'file',
     label: 'File',
     hint: '',
@@ -40,7 +45,7 @@ const MP4_NAME = /\.(mp4|m4v|m4a|mov|f4v|3gp|ismv|isma|cmfv|cmfa)$/i;
 export function deliveriesOf(stream: string): typeof DELIVERIES {
   const recorded = isRecorded(stream);
   return DELIVERIES.filter(({ via }) => {
-    if (via === 'llhls') return !recorded;
+    if (via === 'llhls' || via === 'webrtc') return !recorded;
     if (via === 'file') return recorded && MP4_NAME.test(stream);
     return true;
   });
@@ -91,8 +96,9 @@ export function parseWatchUrl(url: URL): WatchRequest {
   const usual = defaultVia(stream ?? '');
   const askedVia = url.searchParams.get('via') || usual;
   const known = DELIVERIES.find((delivery) => delivery.via === askedVia)?.via ?? null;
-  // Delivery as a file is for recordings only.
-  const possible = known === 'file' && !isRecorded(stream ?? '') ? null : known;
+  // Delivery as a file is for recordings only, and WebRTC is for broadcasts.
+  const impossible = isRecorded(stream ?? '') ? 'webrtc' : 'file';
+  const possible = known === impossible ? null : known;
   return { stream, via: possible === 'llhls' ? usual : possible, askedVia };
 }
 
@@ -135,6 +141,7 @@ export function sourceUrl(stream: string, via: Via): string {
   const path = `/${pathOf(stream)}`;
   if (via === 'file') return path;
   if (via === 'push') return `${path}/push`;
+  if (via === 'webrtc') return `${path}/whep`;
   return `${path}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
 }
 

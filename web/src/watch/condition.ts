@@ -1,4 +1,5 @@
 import type { StreamState } from '../shared/api';
+import type { Via } from '../shared/streams';
 
 /** The stream's state in the server's list. */
 export type Directory = 'unknown' | 'unreachable' | 'absent' | StreamState;
@@ -18,6 +19,8 @@ export interface Failure {
   detail: string;
   /** The address whose answer ended playback. Its text may tell why. */
   refusedBy?: string;
+  /** A delivery that may get through where this one did not. */
+  instead?: Via;
 }
 
 /** All facts on which the page's message depends. */

@@ -32,6 +32,11 @@ export function Delivery({ session }: { session: Session }) {
           </label>
         ))}
       </div>
+      {session.reasonForOther && (
+        <p class="exchanged" role="status">
+          {session.reasonForOther} This page went over to {chosen?.label}.
+        </p>
+      )}
       {hint && <p class="hint">{hint}</p>}
     </fieldset>
   );

@@ -15,6 +15,7 @@ const opened = performance.now();
 
 async function loadEngine(via: Via): Promise<StartEngine> {
   if (via === 'file') return (await import('./engines/file')).startFile;
+  if (via === 'webrtc') return (await import('./engines/webrtc')).startWebrtc;
   if (!hasMediaSource()) return (await import('./engines/native')).startNative;
   if (via === 'push') return (await import('./engines/push')).loadPush();
   if (via === 'dash') return (await import('./engines/dash')).startDash;

@@ -118,6 +118,8 @@ export class Session {
   private held = false;
   /** Whether the viewer has asked for another position, and playback is not there yet. */
   private jumps = false;
+  /** Why the viewer's delivery failed, if the page has gone over to another. */
+  private exchanged: string | null = null;
   /** Position in a file at which the next engine goes on, in seconds. */
   private resumeAt = 0;
   private looks = 0;
@@ -300,6 +302,16 @@ export class Session {
   /** Plays with another delivery. */
   choose(via: Via): void {
     if (via === this.via) return;
+    this.exchanged = null;
+    this.changeTo(via);
+  }
+
+  /** Why the page plays another delivery than the viewer chose; null if it does not. */
+  get reasonForOther(): string | null {
+    return this.exchanged;
+  }
+
+  private changeTo(via: Via): void {
     this.via = via;
     this.stalls.restart(performance.now());
     this.happen({ type: 'via', unknownVia: null });
@@ -390,7 +402,14 @@ export class Session {
     // read.
     const { generation } = this.facts;
     void Promise.all([this.look(), withReason(failure)]).then(([, explained]) => {
-      if (this.facts.generation === generation) this.happen({ type: 'failed', failure: explained });
+      if (this.facts.generation !== generation) return;
+      const { instead } = explained;
+      if (instead && this.facts.directory === 'live') {
+        this.exchanged = explained.what;
+        this.changeTo(instead);
+      } else {
+        this.happen({ type: 'failed', failure: explained });
+      }
     });
   }
 

@@ -33,6 +33,8 @@ pub struct Config {
     pub http: Http,
     /// The RTMP listener.
     pub rtmp: Rtmp,
+    /// WebRTC: WHIP and WHEP.
+    pub webrtc: WebRtc,
     /// Push over WebSocket.
     pub push: Push,
     /// How live streams are cut, held in memory and delivered.
@@ -103,6 +105,27 @@ pub struct Rtmp {
     /// Parts of a live stream that arrive within this time go to its players in one write. With 0,
     /// each part is sent as it arrives.
     pub flush_interval: Time,
+}
+
+/// `[webrtc]`: publishing by WHIP and playing by WHEP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WebRtc {
+    /// Whether there is WebRTC at all.
+    pub enabled: bool,
+    /// Address to bind for datagrams; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// Further addresses of this machine, as peers see them, that peers are told.
+    pub addresses: Vec<IpAddr>,
+    /// How long a publisher's packets wait for one that is missing.
+    pub jitter: Time,
+    /// Whether Opus is made of AAC, and H.264 without B-frames of H.264 that has them, while somebody
+    /// watches.
+    pub transcode: bool,
+    /// Sessions at once, publishers and viewers together; 0 is no limit.
+    pub max_sessions: usize,
+    /// Sessions at once of one address (IPv6: one /64 network); 0 is no limit.
+    pub max_sessions_per_address: usize,
 }
 
 /// `[push]`: live streams and files over WebSocket.
@@ -280,6 +303,32 @@ impl Default for Rtmp {
             setup_timeout: Time::from_secs(10),
             pause_timeout: Time::from_secs(300),
             flush_interval: Time::from_millis(100),
+        }
+    }
+}
+
+impl WebRtc {
+    /// Whether the port is the one that it has if nobody configures another.
+    pub fn is_by_default(&self) -> bool {
+        self.listen == Self::default().listen
+    }
+
+    /// Whether ffmpeg may run for viewers.
+    pub fn transcodes(&self) -> bool {
+        self.enabled && self.transcode
+    }
+}
+
+impl Default for WebRtc {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            listen: any_address(8189),
+            addresses: Vec::new(),
+            jitter: Time::from_millis(200),
+            transcode: true,
+            max_sessions: 4_000,
+            max_sessions_per_address: 1_000,
         }
     }
 }

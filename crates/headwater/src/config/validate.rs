@@ -16,9 +16,12 @@ pub(super) struct Found {
     pub(super) message: String,
 }
 
+/// Peers try each address that they are told.
+const MOST_ADDRESSES: usize = 16;
+
 /// Finds the first option that is out of bounds or disagrees with another.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
-    let Config { workers, http, rtmp, push, live, ladder, vod, control, drain } = config;
+    let Config { workers, http, rtmp, webrtc, push, live, ladder, vod, control, drain } = config;
 
     // No machine has more cores; a larger number is a typing error.
     within("workers", *workers, 0, 1024)?;
@@ -34,6 +37,11 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     // Everything that waits goes out at once. More than a second of media would be a burst.
     let second = Time::from_secs(1);
     within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;
+    // Longer than this, viewers would rather miss a picture.
+    within("webrtc.jitter", webrtc.jitter, Time::default(), Time::from_secs(5))?;
+    if webrtc.addresses.len() > MOST_ADDRESSES {
+        return refuse(&["webrtc.addresses"], format!("at most {MOST_ADDRESSES}"));
+    }
     within("push.flush_interval", push.flush_interval, Time::default(), second)?;
     within("push.ping_interval", push.ping_interval, least, hour)?;
     header_value("http.cors_origin", &http.cors_origin)?;
@@ -94,7 +102,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         );
     }
 
-    self::ladder(ladder)?;
+    self::ladder(ladder, webrtc.transcodes())?;
 
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
@@ -148,7 +156,7 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
 }
 
 /// Checks that x264 can make the renditions and that playlists can name them.
-fn ladder(ladder: &Ladder) -> Result<(), Found> {
+fn ladder(ladder: &Ladder, transcodes: bool) -> Result<(), Found> {
     const RUNGS: &str = "ladder.rungs";
     let Ladder { streams, keyframe_interval, threads, nice, rungs, preset, .. } = ladder;
     if !ladder::PRESETS.contains(&preset.as_str()) {
@@ -209,7 +217,7 @@ fn ladder(ladder: &Ladder) -> Result<(), Found> {
         let path = ladder.ffmpeg.display();
         return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
     }
-    if ladder.enabled && ladder.sandbox == Sandbox::Require {
+    if (ladder.enabled || transcodes) && ladder.sandbox == Sandbox::Require {
         for (has, what) in
             [(machine::has_landlock(), "Landlock"), (machine::has_seccomp(), "seccomp")]
         {

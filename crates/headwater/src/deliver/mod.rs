@@ -41,6 +41,7 @@ use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
 use crate::push::Push;
+use crate::webrtc;
 
 /// The handler of the media plane. Each worker makes its own; all share the origin.
 #[derive(Clone)]
@@ -94,9 +95,12 @@ impl Deliver {
 impl Handler for Deliver {
     fn accepts(&self, request: &Request) -> bool {
         match StreamPath::parse(request.path()) {
-            Some(StreamPath::Live(_)) => {
-                matches!(request.method(), Method::Get | Method::Head | Method::Options)
-            }
+            Some(StreamPath::Live(path)) => match request.method() {
+                Method::Get | Method::Head => true,
+                // WHIP and WHEP have answers of their own.
+                Method::Options => !webrtc::is_signal(path),
+                _ => false,
+            },
             Some(StreamPath::Vod(_)) => true,
             None => false,
         }

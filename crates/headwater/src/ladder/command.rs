@@ -94,43 +94,111 @@ fn even(numerator: u64, denominator: u32) -> u32 {
     u32::try_from(half * 2).unwrap_or(u32::MAX).max(2)
 }
 
-/// Makes ffmpeg's arguments. ffmpeg reads Matroska from its standard input and writes each
-/// rendition as FLV into the pipe with that rendition's descriptor. Timestamps stay the same.
-pub(super) fn arguments(ladder: &Ladder, made: &[(Made, RawFd)], rate: Rate) -> Vec<String> {
-    let mut arguments = Vec::new();
-    let mut add = |text: &str| arguments.extend(text.split_ascii_whitespace().map(str::to_owned));
-    add("-nostdin -hide_banner -nostats -loglevel level+warning");
-    // The header describes the stream, so ffmpeg need not read ahead to probe it. Decoders with a
-    // thread for each frame would delay each frame by as many frames.
-    add("-copyts -probesize 32 -analyzeduration 0 -thread_type slice");
-    // A publisher could announce huge frames, and they must not take all memory.
-    add(&format!("-max_pixels {MOST_PIXELS} -f matroska -i pipe:0"));
+/// Arguments that ffmpeg gets one by one.
+struct Arguments(Vec<String>);
 
+impl Arguments {
+    /// Arguments for reading Matroska from standard input. Timestamps stay the same.
+    fn reading() -> Self {
+        let mut arguments = Self(Vec::new());
+        arguments.add("-nostdin -hide_banner -nostats -loglevel level+warning");
+        // The header describes the stream, so ffmpeg need not read ahead to probe it. Decoders with a
+        // thread for each frame would delay each frame by as many frames.
+        arguments.add("-copyts -probesize 32 -analyzeduration 0 -thread_type slice");
+        // A publisher could announce huge frames, and they must not take all memory.
+        arguments.add(&format!("-max_pixels {MOST_PIXELS} -f matroska -i pipe:0"));
+        arguments
+    }
+
+    /// Adds the words of a text.
+    fn add(&mut self, text: &str) {
+        self.0.extend(text.split_ascii_whitespace().map(str::to_owned));
+    }
+
+    /// Encodes H.264 without looking ahead. Keyframes are where the source has them.
+    fn encode(&mut self, ladder: &Ladder) {
+        let Ladder { preset, threads, .. } = ladder;
+        self.add("-fps_mode passthrough -enc_time_base 1:90000");
+        self.add(&format!("-c:v libx264 -preset {preset} -tune zerolatency -threads {threads}"));
+        self.add("-force_key_frames source -forced-idr 1 -sc_threshold 0");
+    }
+
+    /// Writes video as FLV.
+    fn write_video(&mut self, pipe: RawFd) {
+        self.add(&format!("-f flv -flvflags no_duration_filesize -flush_packets 1 pipe:{pipe}"));
+    }
+}
+
+/// Makes ffmpeg's arguments for renditions. ffmpeg writes each as FLV into its pipe.
+pub(super) fn renditions(
+    ladder: &Ladder,
+    made: &[Made],
+    pipes: &[RawFd],
+    rate: Rate,
+) -> Vec<String> {
+    let mut arguments = Arguments::reading();
     let mut graph = format!("[0:v:0]split={}", made.len());
     for at in 0..made.len() {
         graph += &format!("[s{at}]");
     }
-    for (at, (Made { width, height, .. }, _)) in made.iter().enumerate() {
+    for (at, Made { width, height, .. }) in made.iter().enumerate() {
         graph += &format!(";[s{at}]scale={width}:{height}:flags=bicubic,format=yuv420p[r{at}]");
     }
-    add("-filter_complex");
-    add(&graph);
+    arguments.add("-filter_complex");
+    arguments.add(&graph);
 
     let keyframes = keyframe_interval(ladder, rate);
-    for (at, (Made { rung, .. }, pipe)) in made.iter().enumerate() {
+    for (at, (Made { rung, .. }, pipe)) in made.iter().zip(pipes).enumerate() {
         let bits = rung.bitrate.0;
-        add(&format!("-map [r{at}] -fps_mode passthrough -enc_time_base 1:90000"));
-        add(&format!("-c:v libx264 -preset {} -tune zerolatency", ladder.preset));
-        add(&format!("-threads {}", ladder.threads));
+        arguments.add(&format!("-map [r{at}]"));
+        // All renditions can be cut at the same places.
+        arguments.encode(ladder);
         // The buffer holds one second, so frames with much motion can borrow bits from others.
-        add(&format!("-b:v {bits} -maxrate {bits} -bufsize {bits}"));
-        // Keyframes where the source has them, so that all renditions can be cut at the same
-        // places.
-        add(&format!("-force_key_frames source -forced-idr 1 -sc_threshold 0 -g {keyframes}"));
-        add("-f flv -flvflags no_duration_filesize -flush_packets 1");
-        add(&format!("pipe:{pipe}"));
+        arguments.add(&format!("-b:v {bits} -maxrate {bits} -bufsize {bits} -g {keyframes}"));
+        arguments.write_video(*pipe);
     }
-    arguments
+    arguments.0
+}
+
+/// Video of a companion.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Picture {
+    /// Frames before this presentation time, in milliseconds, are only decoded.
+    pub(super) from: i64,
+    /// The most bits in a second.
+    pub(super) most: u64,
+}
+
+/// Makes ffmpeg's arguments for a companion: Opus in Ogg, which gives its times to the sample, and H.264
+/// in FLV, each into the next of `pipes`.
+///
+/// Nothing waits: x264 and Opus look ahead as little as they can, and each packet is written at once.
+/// `-fflags nobuffer` would drop the packets by which ffmpeg begins, and so the keyframe.
+pub(super) fn companion(
+    ladder: &Ladder,
+    has_sound: bool,
+    picture: Option<Picture>,
+    pipes: &[RawFd],
+) -> Vec<String> {
+    let mut arguments = Arguments::reading();
+    let mut pipes = pipes.iter();
+    if has_sound && let Some(pipe) = pipes.next() {
+        arguments.add("-map 0:a:0 -c:a libopus -application lowdelay -frame_duration 20");
+        // WebRTC has two channels at 48 kHz (RFC 7587 4.2 and 7).
+        arguments.add("-ac 2 -ar 48000 -b:a 96k");
+        arguments.add(&format!("-f ogg -page_duration 1 -flush_packets 1 pipe:{pipe}"));
+    }
+    if let (Some(Picture { from, most }), Some(pipe)) = (picture, pipes.next()) {
+        arguments.add("-map 0:v:0 -vf");
+        // The encoder begins with a keyframe, wherever that is. It wants even sizes.
+        arguments
+            .add(&format!("trim=start={from}ms,scale=trunc(iw/2)*2:trunc(ih/2)*2,format=yuv420p"));
+        arguments.encode(ladder);
+        // As good as the source looks at its own bitrate, and no more than that.
+        arguments.add(&format!("-crf 23 -maxrate {most} -bufsize {most}"));
+        arguments.write_video(*pipe);
+    }
+    arguments.0
 }
 
 /// The longest distance between keyframes, in frames.
@@ -183,9 +251,8 @@ mod tests {
     #[test]
     fn every_rendition_has_its_size_bitrate_and_pipe() {
         let ladder = Ladder { threads: 2, ..Ladder::default() };
-        let made: Vec<_> =
-            fitting(&ladder.rungs, (1920, 1080)).into_iter().zip([7, 9, 11]).collect();
-        let arguments = arguments(&ladder, &made, THIRTY).join(" ");
+        let made = fitting(&ladder.rungs, (1920, 1080));
+        let arguments = renditions(&ladder, &made, &[7, 9, 11], THIRTY).join(" ");
         let graph = "[0:v:0]split=3[s0][s1][s2];\
                      [s0]scale=320:180:flags=bicubic,format=yuv420p[r0];\
                      [s1]scale=1280:720:flags=bicubic,format=yuv420p[r1];\
@@ -201,6 +268,21 @@ mod tests {
             assert!(of.trim_end().ends_with(&format!("pipe:{pipe}")), "{of}");
         }
         assert!(arguments.contains("-copyts") && !arguments.contains("-c:a"), "{arguments}");
+    }
+
+    #[test]
+    fn a_companion_has_what_its_stream_lacks() {
+        let picture = Picture { from: 1234, most: 800_000 };
+        let of = |has_sound, picture, pipes: &[RawFd]| {
+            companion(&Ladder::default(), has_sound, picture, pipes).join(" ")
+        };
+        let (sound, both) = (of(true, None, &[7]), of(true, Some(picture), &[7, 9]));
+        assert!(sound.contains("libopus") && sound.ends_with(" pipe:7"), "{sound}");
+        assert!(!sound.contains("libx264"), "{sound}");
+        assert!(both.contains("-flush_packets 1 pipe:7 -map 0:v:0 "), "{both}");
+        assert!(both.contains("trim=start=1234ms") && both.ends_with(" pipe:9"), "{both}");
+        let picture = of(false, Some(picture), &[7]);
+        assert!(!picture.contains("libopus") && picture.ends_with(" pipe:7"), "{picture}");
     }
 
     #[test]

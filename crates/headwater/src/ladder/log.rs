@@ -12,9 +12,11 @@ const LINES: (u32, Duration) = (16, Duration::from_secs(10));
 /// Most bytes of a line that are kept; the rest is dropped.
 const LONGEST: usize = 1024;
 
-/// The log of one stream's ladder.
+/// The log of one stream's ladder or companion.
 #[derive(Debug)]
 pub(super) struct Log {
+    /// `ladder` or `companion`.
+    what: &'static str,
     stream: String,
     allowance: Mutex<LogLimit>,
 }
@@ -28,23 +30,23 @@ pub(super) enum Severity {
 }
 
 impl Log {
-    pub(super) fn new(stream: &str) -> Self {
+    pub(super) fn new(what: &'static str, stream: &str) -> Self {
         let allowance = Mutex::new(LogLimit::new(LINES.0, LINES.1));
-        Self { stream: stream.to_owned(), allowance }
+        Self { what, stream: stream.to_owned(), allowance }
     }
 
     /// Logs a line, unless there were too many.
     pub(super) fn say(&self, severity: Severity, line: &str) {
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(held_back) = allowance.take(Instant::now()) else { return };
-        let stream = &*self.stream;
+        let Self { what, stream, .. } = self;
         if held_back > 0 {
-            tracing::warn!(stream, lines = held_back, "ladder: lines were not logged");
+            tracing::warn!(stream, lines = held_back, "{what}: lines were not logged");
         }
         match severity {
-            Severity::Info => tracing::info!(stream, "ladder: {line}"),
-            Severity::Warning => tracing::warn!(stream, "ladder: {line}"),
-            Severity::Error => tracing::error!(stream, "ladder: {line}"),
+            Severity::Info => tracing::info!(stream, "{what}: {line}"),
+            Severity::Warning => tracing::warn!(stream, "{what}: {line}"),
+            Severity::Error => tracing::error!(stream, "{what}: {line}"),
         }
     }
 

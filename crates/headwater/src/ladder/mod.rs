@@ -13,36 +13,42 @@
 //! Only video is transcoded; all renditions share the publisher's audio. Each output frame is
 //! matched with the frame it was made of ([`source::Frames`]) and gets that frame's time. So the
 //! timestamps of a rendition equal those of its source to the tick.
+//!
+//! A [`companion`] is another such process, for viewers by WebRTC.
 
 mod calls;
 mod command;
+pub mod companion;
 pub mod confine;
 mod log;
 mod matroska;
+mod output;
 mod process;
 mod rendition;
 mod slots;
 mod source;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use command::{Made, Rate, fitting};
+pub use companion::Companions;
 use live::follow::{Next, TrackFollower};
 use live::{Part, Segment, Status, Stream, Track};
 use log::{Log, Severity};
 use media::Kind;
-use process::Process;
+use process::{BACK_OFF, End, Failures, Process};
 use rendition::Rendition;
-use slots::{Applicant, Slots};
+use slots::Applicant;
+pub use slots::Slots;
 use source::{Frames, MOST_BEHIND};
-use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::process::ChildStdin;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::config::Sandbox;
 use crate::{Origin, machine};
@@ -51,31 +57,16 @@ use crate::{Origin, machine};
 /// rendition that is missing in the first manifest.
 const AWAITED: Duration = Duration::from_secs(8);
 
-/// An ffmpeg that takes no frame for this time hangs.
-const HANGS: Duration = Duration::from_secs(20);
-
-/// How long to wait before ffmpeg is started again after a failure: at first, and at most. The wait
-/// doubles with each failure.
-const BACK_OFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-/// An ffmpeg that ran this long had no lasting problem.
-const RAN_WELL: Duration = Duration::from_secs(30);
-
 /// Viewers are offered only the renditions, if so configured. After this many failures in a row,
 /// they are offered the source instead.
 const HOPELESS: u32 = 2;
 
 /// Makes the renditions of every stream for which the configuration asks. Runs for ever.
-pub async fn run(origin: Arc<Origin>) {
-    if !origin.config.ladder.enabled {
-        return;
-    }
-    let mut begun = origin.registry.begun();
-    // The streams that have or had a ladder, by name.
-    let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
-    let mut ladders = JoinSet::new();
-    let slots = Arc::new(Slots::new(&origin.config.ladder));
-    if origin.config.ladder.sandbox != Sandbox::Off {
+pub async fn run(origin: Arc<Origin>, slots: Arc<Slots>) {
+    let config = &origin.config;
+    if (config.ladder.enabled || config.webrtc.transcodes())
+        && config.ladder.sandbox != Sandbox::Off
+    {
         if !machine::has_landlock() {
             tracing::warn!("ladder.sandbox: this kernel has no Landlock: ffmpeg can open any file");
         }
@@ -84,6 +75,13 @@ pub async fn run(origin: Arc<Origin>) {
             tracing::warn!("ladder.sandbox: this kernel has no seccomp: {then}");
         }
     }
+    if !config.ladder.enabled {
+        return;
+    }
+    let mut begun = origin.registry.begun();
+    // The streams that have or had a ladder, by name.
+    let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
+    let mut ladders = JoinSet::new();
     loop {
         begun.mark_unchanged();
         streams.retain(|_, known| known.strong_count() > 0);
@@ -128,7 +126,7 @@ async fn make_renditions(origin: &Arc<Origin>, stream: &Arc<Stream>, slots: &Arc
     let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
     let Ok(known) = known.await.map(|state| Arc::clone(&state)) else { return false };
     let Some(source) = known.tracks.iter().find(is_source).cloned() else { return true };
-    let log = Arc::new(Log::new(stream.name()));
+    let log = Arc::new(Log::new("ladder", stream.name()));
     let config = &origin.config.ladder;
     let waits = |option: &str| {
         let what = match option {
@@ -143,13 +141,7 @@ async fn make_renditions(origin: &Arc<Origin>, stream: &Arc<Stream>, slots: &Arc
         };
         log.say(Severity::Warning, &format!("no renditions yet: {what}"));
     };
-    let publisher = known.publishers.iter().find(|publisher| publisher.rendition.is_none());
-    let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
-    let applicant = Applicant {
-        address,
-        is_expected: config.expects(stream.name()),
-        is_own: address.is_none_or(|address| config.is_own(address)),
-    };
+    let applicant = Applicant::new(config, stream.name(), &known);
     drop(known);
     let Some(_place) = slots.take(applicant, waits).await else { return false };
     let ladder = Arc::new(Ladder {
@@ -191,18 +183,6 @@ impl Ladder {
     }
 }
 
-/// How a process ended.
-enum End {
-    /// The stream is over.
-    Over,
-    /// Others publish renditions with all these names, or the stream takes none of ours.
-    NothingLeft,
-    /// The source's configuration changed.
-    Changed,
-    /// The process failed.
-    Failed(String),
-}
-
 struct Supervisor {
     ladder: Arc<Ladder>,
     /// The renditions whose names belong to this ladder.
@@ -215,7 +195,7 @@ impl Supervisor {
     async fn run(&mut self) {
         let log = Arc::clone(&self.ladder.log);
         let counters = &Arc::clone(&self.ladder.origin).ladders;
-        let mut failures = 0;
+        let mut failures = Failures::default();
         loop {
             let began = Instant::now();
             let failed = match self.make().await {
@@ -232,15 +212,12 @@ impl Supervisor {
                 End::Failed(why) => why,
             };
             counters.failed.fetch_add(1, Ordering::Relaxed);
-            failures = if began.elapsed() >= RAN_WELL { 0 } else { failures };
-            let (least, most) = BACK_OFF;
-            let wait = least.saturating_mul(1 << failures.min(16)).min(most);
-            failures += 1;
+            let wait = failures.add(began.elapsed());
             log.say(Severity::Error, &format!("{failed}; starting it again in {wait:?}"));
             for rendition in &mut self.renditions {
                 rendition.expect_nothing();
             }
-            if failures >= HOPELESS {
+            if failures.0 >= HOPELESS {
                 self.ladder.stream.offer(&self.ladder.source, true);
             }
             sleep(wait).await;
@@ -302,16 +279,14 @@ impl Supervisor {
         }
         let frames = part.samples.len() as u64;
         let rate = Rate { frames, ticks: part.duration.into(), timescale: track.timescale };
-        let header = matroska::header(&track.codec, Some(rate.frame()));
+        let header = matroska::header(&[(&track.codec, Some(rate.frame()))]);
         let header = header.ok_or_else(|| failed("its codec cannot be decoded"))?;
         let mut config = ladder.origin.config.ladder.clone();
         // With this interval, no segment must end without a keyframe.
         let longest = ladder.origin.config.live.target_duration;
         config.keyframe_interval = config.keyframe_interval.min(longest);
-        let process = Process::start(&config, &made, rate, &ladder.log).map_err(|error| {
-            let path = config.ffmpeg.display();
-            End::Failed(format!("ladder.ffmpeg = {path} cannot be started: {error}"))
-        })?;
+        let arguments = |pipes: &[RawFd]| command::renditions(&config, &made, pipes, rate);
+        let process = Process::start(&config, made.len(), arguments, &ladder.log)?;
         let what: Vec<String> = made.iter().map(Made::to_string).collect();
         let pid = process.child.id().unwrap_or_default();
         ladder.log.say(Severity::Info, &format!("ffmpeg {pid} makes {}", what.join(", ")));
@@ -321,9 +296,8 @@ impl Supervisor {
     /// Feeds ffmpeg and takes its output, until it ends.
     async fn attend(&mut self, started: Started) -> End {
         let ladder = &self.ladder;
-        let _running = Running::one_more(&ladder.origin);
         let Started { process, made, header, source, first } = started;
-        let Process { mut child, mut group, input, outputs } = process;
+        let Process { child, group, input, outputs } = process;
         let mut reading = JoinSet::new();
         for (made, output) in made.iter().zip(outputs) {
             let at = self.renditions.iter().position(|known| known.name() == made.rung.name);
@@ -332,16 +306,8 @@ impl Supervisor {
                 reading.spawn(rendition.read(output, Arc::clone(ladder)));
             }
         }
-        let mut end = tokio::select! {
-            end = feed(ladder, source, header, first, input) => end,
-            _ = child.wait() => End::Failed("there was more to make".to_owned()),
-        };
-        if let End::Failed(_) = &end {
-            // ffmpeg stopped taking frames and may still log the reason.
-            let _ = timeout(process::LAST / 5, child.wait()).await;
-            group.kill();
-        }
-        let status = process::end(&mut child, group, async {
+        let feed = feed(ladder, source, header, first, input);
+        let end = process::attend(&ladder.origin, (child, group), feed, async {
             while let Some(read) = reading.join_next().await {
                 self.renditions.extend(read.ok().flatten());
             }
@@ -351,12 +317,6 @@ impl Supervisor {
             if !self.renditions.iter().any(|back| back.name() == made.rung.name) {
                 self.given_up.insert(made.rung.name);
             }
-        }
-        if let End::Failed(why) = &mut end {
-            *why = match status {
-                Ok(status) => format!("ffmpeg ended, {status}: {why}"),
-                Err(error) => format!("ffmpeg: {error}: {why}"),
-            };
         }
         end
     }
@@ -404,64 +364,12 @@ async fn feed(
         {
             let mut frames = ladder.frames.lock().unwrap_or_else(PoisonError::into_inner);
             for (layout, at) in frames.note(&segment, &part) {
-                matroska::frame(&mut bytes, at.unsigned_abs(), layout.sync, part.sample(layout));
+                matroska::frame(&mut bytes, 1, at, layout.sync, part.sample(layout));
             }
         }
-        if let Err(why) = give(&mut input, &bytes).await {
+        if let Err(why) = process::give(&mut input, &bytes).await {
             return End::Failed(why);
         }
         bytes.clear();
-    }
-}
-
-/// Writes to ffmpeg's input. Fails with the reason if ffmpeg does not take it all within [`HANGS`].
-async fn give(input: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), String> {
-    match timeout(HANGS, input.write_all(bytes)).await {
-        Ok(written) => written.map_err(|error| format!("its input: {error}")),
-        Err(_) => Err(format!("no frame was taken for {HANGS:?}")),
-    }
-}
-
-/// Counts a process while it runs.
-struct Running(Arc<Origin>);
-
-impl Running {
-    fn one_more(origin: &Arc<Origin>) -> Self {
-        origin.ladders.running.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(origin))
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.ladders.running.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::AsyncReadExt;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn an_ffmpeg_that_takes_no_frame_for_20_s_hangs() {
-        let (mut input, mut ffmpeg) = tokio::io::duplex(8);
-        let slow = tokio::spawn(async move {
-            sleep(HANGS - Duration::from_millis(1)).await;
-            let mut frame = [0; 12];
-            ffmpeg.read_exact(&mut frame).await.unwrap();
-            ffmpeg
-        });
-        assert_eq!(give(&mut input, &[1; 12]).await, Ok(()));
-        let ffmpeg = slow.await.unwrap();
-        // The pipe takes this frame, but not the next.
-        assert_eq!(give(&mut input, &[2; 8]).await, Ok(()));
-        let began = Instant::now();
-        assert_eq!(give(&mut input, &[3; 8]).await.unwrap_err(), "no frame was taken for 20s");
-        assert_eq!(began.elapsed(), HANGS);
-        drop(ffmpeg);
-        let gone = give(&mut input, &[4; 8]).await.unwrap_err();
-        assert!(gone.starts_with("its input: "), "{gone}");
     }
 }

@@ -1,14 +1,14 @@
 //! One rendition: takes ffmpeg's output into the stream.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use live::{Derived, Refused};
-use media::flv::{Demuxer, Event, Reader, Tag};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use super::Ladder;
 use super::log::Severity;
+use super::output::{Made, Output};
 
 /// Most bytes of one read.
 const READ: usize = 64 << 10;
@@ -48,7 +48,7 @@ impl Rendition {
         ladder: Arc<Ladder>,
     ) -> Option<Self> {
         self.derived.restart();
-        let mut taker = Taker { reader: Reader::new(), demuxer: Demuxer::new(), lost: 0 };
+        let mut made = Output::new();
         let mut buffer = vec![0; READ];
         let mut refused = None;
         loop {
@@ -57,7 +57,7 @@ impl Rendition {
                 // Keeps reading and drops the output: a full pipe would also stop the other
                 // renditions.
                 Ok(_) if refused.is_some() => {}
-                Ok(size) => match taker.take(&buffer[..size], &mut self, &ladder) {
+                Ok(size) => match self.take(&mut made, &buffer[..size], &ladder) {
                     Ok(()) => {}
                     Err(Broken::Flv(error)) => {
                         let what =
@@ -82,70 +82,35 @@ impl Rendition {
             }
         }
     }
-}
 
-/// Why no more output can be taken.
-enum Broken {
-    Flv(media::Error),
-    Refused(Refused),
-}
-
-/// Turns FLV into samples.
-struct Taker {
-    reader: Reader,
-    demuxer: Demuxer,
-    /// Number of frames for which no source frame was found.
-    lost: u64,
-}
-
-impl Taker {
-    fn take(&mut self, bytes: &[u8], to: &mut Rendition, ladder: &Ladder) -> Result<(), Broken> {
-        self.reader.handle_bytes(bytes);
-        while let Some(tag) = self.reader.poll_tag().map_err(Broken::Flv)? {
-            self.tag(&tag, to, ladder)?;
-        }
-        Ok(())
-    }
-
-    fn tag(&mut self, tag: &Tag, to: &mut Rendition, ladder: &Ladder) -> Result<(), Broken> {
-        self.demuxer.handle_tag(tag.kind, tag.timestamp, &tag.payload);
-        while let Some(event) = self.demuxer.poll_event() {
-            match event {
-                Event::Track { codec, .. } => {
-                    to.derived.configure(codec).map_err(Broken::Refused)?;
-                }
-                Event::Sample { mut sample, .. } => {
-                    let frames = ladder.frames.lock().unwrap_or_else(PoisonError::into_inner);
-                    let found = frames.find(sample.pts());
-                    drop(frames);
-                    let Some(frame) = found else {
-                        self.lost += 1;
-                        continue;
-                    };
+    /// Takes what ffmpeg wrote into the stream.
+    fn take(&mut self, output: &mut Output, bytes: &[u8], ladder: &Ladder) -> Result<(), Broken> {
+        output.handle_bytes(bytes);
+        while let Some(made) = output.poll(&ladder.frames).map_err(Broken::Flv)? {
+            match made {
+                Made::Codec(codec) => self.derived.configure(codec).map_err(Broken::Refused)?,
+                Made::Sample(mut sample, frame) => {
                     sample.dts = frame.pts - i64::from(frame.early);
                     sample.cts = frame.early;
                     let (made, now) = (sample.dts, ladder.origin.now());
                     let track =
-                        to.derived.sample(sample, frame.place, now).map_err(Broken::Refused)?;
+                        self.derived.sample(sample, frame.place, now).map_err(Broken::Refused)?;
                     if let Some(track) = track {
-                        to.made = Some(made);
+                        self.made = Some(made);
                         ladder.made(&track);
                     }
                 }
-                Event::Problem(problem) => {
-                    ladder.log.say(Severity::Warning, &format!("{}: {problem}", to.name()));
+                Made::Problem(problem) => {
+                    ladder.log.say(Severity::Warning, &format!("{}: {problem}", self.name()));
                 }
-                Event::End { .. } | Event::Metadata(_) => {}
             }
         }
         Ok(())
     }
 }
 
-impl Drop for Taker {
-    fn drop(&mut self) {
-        if self.lost > 0 {
-            tracing::debug!(frames = self.lost, "ladder: made of no frame of the source");
-        }
-    }
+/// Why no more output can be taken.
+enum Broken {
+    Flv(media::Error),
+    Refused(Refused),
 }

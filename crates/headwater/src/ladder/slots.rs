@@ -2,15 +2,20 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 
+use live::State;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::unconstrained;
 
 use crate::config::Ladder;
 
-/// The slots of all ladders. A stream keeps its slot. Waiting streams get slots in the order in
-/// which they came.
-pub(super) struct Slots {
+/// The slots of all ladders and companions: each has one process of ffmpeg. A stream keeps its slot.
+/// Waiting streams get slots in the order in which they came.
+#[derive(Debug)]
+pub struct Slots {
     /// Slots for any stream.
     general: Arc<Semaphore>,
     /// Slots for the streams in `reserved_for`.
@@ -48,8 +53,22 @@ pub(super) struct Applicant {
     pub(super) is_own: bool,
 }
 
+impl Applicant {
+    /// The stream with this name, whose tracks and publishers are `state`.
+    pub(super) fn new(ladder: &Ladder, stream: &str, state: &State) -> Self {
+        let publisher = state.publishers.iter().find(|publisher| publisher.rendition.is_none());
+        let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
+        Self {
+            address,
+            is_expected: ladder.expects(stream),
+            is_own: address.is_none_or(|address| ladder.is_own(address)),
+        }
+    }
+}
+
 impl Slots {
-    pub(super) fn new(ladder: &Ladder) -> Self {
+    /// All slots are free.
+    pub fn new(ladder: &Ladder) -> Self {
         let all = match ladder.max_streams {
             0 => Semaphore::MAX_PERMITS,
             most => most,
@@ -113,6 +132,19 @@ impl Slots {
         Some(Slot { _place: place.ok()?, _share: share, _outside: outside })
     }
 
+    /// Takes a slot if there is one now. If not, returns the name of the option that allows no more.
+    pub(super) fn take_now(&self, applicant: Applicant) -> Result<Slot, &'static str> {
+        let mut why = "max_streams";
+        let taken = {
+            let take = pin!(unconstrained(self.take(applicant, |option| why = option)));
+            take.poll(&mut Context::from_waker(Waker::noop()))
+        };
+        match taken {
+            Poll::Ready(Some(slot)) => Ok(slot),
+            _ => Err(why),
+        }
+    }
+
     /// The slots that publishers at its address share; `None` if it has no such limit. Expected
     /// streams have none.
     fn shares(&self, applicant: Applicant) -> Option<Arc<Semaphore>> {
@@ -144,9 +176,7 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use std::future::Future;
     use std::pin::Pin;
-    use std::task::{Context, Waker};
 
     use super::*;
 
@@ -181,8 +211,8 @@ mod tests {
         fn slot(&mut self) -> Option<Slot> {
             let mut context = Context::from_waker(Waker::noop());
             match self.slot.as_mut().poll(&mut context) {
-                std::task::Poll::Ready(slot) => Some(slot.unwrap()),
-                std::task::Poll::Pending => None,
+                Poll::Ready(slot) => Some(slot.unwrap()),
+                Poll::Pending => None,
             }
         }
 
@@ -198,6 +228,10 @@ mod tests {
         let mut had: Vec<_> = stranger.iter_mut().filter_map(Waiting::slot).collect();
         assert_eq!(had.len(), 2);
         assert_eq!(stranger[2].told(), ["max_per_address"]);
+        // Who cannot wait is told the same, and takes no place of those who wait.
+        let address = Some("192.0.2.1".parse().unwrap());
+        let applicant = Applicant { address, is_expected: false, is_own: false };
+        assert_eq!(slots.take_now(applicant).err(), Some("max_per_address"));
         // Other applicants find slots, however many wait at the first address.
         let other = Waiting::at(&slots, "192.0.2.2").slot();
         let own = Waiting::new(&slots, None, false).slot();

@@ -37,26 +37,31 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Remembers the frames of a part. Returns the presentation time of each in milliseconds.
+    /// Remembers the frames of a part. Returns the presentation time of each in milliseconds, as
+    /// ffmpeg gets it.
     pub(super) fn note<'a>(
         &'a mut self,
         segment: &'a Segment,
         part: &'a Part,
-    ) -> impl Iterator<Item = (&'a live::SampleLayout, i64)> {
+    ) -> impl Iterator<Item = (&'a live::SampleLayout, u64)> {
         let timescale = segment.header.track.timescale;
         let place = SegmentId { period: segment.period, msn: segment.msn };
         part.samples.iter().map(move |layout| {
             if layout.sync {
                 self.early = layout.cts.max(0);
             }
-            let pts = layout.dts + i64::from(layout.cts);
-            let at = live::rescale(pts, timescale, 1000).max(0);
-            if self.frames.len() >= MOST_FRAMES {
-                self.frames.pop_front();
-            }
-            self.frames.push_back(Frame { pts, early: self.early, place, at });
-            (layout, at)
+            (layout, self.add(layout.dts + i64::from(layout.cts), timescale, place))
         })
+    }
+
+    /// Remembers one frame. Returns its presentation time in milliseconds, as ffmpeg gets it.
+    pub(super) fn add(&mut self, pts: i64, timescale: u32, place: SegmentId) -> u64 {
+        let at = millis(pts, timescale);
+        if self.frames.len() >= MOST_FRAMES {
+            self.frames.pop_front();
+        }
+        self.frames.push_back(Frame { pts, early: self.early, place, at });
+        at.unsigned_abs()
     }
 
     /// Finds the frame with this presentation time in milliseconds, as FLV has it.
@@ -70,6 +75,11 @@ impl Frames {
         let within = |most: i64| self.frames.iter().rev().find(|frame| apart(frame) <= most);
         within(0).or_else(|| within(1)).copied()
     }
+}
+
+/// A time in whole milliseconds, and not negative: Matroska has no others.
+pub(super) fn millis(time: i64, timescale: u32) -> i64 {
+    live::rescale(time, timescale, 1000).max(0)
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! The files that are published.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use media::clock::Unwrapper;
-use media::flv::{Message, Metadata, Packetizer, Tag, TagKind};
-use media::{Codec, Sample, mp4};
+use media::flv::{Demuxer, Event, Message, Metadata, Packetizer, TIMESCALE, Tag, TagKind, TrackId};
+use media::{Codec, Sample, Track, mp4};
 
 use super::stamper::{self, Stamper};
 
-/// A file to publish. Each message comes with the time it is due, in milliseconds from the start.
+/// A file to publish. All that is due comes with its time, in milliseconds from the start.
 pub(super) enum Media {
     Mp4(Mp4),
     Flv(Flv),
@@ -37,6 +38,14 @@ impl Media {
         }
     }
 
+    /// Returns the tracks with their first configurations.
+    pub(super) fn tracks(&self) -> anyhow::Result<Vec<(TrackId, Codec)>> {
+        match self {
+            Self::Mp4(file) => Ok(file.tracks().map(|(id, codec)| (id, codec.clone())).collect()),
+            Self::Flv(file) => file.tracks(),
+        }
+    }
+
     pub(super) fn has_video(&self) -> bool {
         match self {
             Self::Mp4(file) => file.has_video(),
@@ -44,55 +53,112 @@ impl Media {
         }
     }
 
-    /// Returns the messages of one turn through the file; the first turn is 0.
-    pub(super) fn messages(
+    /// Returns all that is due in one turn through the file; the first turn is 0.
+    pub(super) fn all_due(
         &self,
         turn: i64,
     ) -> Box<dyn Iterator<Item = anyhow::Result<(i64, Due<'_>)>> + '_> {
         match self {
-            Self::Mp4(file) => Box::new(file.messages(turn)),
-            Self::Flv(file) => Box::new(file.messages(turn)),
+            Self::Mp4(file) => Box::new(file.all_due(turn)),
+            Self::Flv(file) => Box::new(file.all_due(turn)),
         }
     }
 }
 
-/// A message that is not yet made.
+/// What is due at a time, as the file has it.
 pub(super) enum Due<'a> {
     /// A sample of an MP4.
-    Sample(&'a Packetizer, &'a Codec, Sample),
+    Sample(&'a Output, &'a Track, Sample),
     /// A tag of an FLV, with its new time in milliseconds.
     Tag(i64, Tag),
 }
 
 impl Due<'_> {
-    /// Makes the message. With a stamper, video carries a stamp of the current time.
-    pub(super) fn message(self, stamper: Option<&mut Stamper>) -> anyhow::Result<Message> {
+    /// Puts a stamp of the current time into it, if it is video.
+    pub(super) fn stamped(self, stamper: &mut Stamper) -> anyhow::Result<Self> {
         match self {
-            Self::Sample(packetizer, codec, mut sample) => {
-                if stamper.is_some() && codec.kind() == media::Kind::Video {
-                    sample.data = stamper::stamp(codec, &sample.data)?.into();
-                }
-                Ok(packetizer.sample(&sample)?)
+            Self::Sample(output, track, mut sample) if track.kind() == media::Kind::Video => {
+                sample.data = stamper::stamp(&track.codec, &sample.data)?.into();
+                Ok(Self::Sample(output, track, sample))
             }
-            Self::Tag(at, tag) => {
-                let stamped = match stamper {
-                    Some(stamper) if tag.kind == TagKind::Video => stamper
-                        .tag(&tag.payload)
-                        .with_context(|| format!("tag at byte {}", tag.position))?,
-                    _ => None,
-                };
-                let payload = stamped.as_deref().unwrap_or(&tag.payload);
-                Ok(Message::new(tag.kind, at, &[payload])?)
+            Self::Tag(at, mut tag) if tag.kind == TagKind::Video => {
+                let stamped = stamper
+                    .tag(&tag.payload)
+                    .with_context(|| format!("tag at byte {}", tag.position))?;
+                tag.payload = stamped.map_or(tag.payload, Into::into);
+                Ok(Self::Tag(at, tag))
             }
+            other => Ok(other),
         }
     }
+
+    /// Makes the message of RTMP.
+    pub(super) fn message(&self) -> anyhow::Result<Message> {
+        match self {
+            Self::Sample(output, _, sample) => Ok(output.packetizer.sample(sample)?),
+            Self::Tag(at, tag) => Ok(Message::new(tag.kind, *at, &[&tag.payload])?),
+        }
+    }
+}
+
+/// A sample of a file, with what a protocol without FLV's messages must know of it.
+pub(super) struct Unit<'a> {
+    pub(super) track: TrackId,
+    pub(super) codec: &'a Codec,
+    /// Units per second of the sample's times.
+    pub(super) timescale: u32,
+    pub(super) sample: Sample,
+}
+
+/// Makes samples of what is due. It remembers the codec configurations of the tags before.
+#[derive(Default)]
+pub(super) struct Samples {
+    demuxer: Demuxer,
+    codecs: BTreeMap<TrackId, Codec>,
+}
+
+impl Samples {
+    /// Returns the samples. A sample of an MP4 is one, and few tags have more than one.
+    pub(super) fn of<'a>(&'a mut self, due: Due<'a>) -> Vec<Unit<'a>> {
+        let (at, tag) = match due {
+            Due::Sample(output, track, sample) => {
+                let Track { codec, timescale, .. } = track;
+                return vec![Unit { track: output.id, codec, timescale: *timescale, sample }];
+            }
+            Due::Tag(at, tag) => (at, tag),
+        };
+        // The demuxer unwraps 32 bits again.
+        self.demuxer.handle_tag(tag.kind, at as u32, &tag.payload);
+        let mut samples = Vec::new();
+        while let Some(event) = self.demuxer.poll_event() {
+            match event {
+                Event::Track { track, codec } => {
+                    self.codecs.insert(track, codec);
+                }
+                Event::Sample { track, sample, .. } => samples.push((track, sample)),
+                Event::Problem(problem) => tracing::warn!(%problem, "left out"),
+                Event::Metadata(_) | Event::End { .. } => {}
+            }
+        }
+        let unit = |(track, sample)| {
+            let codec = self.codecs.get(&track)?;
+            Some(Unit { track, codec, timescale: TIMESCALE, sample })
+        };
+        samples.into_iter().filter_map(unit).collect()
+    }
+}
+
+/// A track of an MP4 that is published.
+pub(super) struct Output {
+    id: TrackId,
+    packetizer: Packetizer,
 }
 
 pub(super) struct Mp4 {
     source: mp4::OnDisk<File>,
     index: mp4::Index,
     /// One for each track of the index; `None` for a track that cannot be published.
-    packetizers: Vec<Option<Packetizer>>,
+    outputs: Vec<Option<Output>>,
     /// How many milliseconds before 0 the earliest track starts to decode.
     lead: i64,
 }
@@ -102,13 +168,14 @@ impl Mp4 {
         let source = mp4::OnDisk::new(file)?;
         let index = mp4::Index::read(&source)?;
         let (mut video, mut audio) = (0, 0);
-        let mut packetizers = Vec::with_capacity(index.tracks.len());
+        let mut outputs = Vec::with_capacity(index.tracks.len());
         for (number, track) in index.tracks.iter().enumerate() {
-            let next = match track.track.kind() {
+            let kind = track.track.kind();
+            let next = match kind {
                 media::Kind::Video => &mut video,
                 media::Kind::Audio => &mut audio,
                 media::Kind::Other => {
-                    packetizers.push(None);
+                    outputs.push(None);
                     continue;
                 }
             };
@@ -118,17 +185,17 @@ impl Mp4 {
             };
             match made {
                 Ok(packetizer) => {
+                    outputs.push(Some(Output { id: TrackId { kind, number: *next }, packetizer }));
                     *next += 1;
-                    packetizers.push(Some(packetizer));
                 }
                 Err(error) => {
                     tracing::warn!(track = number, %error, "track left out");
-                    packetizers.push(None);
+                    outputs.push(None);
                 }
             }
         }
-        ensure!(packetizers.iter().any(Option::is_some), "no track that RTMP can carry");
-        let mut this = Self { source, index, packetizers, lead: 0 };
+        ensure!(outputs.iter().any(Option::is_some), "no track that can be published");
+        let mut this = Self { source, index, outputs, lead: 0 };
         let first = |track: &mp4::TrackIndex| {
             let first = track.samples.iter().next()?;
             Some(live::rescale(first.dts, track.track.timescale, 1000))
@@ -140,26 +207,29 @@ impl Mp4 {
     }
 
     fn published(&self) -> impl Iterator<Item = usize> {
-        self.packetizers.iter().enumerate().filter_map(|(at, made)| made.as_ref().map(|_| at))
+        self.outputs.iter().enumerate().filter_map(|(at, made)| made.as_ref().map(|_| at))
+    }
+
+    fn tracks(&self) -> impl Iterator<Item = (TrackId, &Codec)> {
+        let tracks = self.outputs.iter().zip(&self.index.tracks);
+        tracks.filter_map(|(made, track)| Some((made.as_ref()?.id, &track.track.codec)))
     }
 
     fn has_video(&self) -> bool {
-        let mut codecs = self.published().map(|at| &self.index.tracks[at].track.codec);
-        codecs.any(|codec| codec.kind() == media::Kind::Video)
+        self.tracks().any(|(_, codec)| codec.kind() == media::Kind::Video)
     }
 
     fn headers(&self) -> anyhow::Result<Vec<Message>> {
-        let codecs = self.published().map(|at| &self.index.tracks[at].track.codec);
-        let mut metadata = Metadata::describe(codecs);
+        let mut metadata = Metadata::describe(self.tracks().map(|(_, codec)| codec));
         metadata.duration = Some(self.index.duration().as_secs_f64());
         let mut out = vec![Message::metadata(0, &metadata)?];
-        for packetizer in self.packetizers.iter().flatten() {
-            out.push(packetizer.sequence_header(0)?);
+        for output in self.outputs.iter().flatten() {
+            out.push(output.packetizer.sequence_header(0)?);
         }
         Ok(out)
     }
 
-    fn messages(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Due<'_>)>> {
+    fn all_due(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Due<'_>)>> {
         // The base is counted in microseconds: with milliseconds, a long loop would drift.
         let micros = i64::try_from(self.index.duration().as_micros()).unwrap_or(i64::MAX);
         let base = micros.saturating_mul(turn) + self.lead * 1000;
@@ -169,8 +239,8 @@ impl Mp4 {
             let timescale = track.timescale;
             read.sample.dts += live::rescale(base, 1_000_000, timescale);
             let at = live::rescale(read.sample.dts, timescale, 1000);
-            let packetizer = self.packetizers[read.track].as_ref().context("a track left out")?;
-            Ok((at, Due::Sample(packetizer, &track.codec, read.sample)))
+            let output = self.outputs[read.track].as_ref().context("a track left out")?;
+            Ok((at, Due::Sample(output, track, read.sample)))
         })
     }
 }
@@ -208,7 +278,25 @@ impl Flv {
         Ok(Self { file, has_video: video > 0, first, turn: last - first + frame.clamp(1, 1000) })
     }
 
-    fn messages(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Due<'_>)>> {
+    /// Reads the file for its tracks. Its tags alone tell them.
+    fn tracks(&self) -> anyhow::Result<Vec<(TrackId, Codec)>> {
+        let mut demuxer = Demuxer::new();
+        let mut tracks: Vec<(TrackId, Codec)> = Vec::new();
+        for read in Tags::of(&self.file) {
+            let (_, tag) = read?;
+            demuxer.handle_tag(tag.kind, tag.timestamp, &tag.payload);
+            while let Some(event) = demuxer.poll_event() {
+                if let Event::Track { track, codec } = event
+                    && !tracks.iter().any(|(known, _)| *known == track)
+                {
+                    tracks.push((track, codec));
+                }
+            }
+        }
+        Ok(tracks)
+    }
+
+    fn all_due(&self, turn: i64) -> impl Iterator<Item = anyhow::Result<(i64, Due<'_>)>> {
         Tags::of(&self.file).map(move |read| {
             let (time, tag) = read?;
             let at = time.map_or(0, |time| time - self.first) + turn * self.turn;

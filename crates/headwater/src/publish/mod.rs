@@ -1,221 +1,192 @@
-//! `headwater publish`: sends a file to an RTMP server in real time.
+//! `headwater publish`: sends a file to a server in real time, over RTMP or WHIP.
+//!
+//! ```text
+//! input ─▶ what is due, and when ─▶ stamper ─┬▶ messages ─▶ rtmp
+//!                                            └▶ samples  ─▶ whip
+//! ```
 
 mod input;
+mod request;
+mod rtmp;
 mod stamper;
+mod whip;
 
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
-use input::Media;
-use media::flv::{Message, TagKind};
-use protocol::rtmp::{
-    Capabilities, ClientConfig, ClientEvent, ClientSession, PublishKind, Purpose, Url,
-};
+use anyhow::{Context, ensure};
+use input::{Due, Media};
 use stamper::Stamper;
-use tokio::io::{AsyncWriteExt, Interest};
-use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 /// How to publish.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
     /// Start again at the end of the file. Timestamps go on.
     pub repeat: bool,
-    /// Send as fast as the server takes the data, instead of in real time.
+    /// Send as fast as the server takes the data, instead of in real time. WHIP has no such way.
     pub fast: bool,
     /// Put a capture stamp ([`media::stamp`]), the time of sending, into each video access unit.
     pub stamp: bool,
 }
 
-/// How long the server may take to answer.
+/// How long the server may take to answer, and to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Publishes the MP4 or FLV file `input` to `url`. Returns at the end of the file, or never with
-/// [`Options::repeat`].
+/// Publishes the MP4 or FLV file `input` to `url`: by WHIP if it begins with `http://`, otherwise by
+/// RTMP. Returns at the end of the file. With [`Options::repeat`] it does not end by itself.
+///
+/// SIGINT and SIGTERM end a session of WHIP, and this then returns, too.
 ///
 /// # Errors
-/// The file cannot be read, or holds nothing that RTMP carries, or nothing that can take the stamps
-/// asked for. Or the server refuses or goes away.
+/// The file cannot be read, or holds nothing that the protocol carries, or nothing that can take the
+/// stamps asked for. Or the server refuses or goes away.
 pub async fn run(input: &Path, url: &str, options: Options) -> anyhow::Result<()> {
     let media = Media::open(input).with_context(|| input.display().to_string())?;
     ensure!(!options.stamp || media.has_video(), "no video that could be stamped");
-    let parsed = Url::parse(url).with_context(|| url.to_owned())?;
-    let socket = timeout(PATIENCE, TcpStream::connect((parsed.host.as_str(), parsed.port)))
-        .await
-        .context("connecting takes too long")?
-        .with_context(|| format!("{}:{}", parsed.host, parsed.port))?;
-    socket.set_nodelay(true)?;
-    let mut config = ClientConfig::new(&parsed, Purpose::Publish(PublishKind::Live));
-    // A client that announces this capability must support it, and this one does not.
-    config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
-    let session = ClientSession::new(config, u64::from(std::process::id()));
-    let mut connection = Connection { socket, session };
-    timeout(PATIENCE, connection.start()).await.context("the server does not answer")??;
-    tracing::info!(input = %input.display(), %url, "publishing");
-
-    let start = Instant::now();
-    for message in media.headers()? {
-        connection.send(&message).await?;
+    let is_whip = url.starts_with("http://") || url.starts_with("https://");
+    ensure!(
+        !(is_whip && options.fast),
+        "--fast is not possible by WHIP: it sends in real time, and packets that come faster are lost"
+    );
+    let mut stop = Stop::new(is_whip)?;
+    let opened = async {
+        if is_whip {
+            anyhow::Ok(Server::Whip(Box::new(whip::Session::open(&media, url).await?)))
+        } else {
+            Ok(Server::Rtmp(Box::new(rtmp::Connection::open(url).await?)))
+        }
+    };
+    let mut server = tokio::select! {
+        opened = opened => opened?,
+        () = stop.asked() => return Ok(()),
+    };
+    let sent = tokio::select! {
+        sent = send(&media, &mut server, options, (input, url)) => sent,
+        () = stop.asked() => {
+            tracing::info!("told to end");
+            Ok(())
+        }
+    };
+    if let Err(error) = sent {
+        server.give_up().await;
+        return Err(error);
     }
+    tokio::select! {
+        finished = server.finish() => finished,
+        // A second signal.
+        () = stop.asked() => Ok(()),
+    }
+}
+
+/// Sends the file, once or for ever.
+async fn send(
+    media: &Media,
+    server: &mut Server,
+    options: Options,
+    (input, url): (&Path, &str),
+) -> anyhow::Result<()> {
+    server.start().await?;
+    tracing::info!(input = %input.display(), %url, "publishing");
+    let start = Instant::now();
+    server.headers(media).await?;
     let mut stamper = options.stamp.then(Stamper::default);
     let mut turn = 0;
     loop {
-        for due in media.messages(turn) {
+        for due in media.all_due(turn) {
             let (at, due) = due?;
             if !options.fast {
-                connection.wait(start + Duration::from_millis(at.unsigned_abs())).await?;
+                server.wait(start + Duration::from_millis(at.unsigned_abs())).await?;
             }
             // The stamp is made only now, at the time of sending.
-            connection.send(&due.message(stamper.as_mut())?).await?;
+            let due = match &mut stamper {
+                Some(stamper) => due.stamped(stamper)?,
+                None => due,
+            };
+            server.send(due).await?;
         }
         turn += 1;
         if !options.repeat {
-            break;
+            return Ok(());
         }
     }
-    connection.finish().await
 }
 
-struct Connection {
-    socket: TcpStream,
-    session: ClientSession,
+/// The server that a file is published to.
+enum Server {
+    Rtmp(Box<rtmp::Connection>),
+    Whip(Box<whip::Session>),
 }
 
-impl Connection {
-    /// Runs from the handshake to `NetStream.Publish.Start`.
+impl Server {
+    /// Does what comes before the media.
     async fn start(&mut self) -> anyhow::Result<()> {
-        loop {
-            self.flush().await?;
-            if self.session.is_started() {
-                return Ok(());
-            }
-            self.receive().await?;
+        match self {
+            Self::Rtmp(connection) => connection.start().await,
+            Self::Whip(session) => session.connect().await,
         }
+    }
+
+    /// Sends what precedes samples. WHIP has the configurations of codecs in the samples.
+    async fn headers(&mut self, media: &Media) -> anyhow::Result<()> {
+        let Self::Rtmp(connection) = self else { return Ok(()) };
+        for message in media.headers()? {
+            connection.send(&message).await?;
+        }
+        Ok(())
     }
 
     /// Waits until a time and handles what the server says meanwhile.
     async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
-        while Instant::now() < until {
-            tokio::select! {
-                () = sleep_until(until) => return Ok(()),
-                ready = self.socket.readable() => {
-                    ready?;
-                    self.take_in()?;
-                    self.flush().await?;
+        match self {
+            Self::Rtmp(connection) => connection.wait(until).await,
+            Self::Whip(session) => session.wait(until).await,
+        }
+    }
+
+    async fn send(&mut self, due: Due<'_>) -> anyhow::Result<()> {
+        match self {
+            Self::Rtmp(connection) => connection.send(&due.message()?).await,
+            Self::Whip(session) => session.send(due).await,
+        }
+    }
+
+    /// Ends the stream, when the server has everything.
+    async fn finish(self) -> anyhow::Result<()> {
+        match self {
+            Self::Rtmp(connection) => connection.finish().await,
+            Self::Whip(session) => session.finish().await,
+        }
+    }
+
+    /// Ends the stream after an error. A connection of RTMP ends by being dropped.
+    async fn give_up(self) {
+        if let Self::Whip(session) = self {
+            session.give_up().await;
+        }
+    }
+}
+
+/// The signals SIGINT and SIGTERM, if they must not end the process at once.
+struct Stop(Option<[Signal; 2]>);
+
+impl Stop {
+    fn new(waits: bool) -> std::io::Result<Self> {
+        let both = || Ok([signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?]);
+        waits.then(both).transpose().map(Self)
+    }
+
+    /// Waits for a signal.
+    async fn asked(&mut self) {
+        match &mut self.0 {
+            Some([interrupt, terminate]) => {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
                 }
             }
-        }
-        Ok(())
-    }
-
-    async fn receive(&mut self) -> anyhow::Result<()> {
-        self.socket.readable().await?;
-        self.take_in()
-    }
-
-    /// Takes in what has arrived. Fails if that is the end of the connection.
-    fn take_in(&mut self) -> anyhow::Result<()> {
-        ensure!(self.read()? != Some(0), "the server closed the connection");
-        Ok(())
-    }
-
-    /// Reads what has arrived, up to the size of the buffer. Returns the number of bytes: 0 at the
-    /// end, `None` if nothing has arrived.
-    fn read(&mut self) -> anyhow::Result<Option<usize>> {
-        let mut buffer = [0; 4096];
-        let size = match self.socket.try_read(&mut buffer) {
-            Ok(size) => size,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut input = &buffer[..size];
-        while !input.is_empty() {
-            let taken = self.session.handle_input(input)?;
-            input = &input[taken..];
-            while let Some(event) = self.session.poll_event() {
-                match event {
-                    ClientEvent::Rejected { code, description } => {
-                        bail!("the server refused: {code}: {description}")
-                    }
-                    ClientEvent::Ended { code, description } => {
-                        bail!("the server ended the stream: {code}: {description}")
-                    }
-                    // An error after the end means that the server did not take everything.
-                    ClientEvent::Status { level, code, description } if level == "error" => {
-                        bail!("the server reports {code}: {description}")
-                    }
-                    event => tracing::debug!(?event, "server"),
-                }
-            }
-        }
-        Ok(Some(size))
-    }
-
-    async fn send(&mut self, message: &Message) -> anyhow::Result<()> {
-        let (time, payload) = (message.timestamp(), message.payload());
-        match message.kind() {
-            TagKind::Audio => self.session.send_audio(time, payload)?,
-            TagKind::Video => self.session.send_video(time, payload)?,
-            TagKind::Script => self.session.send_metadata(time, &payload)?,
-        }
-        self.flush().await
-    }
-
-    async fn flush(&mut self) -> anyhow::Result<()> {
-        while let Some(piece) = self.session.poll_output() {
-            let mut rest = &piece[..];
-            let mut deadline = Instant::now() + PATIENCE;
-            while !rest.is_empty() {
-                let ready = self.socket.ready(Interest::READABLE | Interest::WRITABLE);
-                let ready =
-                    timeout_at(deadline, ready).await.context("the server reads nothing")??;
-                // Reads even while the server takes nothing: otherwise both sides could wait for
-                // the other to read. The server may also say that it wants no more.
-                if ready.is_readable() {
-                    self.take_in()?;
-                }
-                if !ready.is_writable() {
-                    continue;
-                }
-                match self.socket.try_write(rest) {
-                    Ok(written) => {
-                        rest = &rest[written..];
-                        deadline = Instant::now() + PATIENCE;
-                    }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(error) => {
-                        // The server's last words tell more than the broken connection does.
-                        while self.read()?.is_some_and(|size| size > 0) {}
-                        return Err(error.into());
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the stream, and waits until the server has taken everything.
-    async fn finish(mut self) -> anyhow::Result<()> {
-        self.session.close();
-        self.flush().await?;
-        self.socket.shutdown().await?;
-        let drained = async {
-            loop {
-                self.socket.readable().await?;
-                if self.read()? == Some(0) {
-                    return Ok(());
-                }
-            }
-        };
-        let reset = |error: &anyhow::Error| {
-            let error = error.downcast_ref::<io::Error>();
-            error.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
-        };
-        match timeout(PATIENCE, drained).await {
-            Ok(Err(error)) if !reset(&error) => Err(error),
-            Ok(_) | Err(_) => Ok(()),
+            None => std::future::pending().await,
         }
     }
 }

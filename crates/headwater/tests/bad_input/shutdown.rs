@@ -270,11 +270,14 @@ fn ready_is_all_there_is_on_standard_output() {
     let program = Program::spawn(
         Command::new(BINARY)
             .args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0", "--demo"])
+            .args(["--webrtc", "127.0.0.1:0"])
             .current_dir(folder.path()),
     );
     let ready = program.stdout_line(LIMIT, |_| true);
     let addresses = ready.strip_prefix("ready http=127.0.0.1:").expect("ready first");
     let (http, rtmp) = addresses.split_once(" rtmp=127.0.0.1:").expect("both addresses");
+    let (rtmp, webrtc) = rtmp.split_once(" webrtc=127.0.0.1:").expect("three addresses");
+    assert_ne!(webrtc.parse::<u16>().unwrap(), 0);
     for port in [http, rtmp] {
         // The ports are bound before the line is printed.
         TcpStream::connect(("127.0.0.1", port.parse().unwrap())).unwrap();

@@ -1,7 +1,7 @@
 //! H.264 (AVC): AVCDecoderConfigurationRecord, ISO/IEC 14496-15 5.3.3.1.
 
 use bytes::Bytes;
-use h264_reader::nal::sps::SeqParameterSet;
+use h264_reader::nal::sps::{ChromaFormat, SeqParameterSet};
 use h264_reader::rbsp::BitReader;
 
 use super::bits::unescape;
@@ -101,6 +101,51 @@ impl Config {
     }
 }
 
+/// Makes a configuration record of parameter sets, each with its NAL unit header. NAL units have
+/// lengths of four bytes.
+///
+/// # Errors
+/// There is no SPS or no PPS, too many of them, or the first SPS cannot be read.
+pub fn record(sps: &[Bytes], pps: &[Bytes]) -> Result<Bytes, Error> {
+    let Some(first) = sps.first().filter(|_| !pps.is_empty()) else {
+        return Err(Error::malformed("no SPS or no PPS", 0));
+    };
+    let parsed = read(first, 0)?;
+    let &[_, profile, compatibility, level, ..] = first.as_ref() else {
+        return Err(Error::cut_off("SPS", 0, 4, first.len() as u64));
+    };
+    let count = |sets: &[Bytes], most: u8| {
+        let count = u8::try_from(sets.len()).ok().filter(|&count| count <= most);
+        count.ok_or_else(|| Error::malformed("too many parameter sets", 0))
+    };
+    let mut record = vec![1, profile, compatibility, level, 0xff, 0xe0 | count(sps, 31)?];
+    let add = |record: &mut Vec<u8>, sets: &[Bytes]| {
+        for set in sets {
+            let length = u16::try_from(set.len());
+            let length = length.map_err(|_| Error::malformed("parameter set too long", 0))?;
+            record.extend_from_slice(&length.to_be_bytes());
+            record.extend_from_slice(set);
+        }
+        Ok(())
+    };
+    add(&mut record, sps)?;
+    record.push(count(pps, 255)?);
+    add(&mut record, pps)?;
+    // All profiles but Baseline, Main and Extended state these, too.
+    if !matches!(profile, 66 | 77 | 88) {
+        let chroma = &parsed.chroma_info;
+        let format = match chroma.chroma_format {
+            ChromaFormat::Monochrome => 0,
+            ChromaFormat::YUV422 => 2,
+            ChromaFormat::YUV444 => 3,
+            ChromaFormat::YUV420 | ChromaFormat::Invalid(_) => 1,
+        };
+        let (luma, color) = (chroma.bit_depth_luma_minus8 & 7, chroma.bit_depth_chroma_minus8 & 7);
+        record.extend_from_slice(&[0xfc | format, 0xf8 | luma, 0xf8 | color, 0]);
+    }
+    Ok(record.into())
+}
+
 /// Reads `count` parameter sets, each after a length of two bytes.
 fn parameter_sets(record: &Bytes, position: &mut usize, count: u8) -> Result<Vec<Bytes>, Error> {
     (0..count).map(|_| parameter_set("avcC", record, position)).collect()
@@ -131,15 +176,13 @@ struct Picture {
     frame_rate: Option<(u32, u32)>,
 }
 
-/// Reads size and frame rate of the picture from the sequence parameter set at byte `at` of the
-/// record.
-fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
-    let bad = |why: String| Error::malformed(format!("avcC: SPS unreadable, {why}"), at);
+/// Reads the sequence parameter set at byte `at` of the record.
+fn read(sps: &[u8], at: u64) -> Result<SeqParameterSet, Error> {
     let Some((&header, payload)) = sps.split_first() else {
-        return Err(bad("empty".into()));
+        return Err(unreadable("empty", at));
     };
     if header & 0x1f != SPS {
-        return Err(bad(format!("NAL unit type {}", header & 0x1f)));
+        return Err(unreadable(format_args!("NAL unit type {}", header & 0x1f), at));
     }
     let mut payload = unescape(payload);
     // The reader refuses pictures larger than the level allows. Encoders that understate the level
@@ -147,8 +190,19 @@ fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
     if let Some(level) = payload.get_mut(2) {
         *level = 62;
     }
-    let sps = SeqParameterSet::from_bits(BitReader::new(payload.as_slice()))
-        .map_err(|error| bad(format!("{error:?}")))?;
+    SeqParameterSet::from_bits(BitReader::new(payload.as_slice()))
+        .map_err(|error| unreadable(format_args!("{error:?}"), at))
+}
+
+fn unreadable(why: impl std::fmt::Display, at: u64) -> Error {
+    Error::malformed(format!("avcC: SPS unreadable, {why}"), at)
+}
+
+/// Reads size and frame rate of the picture from the sequence parameter set at byte `at` of the
+/// record.
+fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
+    let bad = |why: String| unreadable(why, at);
+    let sps = read(sps, at)?;
     let (width, height) = sps.pixel_dimensions().map_err(|error| bad(format!("{error:?}")))?;
     if width == 0 || height == 0 {
         return Err(bad(format!("{width}x{height} pixels")));

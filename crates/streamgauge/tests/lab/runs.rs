@@ -21,6 +21,8 @@ text = '''
 listen = "{{host}}:{{http}}"
 [rtmp]
 listen = "{{host}}:{{rtmp}}"
+[webrtc]
+listen = "{{host}}:0"
 [vod]
 root = "{{root}}"
 '''

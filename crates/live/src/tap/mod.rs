@@ -7,10 +7,15 @@
 //! All taps of a track share one ring. The ring holds the newest units, and only while somebody
 //! reads them. A tap that is too slow loses the oldest units, learns how many it lost, and delays
 //! nobody.
+//!
+//! A decoder needs all units since a keyframe. A [`FromKeyframe`] has them from the start.
+
+mod from_keyframe;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+pub use from_keyframe::FromKeyframe;
 use media::Sample;
 use tokio::sync::watch;
 
@@ -109,6 +114,18 @@ impl Taps {
         let ring = self.ring.subscribe();
         let next = ring.borrow().end();
         Tap { ring, next }
+    }
+
+    /// A tap that begins with the newest unit in the ring at which decoding can start, and whether
+    /// there is one. If not, the tap begins with the next unit.
+    fn tap_from_keyframe(&self) -> (Tap, bool) {
+        let mut tap = self.tap();
+        let ring = tap.ring.borrow();
+        let newest = ring.units.iter().rposition(|unit| unit.sample.sync);
+        let next = newest.map(|newest| ring.first + newest as u64);
+        drop(ring);
+        tap.next = next.unwrap_or(tap.next);
+        (tap, next.is_some())
     }
 
     /// Whether any tap reads.

@@ -1,0 +1,32 @@
+//! How sessions end.
+
+use std::time::Duration;
+
+use str0m::RtcError;
+
+/// After this time without a datagram of its peer a session ends. So does one that is not connected
+/// after this time.
+pub(super) const SILENCE: Duration = Duration::from_secs(10);
+
+/// Why a session is over.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum End {
+    #[error("the peer ended it")]
+    Asked,
+    #[error("the connection is lost")]
+    Lost,
+    #[error("not connected in time")]
+    NeverConnected,
+    #[error("nothing came for {} s", SILENCE.as_secs())]
+    Silent,
+    #[error("the server ends")]
+    Drained,
+    #[error("{0}")]
+    Refused(#[from] crate::ingest::Error),
+    #[error("another publisher took the stream over")]
+    Replaced,
+    #[error("{0}")]
+    Stream(&'static str),
+    #[error("{0}")]
+    Rtc(#[from] RtcError),
+}

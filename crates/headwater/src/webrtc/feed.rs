@@ -1,0 +1,293 @@
+//! A track's access units as RTP payloads, made once for all viewers of a worker.
+//!
+//! A feed reads the track's tap while somebody watches. It keeps all frames since the newest keyframe,
+//! so that a viewer that comes begins at once.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use live::Track;
+use live::tap::{FromKeyframe, Tapped, Unit};
+use media::codec::nal;
+use media::{Codec, Sample};
+use tokio::sync::broadcast;
+use tokio::task::spawn_local;
+
+/// Bytes of a packet's payload. With the headers of RTP, SRTP, UDP and IP and the extensions, a packet
+/// passes wherever 1,200 bytes of UDP do.
+const PAYLOAD: usize = 1_120;
+
+/// Frames that wait for the slowest viewer of a worker. It is skipped to the next keyframe then.
+const MOST_FRAMES: usize = 256;
+
+/// Bytes and frames since the newest keyframe that are kept for new viewers. With more, a viewer
+/// waits for the next keyframe.
+const KEPT: (usize, usize) = (4 << 20, 1_024);
+
+/// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
+const SETS: std::ops::RangeInclusive<u8> = 7..=9;
+
+/// Why WebRTC cannot show a stream.
+pub(super) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot show";
+
+/// One access unit.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// Whether decoding can start here.
+    pub(super) key: bool,
+    /// Presentation time in the track's timescale.
+    pub(super) time: i64,
+    pub(super) payloads: Vec<Arc<[u8]>>,
+}
+
+/// What viewers get.
+#[derive(Debug, Clone)]
+pub(super) enum Fed {
+    Frame(Rc<Frame>),
+    /// There will be no more frames, and why.
+    Over(&'static str),
+}
+
+/// A track, packetized.
+pub(super) struct Feed {
+    /// The feed keeps its track, so that no other track gets its address meanwhile.
+    track: Arc<Track>,
+    frames: broadcast::Sender<Fed>,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// All frames since the newest keyframe, or none if they are too many.
+    recent: Vec<Rc<Frame>>,
+    bytes: usize,
+    /// Whether the next frame can be decoded with those before it.
+    whole: bool,
+    period: u64,
+    last: Option<i64>,
+    over: Option<&'static str>,
+}
+
+/// The feeds of a worker, by the addresses of their tracks.
+#[derive(Default)]
+pub(super) struct Feeds(RefCell<HashMap<usize, Weak<Feed>>>);
+
+impl Feeds {
+    /// The feed of a track.
+    pub(super) fn of(&self, track: &Arc<Track>) -> Rc<Feed> {
+        let mut feeds = self.0.borrow_mut();
+        let key = Arc::as_ptr(track).addr();
+        if let Some(feed) = feeds.get(&key).and_then(Weak::upgrade) {
+            return feed;
+        }
+        feeds.retain(|_, feed| feed.strong_count() > 0);
+        let (track, frames) = (Arc::clone(track), broadcast::Sender::new(MOST_FRAMES));
+        let feed = Rc::new(Feed { track, frames, state: RefCell::default() });
+        feeds.insert(key, Rc::downgrade(&feed));
+        spawn_local(read(Rc::downgrade(&feed), feed.track.tap_from_keyframe()));
+        feed
+    }
+}
+
+/// Reads a track until nobody watches.
+async fn read(feed: Weak<Feed>, mut tap: FromKeyframe) {
+    loop {
+        let tapped = tap.next().await;
+        let Some(feed) = feed.upgrade() else { return };
+        match tapped {
+            Tapped::Unit(unit) => feed.take(&unit),
+            Tapped::Lost(_) => feed.lose(),
+            Tapped::Over => return feed.end("the stream is over"),
+        }
+    }
+}
+
+/// Whether the media in a track's window have B-frames: frames that are shown in another order than
+/// they are decoded in. Encoders use them as they see fit, so one segment does not tell.
+pub(super) fn has_b_frames(track: &Track) -> bool {
+    track.window().all().any(|segment| {
+        let times = segment.parts.iter().flat_map(|part| &part.samples);
+        let times = times.map(|layout| layout.dts + i64::from(layout.cts));
+        !times.is_sorted()
+    })
+}
+
+impl Feed {
+    /// The frames that a new viewer begins with, and those that follow.
+    pub(super) fn subscribe(&self) -> (Vec<Rc<Frame>>, broadcast::Receiver<Fed>) {
+        (self.recent(), self.frames.subscribe())
+    }
+
+    /// All frames since the newest keyframe.
+    pub(super) fn recent(&self) -> Vec<Rc<Frame>> {
+        self.state.borrow().recent.clone()
+    }
+
+    /// Why there are no more frames, if so.
+    pub(super) fn over(&self) -> Option<&'static str> {
+        self.state.borrow().over
+    }
+
+    /// Takes a unit.
+    fn take(&self, Unit { sample, period, header, .. }: &Unit) {
+        let mut state = self.state.borrow_mut();
+        let time = sample.pts();
+        if std::mem::replace(&mut state.period, *period) != *period {
+            (state.whole, state.last) = (false, None);
+        }
+        state.whole |= sample.sync;
+        let codec = &header.track.codec;
+        let payloads = if state.whole { payloads(sample, codec) } else { None };
+        let Some(payloads) = payloads else {
+            drop(state);
+            return self.lose();
+        };
+        if state.last.is_some_and(|last| time < last) && self.track.kind == media::Kind::Video {
+            drop(state);
+            return self.end(B_FRAMES);
+        }
+        state.last = Some(time);
+        let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
+        let frame = Rc::new(Frame { key: sample.sync, time, payloads });
+        let begins = frame.key;
+        if begins {
+            state.recent.clear();
+            state.bytes = 0;
+        }
+        if begins || !state.recent.is_empty() {
+            state.bytes += bytes;
+            state.recent.push(Rc::clone(&frame));
+        }
+        let (most_bytes, most_frames) = KEPT;
+        if state.bytes > most_bytes || state.recent.len() > most_frames {
+            state.recent.clear();
+        }
+        drop(state);
+        // An error says that nobody watches.
+        let _ = self.frames.send(Fed::Frame(frame));
+    }
+
+    /// Notes that a frame is missing: all until the next keyframe are left out.
+    fn lose(&self) {
+        let mut state = self.state.borrow_mut();
+        state.whole = false;
+        state.recent.clear();
+    }
+
+    fn end(&self, why: &'static str) {
+        self.state.borrow_mut().over = Some(why);
+        let _ = self.frames.send(Fed::Over(why));
+    }
+}
+
+/// The payloads of a sample's packets. `None` if it is broken, or its codec is none of ours.
+pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>> {
+    match codec {
+        Codec::Opus(_) => Some(vec![sample.data.as_ref().into()]),
+        Codec::Avc(config) => {
+            let units: Result<Vec<_>, _> =
+                nal::units(&sample.data, config.nal_length_size).collect();
+            let units = units.ok()?.into_iter();
+            let units = units.filter(|unit| !SETS.contains(&(unit[0] & 0x1f)));
+            let sets = config.sps.iter().chain(&config.pps).filter(|_| sample.sync);
+            let all = sets.map(AsRef::as_ref).filter(|set: &&[u8]| !set.is_empty()).chain(units);
+            Some(rtp::h264::packetize(all, PAYLOAD))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
+    use media::codec::avc;
+    use tokio::task::{LocalSet, yield_now};
+
+    use super::*;
+
+    const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
+
+    fn publisher() -> (Registry, Publisher) {
+        let registry = Registry::new(Settings::default());
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, START).unwrap();
+        let video = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publisher.track(0, Codec::Avc(video), 1000, *b"und", START).unwrap();
+        (registry, publisher)
+    }
+
+    /// Publishes frames of 40 ms, with a keyframe every 50.
+    fn publish(publisher: &mut Publisher, frames: std::ops::Range<i64>, cts: i32) {
+        for frame in frames {
+            let sync = frame % 50 == 0;
+            let data = Bytes::from(vec![0, 0, 0, 3, if sync { 0x65 } else { 0x41 }, 0x88, 1]);
+            let sample = Sample { dts: frame * 40, cts, duration: 0, sync, data };
+            publisher.sample(0, sample, START).unwrap();
+        }
+    }
+
+    /// Lets the feed's task run.
+    async fn settle() {
+        for _ in 0..10 {
+            yield_now().await;
+        }
+    }
+
+    /// The frames' numbers, and which are keyframes.
+    fn numbers(frames: &[Rc<Frame>]) -> Vec<(i64, bool)> {
+        frames.iter().map(|frame| ((frame.time - 90_000) / 3600, frame.key)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_viewer_gets_all_frames_since_the_newest_keyframe() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..63, 0);
+            let feeds = Feeds::default();
+            let feed = feeds.of(&publisher.stream().track("v0").unwrap());
+            settle().await;
+            assert_eq!(numbers(&feed.recent()), []);
+            // The next frame is part of the window once its part is full.
+            publish(&mut publisher, 63..75, 0);
+            settle().await;
+            let expected: Vec<_> = (50..75).map(|number| (number, number == 50)).collect();
+            assert_eq!(numbers(&feed.recent()), expected);
+            // The keyframe has the parameter sets.
+            let (recent, mut frames) = feed.subscribe();
+            assert_eq!(recent[0].payloads.len(), 1);
+            assert_eq!(recent[0].payloads[0][0] & 0x1f, 24);
+            assert_eq!(&*recent[1].payloads[0], [0x41, 0x88, 1]);
+            // All viewers have the same feed.
+            assert!(Rc::ptr_eq(&feed, &feeds.of(&feed.track)));
+            publish(&mut publisher, 75..102, 0);
+            settle().await;
+            assert_eq!(numbers(&feed.recent()), [(100, true), (101, false)]);
+            for number in 75..102 {
+                let Ok(Fed::Frame(frame)) = frames.try_recv() else { panic!("no {number}") };
+                assert_eq!(numbers(&[frame]), [(number, number == 100)]);
+            }
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn frames_out_of_order_end_it() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..30, 0);
+            let track = publisher.stream().track("v0").unwrap();
+            assert!(!has_b_frames(&track));
+            let feed = Feeds::default().of(&track);
+            publish(&mut publisher, 50..52, 80);
+            publish(&mut publisher, 52..53, 0);
+            settle().await;
+            assert_eq!(feed.over(), Some(B_FRAMES));
+            publish(&mut publisher, 53..70, 0);
+            assert!(has_b_frames(&track));
+        };
+        LocalSet::new().run_until(test).await;
+    }
+}

@@ -1,0 +1,242 @@
+//! Agrees with a peer's SDP offer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use str0m::change::SdpOffer;
+use str0m::config::{CryptoProvider, DtlsCert};
+use str0m::format::{Codec, PayloadParams};
+use str0m::media::{Direction, MediaKind, Mid, Pt};
+use str0m::rtp::Extension;
+use str0m::{Candidate, IceCreds, Rtc};
+use tokio::time::Instant;
+
+/// Clock rate of video, RFC 6184 8.2.1.
+const VIDEO_RATE: u32 = 90_000;
+
+/// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
+const NTP_BEFORE_UNIX: i64 = 2_208_988_800;
+
+/// The most media descriptions of an offer. Peers offer one of each kind, and a data channel.
+const MOST_MEDIA: usize = 16;
+
+/// Packets of one viewer's video and audio that may be sent again.
+const KEPT: (usize, usize) = (512, 64);
+
+/// The server's certificate for DTLS, which all sessions share, and the cryptography.
+pub(super) struct Identity {
+    crypto: Arc<CryptoProvider>,
+    certificate: DtlsCert,
+}
+
+impl Identity {
+    /// Makes a certificate.
+    pub(super) fn new() -> Option<Self> {
+        let crypto = Arc::new(str0m::crypto::from_feature_flags());
+        let certificate = crypto.dtls_provider.generate_certificate()?;
+        Some(Self { crypto, certificate })
+    }
+}
+
+/// An agreement: the connection, and what it carries.
+pub(super) struct Agreed {
+    pub(super) rtc: Rtc,
+    pub(super) answer: String,
+    pub(super) own: IceCreds,
+    /// The peer's ICE user fragment.
+    pub(super) peer: String,
+    /// A media description that can carry H.264, and one for Opus.
+    pub(super) video: Option<Line>,
+    pub(super) audio: Option<Line>,
+}
+
+/// A media description, and the payload type of our codec in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Line {
+    pub(super) mid: Mid,
+    pub(super) payload: Pt,
+}
+
+/// Why there is no agreement.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The offer is no SDP offer.
+    NoOffer(String),
+    /// There is no codec in common.
+    NoCodec,
+}
+
+/// Agrees with an offer of a peer that publishes, or that plays.
+pub(super) fn agree(
+    identity: &Identity,
+    offer: &str,
+    publishes: bool,
+    addresses: &[std::net::SocketAddr],
+) -> Result<Agreed, Refusal> {
+    let no_offer = |why: String| Refusal::NoOffer(why);
+    if offer.matches("m=").count() > MOST_MEDIA {
+        return Err(no_offer(format!("more than {MOST_MEDIA} media descriptions")));
+    }
+    if let Some(payload) = ambiguous(offer) {
+        // str0m panics at such an offer.
+        return Err(no_offer(format!("payload type {payload} means two codecs (RFC 8843 10.1.2)")));
+    }
+    let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
+    let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| no_offer(error.to_string()))?;
+    let own = IceCreds::new();
+    let (video_packets, audio_packets) = KEPT;
+    let mut config = Rtc::builder()
+        .set_crypto_provider(Arc::clone(&identity.crypto))
+        .set_dtls_cert(identity.certificate.clone())
+        .set_local_ice_credentials(own.clone())
+        .set_ice_lite(true)
+        .set_rtp_mode(true)
+        .set_send_buffer_video(video_packets)
+        .set_send_buffer_audio(audio_packets)
+        .set_stats_interval(None)
+        .clear_codecs()
+        .enable_opus(true, false)
+        .enable_h264(true);
+    // Constrained High is what some encoders name.
+    config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
+    if !publishes {
+        // Transport-wide sequence numbers cost a third of a viewer, and nothing needs them yet.
+        config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
+    }
+    let mut rtc = config.build(Instant::now().into_std());
+    for &address in addresses {
+        if let Ok(candidate) = Candidate::host(address, "udp") {
+            rtc.add_local_candidate(candidate);
+        }
+    }
+    let answer = rtc.sdp_api().accept_offer(parsed).map_err(|error| no_offer(error.to_string()))?;
+    let answer = answer.to_sdp_string();
+    let wanted = if publishes { Direction::RecvOnly } else { Direction::SendOnly };
+    let (mut video, mut audio) = (None, None);
+    for mid in answer.lines().filter_map(|line| line.strip_prefix("a=mid:")) {
+        let mid = Mid::from(mid.trim_end());
+        let Some(media) = rtc.media(mid) else { continue };
+        let (kind, direction) = (media.kind(), media.direction());
+        let line = line(&rtc, mid, kind);
+        let line = line.filter(|_| direction == wanted || direction == Direction::SendRecv);
+        match kind {
+            MediaKind::Video => video = video.or(line),
+            MediaKind::Audio => audio = audio.or(line),
+        }
+    }
+    if video.is_none() && audio.is_none() {
+        return Err(Refusal::NoCodec);
+    }
+    let answer = together(&answer);
+    Ok(Agreed { rtc, answer, own, peer, video, audio })
+}
+
+/// The payload type for our codec in a media description.
+fn line(rtc: &Rtc, mid: Mid, kind: MediaKind) -> Option<Line> {
+    let remote = rtc.media(mid)?.remote_pts();
+    let codec = if kind == MediaKind::Video { Codec::H264 } else { Codec::Opus };
+    let fits = |params: &&PayloadParams| {
+        let spec = params.spec();
+        // A viewer must take fragments, which only mode 1 has. All browsers offer it.
+        let takes_fragments = spec.format.packetization_mode == Some(1);
+        spec.codec == codec
+            && remote.contains(&params.pt())
+            && (takes_fragments || codec == Codec::Opus)
+    };
+    let payload = rtc.codec_config().params().iter().find(fits)?.pt();
+    Some(Line { mid, payload })
+}
+
+/// The first ICE user fragment in a description.
+pub(super) fn user_fragment(sdp: &str) -> Option<String> {
+    let fragment = sdp.lines().find_map(|line| line.trim().strip_prefix("a=ice-ufrag:"))?;
+    (4..=256).contains(&fragment.len()).then(|| fragment.to_owned())
+}
+
+/// A payload type that an offer gives two meanings, if there is one.
+fn ambiguous(offer: &str) -> Option<&str> {
+    let mut meanings = HashMap::new();
+    let maps = offer.lines().filter_map(|line| line.trim_end().strip_prefix("a=rtpmap:"));
+    let mut maps = maps.filter_map(|map| map.split_once(' '));
+    maps.find_map(|(payload, codec)| {
+        let known = *meanings.entry(payload).or_insert(codec);
+        (!known.eq_ignore_ascii_case(codec)).then_some(payload)
+    })
+}
+
+/// Says in an answer to which moment each RTP time of the video belongs (RFC 7273 5.2): the RTP clock
+/// counts from time 0 of the stream, which was captured at `epoch`, in microseconds since 1970. So
+/// viewers know how far behind they are. Sender reports say it too, but browsers keep those to
+/// themselves.
+pub(super) fn tell_clock(answer: &str, epoch: i64) -> String {
+    let since_1900 = i128::from(epoch) + i128::from(NTP_BEFORE_UNIX) * 1_000_000;
+    let at_1900 = (-since_1900 * i128::from(VIDEO_RATE) / 1_000_000).rem_euclid(1 << 32);
+    let mut out = String::with_capacity(answer.len() + 80);
+    let mut is_video = false;
+    for line in answer.split_inclusive('\n') {
+        out.push_str(line);
+        if let Some(media) = line.strip_prefix("m=") {
+            is_video = media.starts_with("video");
+        } else if is_video && line.starts_with("a=mid:") {
+            let clock = format!("a=ts-refclk:ntp=/traceable/\r\na=mediaclk:direct={at_1900}\r\n");
+            out.push_str(&clock);
+        }
+    }
+    out
+}
+
+/// Puts all tracks of an answer into one stream: browsers play only such tracks in step.
+fn together(answer: &str) -> String {
+    let mut out = String::with_capacity(answer.len());
+    for line in answer.split_inclusive('\n') {
+        match line.strip_prefix("a=msid:").and_then(|ids| ids.split_once(' ')) {
+            Some((_, track)) => {
+                out.push_str("a=msid:headwater ");
+                out.push_str(track);
+            }
+            None => out.push_str(line),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracks_of_an_answer_are_one_stream() {
+        let answer = "v=0\r\na=msid:x y\r\na=msid-semantic:WMS x\r\na=msid:z w\r\n";
+        let one = "v=0\r\na=msid:headwater y\r\na=msid-semantic:WMS x\r\na=msid:headwater w\r\n";
+        assert_eq!(together(answer), one);
+    }
+
+    #[test]
+    fn a_payload_type_means_one_codec() {
+        let offer = |second: &str| format!("a=rtpmap:96 H264/90000\r\na=rtpmap:{second}\r\n");
+        assert_eq!(ambiguous(&offer("97 VP8/90000")), None);
+        assert_eq!(ambiguous(&offer("96 h264/90000")), None);
+        assert_eq!(ambiguous(&offer("96 opus/48000/2")), Some("96"));
+    }
+
+    #[test]
+    fn the_video_clock_is_told() {
+        let answer = "v=0\r\nm=audio 9\r\na=mid:0\r\nm=video 9\r\na=mid:1\r\na=rtcp-mux\r\n";
+        // Time 0 is 11 s after 1900, so the clock would have shown -11 s then.
+        let told = tell_clock(answer, 11_000_000 - NTP_BEFORE_UNIX * 1_000_000);
+        let clock = format!("a=mediaclk:direct={}", (1u64 << 32) - 11 * 90_000);
+        let expected = format!(
+            "v=0\r\nm=audio 9\r\na=mid:0\r\nm=video 9\r\na=mid:1\r\n\
+             a=ts-refclk:ntp=/traceable/\r\n{clock}\r\na=rtcp-mux\r\n"
+        );
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn user_fragments() {
+        assert_eq!(user_fragment("v=0\r\na=ice-ufrag:abcd\r\n").as_deref(), Some("abcd"));
+        for sdp in ["", "a=ice-ufrag:abc", "ice-ufrag:abcd"] {
+            assert_eq!(user_fragment(sdp), None, "{sdp}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::net::Drain;
+
+use super::feed::Feeds;
+use super::sessions::Sessions;
+use super::socket::Socket;
+use crate::Origin;
+
+/// State that the sessions of one worker share.
+pub(super) struct Shared {
+    pub(super) origin: Arc<Origin>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) socket: Socket,
+    pub(super) feeds: Rc<Feeds>,
+    pub(super) drain: Drain,
+}

@@ -1,0 +1,382 @@
+//! Requests of WHIP and WHEP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use http::net::Full;
+use live::{PublishError, PublisherInfo, Stream, Track};
+use media::{Codec, Kind};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::feed::{B_FRAMES, has_b_frames};
+use super::offer::{self, Agreed, Line, Refusal};
+use super::play::{self, Watched};
+use super::publish::Publish;
+use super::server::Server;
+use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
+use crate::access::{self, Action, Credentials};
+use crate::ladder::companion::Sources;
+use crate::path::StreamPath;
+
+/// Longest offer, in bytes. Browsers' offers are below 10 KB.
+pub(crate) const MOST_OFFER: usize = 64 << 10;
+
+/// A request to publish or play by WebRTC.
+pub(crate) struct Request<'a> {
+    pub(crate) method: &'a Method,
+    /// What follows `/live/`.
+    pub(crate) path: &'a str,
+    pub(crate) uri: &'a Uri,
+    pub(crate) headers: &'a HeaderMap,
+    pub(crate) peer: SocketAddr,
+    pub(crate) body: Result<Bytes, BytesRejection>,
+}
+
+/// What a path below `/live/` names.
+struct Target<'a> {
+    stream: &'a str,
+    /// Whether it is WHIP. Otherwise it is WHEP.
+    publishes: bool,
+    /// The stream and the last component, `whip` or `whep`.
+    resource: &'a str,
+    session: Option<&'a str>,
+}
+
+/// A refusal: its status, and a sentence.
+type Refused = (StatusCode, String);
+
+/// Whether a path below `/live/` is for WebRTC.
+pub(crate) fn is_signal(path: &str) -> bool {
+    target(path).is_some()
+}
+
+fn target(path: &str) -> Option<Target<'_>> {
+    let of = |resource, session| {
+        let resource: &str = resource;
+        let (stream, kind) = resource.rsplit_once('/')?;
+        let publishes = match kind {
+            "whip" => true,
+            "whep" => false,
+            _ => return None,
+        };
+        (!stream.is_empty()).then_some(Target { stream, publishes, resource, session })
+    };
+    let (before, last) = path.rsplit_once('/')?;
+    of(path, None).or_else(|| of(before, Some(last)))
+}
+
+/// Answers a request. `None` if its path is not for WebRTC.
+pub(crate) fn respond(server: &Server, request: &Request<'_>) -> Option<Response> {
+    let target = target(request.path)?;
+    let mut response = match (request.method.as_str(), target.session) {
+        ("POST", None) => begin(server, request, &target),
+        ("PATCH", Some(id)) => patch(server, request, &target, id),
+        ("DELETE", Some(id)) => end(server, &target, id),
+        ("OPTIONS", _) => Ok(StatusCode::NO_CONTENT.into_response()),
+        _ => {
+            let methods = if target.session.is_some() { "DELETE, PATCH" } else { "POST" };
+            let allow = [(header::ALLOW, format!("{methods}, OPTIONS"))];
+            Ok((StatusCode::METHOD_NOT_ALLOWED, allow, format!("only {methods}\n")).into_response())
+        }
+    }
+    .unwrap_or_else(|(status, why)| (status, format!("{why}\n")).into_response());
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Ok(origin) = HeaderValue::from_str(&server.origin.config.http.cors_origin)
+        && !origin.is_empty()
+    {
+        headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        for (name, value) in [
+            (header::ACCESS_CONTROL_ALLOW_METHODS, "POST, PATCH, DELETE, OPTIONS"),
+            (header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, If-Match"),
+            (header::ACCESS_CONTROL_EXPOSE_HEADERS, "ETag, Location"),
+            (header::ACCESS_CONTROL_MAX_AGE, "86400"),
+        ] {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+    }
+    if request.method == Method::OPTIONS {
+        let posts = HeaderValue::from_static("application/sdp");
+        headers.insert(HeaderName::from_static("accept-post"), posts);
+    }
+    Some(response)
+}
+
+/// Begins a session.
+fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Response, Refused> {
+    let Server { origin, .. } = server;
+    let refuse = |status, why: &str| Err((status, why.to_owned()));
+    if origin.draining.load(Ordering::Relaxed) {
+        return refuse(StatusCode::SERVICE_UNAVAILABLE, "draining");
+    }
+    let path = StreamPath::Live(to.stream);
+    let action = if to.publishes { Action::Publish(path) } else { Action::Play(path) };
+    let credentials = Credentials::of(request.uri, request.headers);
+    if !access::may(action, request.peer, credentials) {
+        return refuse(StatusCode::FORBIDDEN, "not allowed");
+    }
+    if to.publishes && !is_of_this_site(request.headers, &origin.config.http.cors_origin) {
+        return refuse(StatusCode::FORBIDDEN, "pages of other sites may not publish");
+    }
+    let offer = text(request, "application/sdp")?;
+    // Nothing is made for a peer that has enough sessions.
+    let permit = server.gate.admit(request.peer.ip()).map_err(|full| {
+        let why = match full {
+            Full::Server => "too many sessions",
+            Full::Address => "too many sessions of this address",
+        };
+        tracing::warn!(peer = %request.peer, why, "webrtc session refused");
+        (StatusCode::TOO_MANY_REQUESTS, why.to_owned())
+    })?;
+    let watched = match to.publishes {
+        true => None,
+        false => Some(watched(server, to.stream)?),
+    };
+    let addresses = server.addresses(request.peer);
+    let agreed =
+        offer::agree(&server.identity, offer, to.publishes, &addresses).map_err(|refusal| {
+            let (status, why) = match refusal {
+                Refusal::NoOffer(why) => {
+                    (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
+                }
+                Refusal::NoCodec => {
+                    (StatusCode::NOT_ACCEPTABLE, "neither H.264 nor Opus is offered".into())
+                }
+            };
+            tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
+            (status, why)
+        })?;
+    let Agreed { rtc, answer, own, peer, video, audio } = agreed;
+    let wanted = match watched {
+        None => {
+            let info = PublisherInfo {
+                peer: Some(request.peer),
+                protocol: "whip",
+                rendition: rendition(request.uri.query().unwrap_or_default()),
+            };
+            let publisher = origin.registry.publish(to.stream, info, origin.now());
+            let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;
+            let times =
+                (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
+            Wanted::Publish(Box::new(Publish::new(publisher, times, video, audio)))
+        }
+        Some(tracks) => Wanted::Play(tracks.watch(server, video, audio)?),
+    };
+    let epoch = match &wanted {
+        Wanted::Play(watched) => play::epoch(&watched.stream),
+        Wanted::Publish(_) => None,
+    };
+    let answer = match epoch {
+        Some(epoch) => offer::tell_clock(&answer, epoch),
+        None => answer,
+    };
+    let (inbox, messages) = mpsc::channel(INBOX);
+    let fragment = own.ufrag;
+    // The fragment travels in the clear. The rest is as random as a password.
+    let id = format!("{fragment}{}", str0m::IceCreds::new().pass);
+    let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit };
+    let entry = Entry {
+        id: id.clone(),
+        resource: to.resource.to_owned(),
+        peer,
+        inbox,
+        publishes: to.publishes.then(|| to.stream.to_owned()),
+        waiting: Some((Instant::now(), Box::new(waiting))),
+        addresses: 0,
+    };
+    let tag = etag(&fragment);
+    server.sessions.add(fragment, entry);
+    let location = format!("/live/{}/{id}", to.resource);
+    let headers = [
+        (header::CONTENT_TYPE, "application/sdp".to_owned()),
+        (header::LOCATION, location),
+        (header::ETAG, tag),
+        (HeaderName::from_static("accept-patch"), "application/trickle-ice-sdpfrag".to_owned()),
+    ];
+    Ok((StatusCode::CREATED, headers, answer).into_response())
+}
+
+/// Whether a request comes from a page of this server, from a page of the one site that
+/// `http.cors_origin` names, or from no page. Any page that a user opens could otherwise publish on
+/// a server that only that user reaches: here `*` names no site.
+fn is_of_this_site(headers: &HeaderMap, allowed: &str) -> bool {
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let Some(origin) = headers.get(header::ORIGIN) else { return true };
+    let Ok(origin) = origin.to_str() else { return false };
+    let own = origin.split_once("://").is_some_and(|(_, host)| text(header::HOST) == Some(host));
+    own || origin == allowed
+}
+
+/// The tracks of a stream that WebRTC can carry, and those of which it could be made.
+struct Tracks {
+    stream: Arc<Stream>,
+    video: Option<Arc<Track>>,
+    audio: Option<Arc<Track>>,
+    sources: Sources,
+}
+
+impl Tracks {
+    /// What a viewer gets who can take video and audio by these lines.
+    fn watch(
+        self,
+        server: &Server,
+        video: Option<Line>,
+        audio: Option<Line>,
+    ) -> Result<Watched, Refused> {
+        let Self { stream, video: picture, audio: sound, sources } = self;
+        let needs_picture = video.is_some() && sources.picture.is_some();
+        let needs_sound = audio.is_some() && sources.sound.is_some();
+        let companion = if needs_picture || needs_sound {
+            server.companions.watch(&stream, sources)
+        } else {
+            None
+        };
+        let made = companion.as_ref();
+        if needs_picture && made.is_none() {
+            return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
+        }
+        let picture = picture.or_else(|| made?.picture().cloned());
+        let sound = sound.or_else(|| made?.sound().cloned());
+        let (video, audio) = (video.zip(picture), audio.zip(sound));
+        if video.is_none() && audio.is_none() {
+            let why = "the stream has no track that the offer could carry";
+            return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
+        }
+        Ok(Watched { stream, video, audio, companion })
+    }
+}
+
+fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
+    let Some(stream) = server.origin.registry.stream(name) else {
+        return Err((StatusCode::NOT_FOUND, "no such stream".to_owned()));
+    };
+    let state = stream.state();
+    let find = |kind, ours: fn(&Codec) -> bool| {
+        let mut tracks = state.tracks.iter().filter(|track| track.is_present());
+        tracks.find(|track| track.kind == kind && ours(&track.header().track.codec)).cloned()
+    };
+    let video = find(Kind::Video, |codec| matches!(codec, Codec::Avc(_)));
+    let audio = find(Kind::Audio, |codec| matches!(codec, Codec::Opus(_)));
+    let aac = find(Kind::Audio, |codec| matches!(codec, Codec::Aac(_)));
+    if state.tracks.is_empty() {
+        return Err((StatusCode::SERVICE_UNAVAILABLE, "the stream has no media yet".to_owned()));
+    }
+    // Sound alone is for streams that have nothing else.
+    let is_sound = aac.is_some() && state.tracks.iter().all(|track| track.kind == Kind::Audio);
+    if video.is_none() && audio.is_none() && !is_sound {
+        let why = "the stream has neither H.264 nor Opus, and WebRTC carries nothing else here";
+        return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
+    }
+    let (picture, video) = video.map_or((None, None), |video| match has_b_frames(&video) {
+        true => (Some(video), None),
+        false => (None, Some(video)),
+    });
+    let sound = aac.filter(|_| audio.is_none());
+    Ok(Tracks { stream, video, audio, sources: Sources { sound, picture } })
+}
+
+/// The payload of a request, if it has this type and is text.
+fn text<'a>(request: &'a Request<'_>, wanted: &str) -> Result<&'a str, Refused> {
+    let kind = request.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if !kind.eq_ignore_ascii_case(wanted) {
+        return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, format!("the payload must be {wanted}")));
+    }
+    let body = request.body.as_ref().map_err(|rejection| match rejection.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            (StatusCode::PAYLOAD_TOO_LARGE, format!("more than {MOST_OFFER} bytes"))
+        }
+        status => (status, "the payload is not complete".to_owned()),
+    })?;
+    std::str::from_utf8(body).map_err(|_| (StatusCode::BAD_REQUEST, "not UTF-8".to_owned()))
+}
+
+fn rendition(query: &str) -> Option<String> {
+    let value = query.split('&').find_map(|pair| pair.strip_prefix("rendition="))?;
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused {
+    tracing::warn!(peer = %request.peer, stream, %error, "publish refused");
+    match error {
+        // The answer does not name the other publisher: only those who may administer see it.
+        PublishError::InUse(_) => (StatusCode::CONFLICT, "already published".to_owned()),
+        PublishError::BadName(_) | PublishError::BadRendition(_) => {
+            (StatusCode::BAD_REQUEST, error.to_string())
+        }
+        PublishError::Foreign => (StatusCode::FORBIDDEN, error.to_string()),
+        _ => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+    }
+}
+
+/// Takes candidates of the peer. None is needed: the peer's requests come from them.
+fn patch(
+    server: &Server,
+    request: &Request<'_>,
+    to: &Target<'_>,
+    id: &str,
+) -> Result<Response, Refused> {
+    let fragment = offer::user_fragment(text(request, "application/trickle-ice-sdpfrag")?);
+    let tag = request.headers.get(header::IF_MATCH).map(|tag| tag.to_str().unwrap_or_default());
+    answer(server.sessions.patch(to.resource, id, tag, fragment.as_deref()), StatusCode::NO_CONTENT)
+}
+
+/// Ends a session.
+fn end(server: &Server, to: &Target<'_>, id: &str) -> Result<Response, Refused> {
+    answer(server.sessions.end(to.resource, id), StatusCode::OK)
+}
+
+fn answer(asked: Asked, done: StatusCode) -> Result<Response, Refused> {
+    match asked {
+        Asked::Done => Ok(done.into_response()),
+        Asked::Unknown => Err((StatusCode::NOT_FOUND, "no such session".to_owned())),
+        Asked::OtherTag => {
+            Err((StatusCode::PRECONDITION_FAILED, "If-Match has another tag".to_owned()))
+        }
+        Asked::Restart => {
+            let why = "ICE restarts are not supported: begin a new session";
+            Err((StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_of_this_site_or_of_the_one_that_is_configured_publish() {
+        let of = |origin: Option<&'static str>, allowed| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("tv.example:8080"));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            }
+            is_of_this_site(&headers, allowed)
+        };
+        assert!(of(None, "*"), "a program is no page");
+        assert!(of(Some("http://tv.example:8080"), "*"));
+        assert!(of(Some("https://studio.example"), "https://studio.example"));
+        for origin in ["https://elsewhere.example", "http://tv.example", "null"] {
+            assert!(!of(Some(origin), "*") && !of(Some(origin), "https://studio.example"));
+        }
+    }
+
+    #[test]
+    fn what_paths_name() {
+        let of = |path| target(path).map(|to| (to.stream, to.publishes, to.resource, to.session));
+        assert_eq!(of("a/whip"), Some(("a", true, "a/whip", None)));
+        assert_eq!(of("a/b/whep"), Some(("a/b", false, "a/b/whep", None)));
+        assert_eq!(of("a/whep/x"), Some(("a", false, "a/whep", Some("x"))));
+        assert_eq!(of("a/whip/whip"), Some(("a/whip", true, "a/whip/whip", None)));
+        for path in ["a", "whip", "/whip", "a/index.m3u8", "a/whip/x/y", "a/WHIP"] {
+            assert_eq!(of(path), None, "{path}");
+        }
+    }
+}

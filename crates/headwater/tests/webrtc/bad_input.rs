@@ -1,0 +1,192 @@
+//! Offers, requests and datagrams that are wrong.
+
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::{Program, eventually, rtmp};
+
+use crate::support::{LIMIT, OFFER, ask, post, server};
+
+#[test]
+fn offers_that_cannot_be_accepted() {
+    let server = server("");
+    let refused = |path: &str, offer: &str, status: u16, why: &str| {
+        let answer = post(&server, path, offer);
+        assert_eq!(answer.status(), status, "{}", answer.text());
+        assert!(answer.text().contains(why), "{}", answer.text());
+    };
+    for offer in ["", "hello", "v=0\r\n", "a=ice-ufrag:peer\r\n"] {
+        refused("/live/x/whip", offer, 400, "not an SDP offer");
+    }
+    let without = |line: &str| {
+        let kept = OFFER.split_inclusive("\r\n").filter(|kept| !kept.starts_with(line));
+        kept.collect::<String>()
+    };
+    refused("/live/x/whip", &without("a=fingerprint"), 400, "fingerprint");
+    refused("/live/x/whip", &without("a=ice-pwd"), 400, "ice");
+    let twice = OFFER.replace("111", "96");
+    refused("/live/x/whip", &twice, 400, "payload type 96 means two codecs");
+    let other = OFFER.replace("H264", "VP8").replace("opus", "PCMA");
+    refused("/live/x/whip", &other, 406, "neither H.264 nor Opus is offered");
+    // It wants to receive.
+    let other = OFFER.replace("sendrecv", "recvonly");
+    refused("/live/x/whip", &other, 406, "neither H.264 nor Opus is offered");
+    let many = format!("{OFFER}{}", "m=video 9 UDP/TLS/RTP/SAVPF 96\r\n".repeat(1000));
+    refused("/live/x/whip", &many, 400, "more than 16 media descriptions");
+    let long = format!("{OFFER}{}", "a=x\r\n".repeat(20_000));
+    refused("/live/x/whip", &long, 413, "more than 65536 bytes");
+    refused("/live/.x/whip", OFFER, 400, "not a stream name");
+    refused("/live/x/whep", OFFER, 404, "no such stream");
+    let answer = ask(&server, "POST", "/live/x/whip", &[("Content-Type", "text/plain")], b"v=0");
+    assert_eq!(answer.status(), 415, "{}", answer.text());
+    let sdp = [("Content-Type", "application/sdp")];
+    let answer = ask(&server, "POST", "/live/x/whip", &sdp, b"\xff\xfe");
+    assert_eq!((answer.status(), answer.text()), (400, "not UTF-8\n"));
+    // Nothing is left of all this.
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 0);
+    assert!(server.get("/api/v1/streams").text().contains("\"streams\":[]"));
+}
+
+#[test]
+fn requests_to_sessions() {
+    let server = server("");
+    let answer = post(&server, "/live/a/b/whip", OFFER);
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    assert_eq!(answer.header("content-type"), Some("application/sdp"));
+    assert_eq!(answer.header("access-control-expose-headers"), Some("ETag, Location"));
+    let webrtc = server.webrtc.unwrap();
+    let candidate = format!("{} {} typ host", webrtc.ip(), webrtc.port());
+    assert!(answer.text().contains(&candidate), "{}", answer.text());
+    assert!(answer.text().contains("a=ice-lite\r\n"), "{}", answer.text());
+    let session = answer.header("location").unwrap().to_owned();
+    assert!(session.starts_with("/live/a/b/whip/"), "{session}");
+    let tag = answer.header("etag").unwrap().to_owned();
+
+    // The name is taken, for WHIP and for RTMP.
+    let again = post(&server, "/live/a/b/whip", OFFER);
+    assert_eq!((again.status(), again.text()), (409, "already published\n"));
+    // Nothing has come yet.
+    assert_eq!(post(&server, "/live/a/b/whep", OFFER).status(), 503);
+
+    let patch = |path: &str, tag: &str, fragment: &str| {
+        let body =
+            format!("a=ice-ufrag:{fragment}\r\na=candidate:1 1 UDP 1 192.0.2.1 9 typ host\r\n");
+        let kind = ("Content-Type", "application/trickle-ice-sdpfrag");
+        ask(&server, "PATCH", path, &[kind, ("If-Match", tag)], body.as_bytes()).status()
+    };
+    assert_eq!(patch(&session, &tag, "peer"), 204);
+    assert_eq!(patch(&session, "*", "peer"), 204);
+    assert_eq!(patch(&session, "\"other\"", "peer"), 412);
+    assert_eq!(patch(&session, &tag, "other"), 422);
+    let strangers = [
+        format!("{session}x"),
+        session[..session.len() - 1].to_owned(),
+        session.replace("/whip/", "/whep/"),
+        session.replace("/a/b/", "/a/c/"),
+        "/live/a/b/whip/x".to_owned(),
+    ];
+    for path in &strangers {
+        assert_eq!(patch(path, &tag, "peer"), 404, "{path}");
+        assert_eq!(ask(&server, "DELETE", path, &[], b"").status(), 404, "{path}");
+    }
+    assert_eq!(ask(&server, "PUT", &session, &[], b"").status(), 405);
+    let allowed = ask(&server, "DELETE", "/live/a/b/whip", &[], b"");
+    assert_eq!((allowed.status(), allowed.header("allow")), (405, Some("POST, OPTIONS")));
+    let allowed = ask(&server, "OPTIONS", "/live/a/b/whip", &[("Origin", "http://x")], b"");
+    assert_eq!((allowed.status(), allowed.header("accept-post")), (204, Some("application/sdp")));
+    assert_eq!(allowed.header("access-control-allow-origin"), Some("*"));
+
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 1);
+    assert_eq!(ask(&server, "DELETE", &session, &[], b"").status(), 200);
+    assert_eq!(ask(&server, "DELETE", &session, &[], b"").status(), 404);
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 0);
+}
+
+#[test]
+fn a_name_that_is_published_by_rtmp_is_taken() {
+    let server = server("");
+    let publisher = rtmp::Client::publish(server.rtmp, "live/x");
+    let answer = post(&server, "/live/x/whip", OFFER);
+    assert_eq!((answer.status(), answer.text()), (409, "already published\n"));
+    drop(publisher);
+}
+
+#[test]
+fn sessions_have_limits() {
+    let server = server(
+        "[http]\nunlimited_networks = []\n[webrtc]\nmax_sessions = 3\nmax_sessions_per_address = 2",
+    );
+    for (name, status) in [("a", 201), ("b", 201), ("c", 429), ("d", 429)] {
+        let answer = post(&server, &format!("/live/{name}/whip"), OFFER);
+        assert_eq!(answer.status(), status, "{name}: {}", answer.text());
+    }
+    // A peer that never sends a datagram loses its place, and its stream's name.
+    let wait = 10 * Duration::from_secs(1);
+    eventually(LIMIT + wait, "no sessions", || server.metric("headwater_webrtc_sessions") == 0);
+    assert_eq!(post(&server, "/live/a/whip", OFFER).status(), 201);
+}
+
+#[test]
+fn datagrams_of_strangers_leave_nothing() {
+    let server = server("");
+    let answer = post(&server, "/live/x/whip", OFFER);
+    let fragment = answer.header("etag").unwrap().trim_matches('"').to_owned();
+    let to = server.webrtc.unwrap();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut sent = 0;
+    let mut send = |bytes: &[u8]| {
+        stranger.send_to(bytes, to).unwrap();
+        sent += 1;
+    };
+    // All of these fit into the socket's buffer.
+    for first in [0, 1, 2, 19, 20, 22, 63, 64, 128, 129, 191, 192, 255] {
+        for length in [1, 19, 20, 100] {
+            send(&vec![first; length]);
+        }
+    }
+    // A binding request for nobody, with and without a user name.
+    let request = |name: &[u8]| {
+        let length = u16::try_from(name.len().next_multiple_of(4)).unwrap();
+        let mut request = [0, 1].to_vec();
+        request.extend((4 + length).to_be_bytes());
+        request.extend([0x21, 0x12, 0xa4, 0x42].iter().chain(&[7; 12]));
+        request.extend([0, 6]);
+        request.extend(u16::try_from(name.len()).unwrap().to_be_bytes());
+        request.extend(name);
+        request.resize(24 + usize::from(length), 0);
+        request
+    };
+    for name in [&b""[..], b":", b"nobody:peer", b"0123456789abcdef:peer", b"no colon"] {
+        send(&request(name));
+    }
+    eventually(LIMIT, "all are dropped", || {
+        server.metric("headwater_webrtc_dropped_total") == sent
+    });
+    // With the right name, but without the password, there is no answer.
+    stranger.send_to(&request(format!("{fragment}:peer").as_bytes()), to).unwrap();
+    stranger.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    assert!(stranger.recv(&mut [0; 1500]).is_err());
+    assert_eq!(server.get("/healthz").status(), 200);
+}
+
+#[test]
+fn without_webrtc_there_is_nothing() {
+    let server = server("[webrtc]\nenabled = false");
+    assert_eq!(server.webrtc, None);
+    assert_eq!(post(&server, "/live/x/whip", OFFER).status(), 405);
+}
+
+#[test]
+fn b_frames_are_refused_with_the_reason() {
+    let server = server("[webrtc]\ntranscode = false");
+    let clip = testkit::clip("mp4/surround.mp4");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(server.rtmp_url("live/x")));
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let answer = post(&server, "/live/x/whep", OFFER);
+    assert_eq!(answer.status(), 406, "{}", answer.text());
+    assert!(answer.text().contains("B-frames"), "{}", answer.text());
+    server.log_line(LIMIT, |line| line.contains("for WebRTC viewers: webrtc.transcode = false"));
+    drop(publisher);
+}

@@ -1,0 +1,96 @@
+//! aiortc publishes and plays. ffmpeg reads what it published, by HLS.
+
+use std::process::Command;
+
+use testkit::Program;
+
+use crate::support::{LIMIT, Relay, aiortc, aiortc_by, find, said, server};
+
+/// Times at which the picture turns white, or the sound begins, in seconds.
+fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
+    let (mut time, mut is_on, mut begins) = (0.0, true, Vec::new());
+    for line in output.lines() {
+        if let Some(rest) = line.split("pts_time:").nth(1) {
+            time = rest.split_whitespace().next().unwrap().parse().unwrap();
+        } else if let Some(value) = line.strip_prefix(key) {
+            let now = value.parse::<f64>().is_ok_and(|value| value > least);
+            if now && !is_on {
+                begins.push(time);
+            }
+            is_on = now;
+        }
+    }
+    begins
+}
+
+#[test]
+fn what_one_publishes_another_plays_and_hls_has() {
+    let server = server("");
+    let publisher = aiortc("publish", &server.url("/live/cam/whip"));
+    server.get_until("/api/v1/streams/live/cam", LIMIT, |answer| {
+        answer.text().contains("\"avc1.42") && answer.text().contains("\"opus\"")
+    });
+    assert!(server.get("/api/v1/streams/live/cam").text().contains("\"protocol\":\"whip\""));
+    let player = aiortc("hear", &server.url("/live/cam/whep"));
+
+    // ffmpeg decodes what came in. White begins with the tone.
+    let playlist = server.url("/live/cam/index.m3u8");
+    let read = |filter: [&str; 2]| {
+        let mut command = Command::new("ffmpeg");
+        command.args(["-v", "error", "-xerror", "-copyts", "-t", "5", "-i", &playlist]);
+        let output = Program::output(command.args(filter).args(["-f", "null", "-"]), LIMIT);
+        String::from_utf8(output).unwrap()
+    };
+    let (key, metadata) = ("lavfi.signalstats.YAVG=", "metadata=print:file=-");
+    let pictures = read(["-vf", &format!("signalstats,{metadata}")]);
+    let sounds = read(["-af", &format!("asetnsamples=96,astats=metadata=1:reset=1,a{metadata}")]);
+    let white = begins(&pictures, key, 150.0);
+    let tones = begins(&sounds, "lavfi.astats.Overall.Peak_level=", -30.0);
+    assert!(white.len() >= 3 && tones.len() >= 3, "{white:?} {tones:?}");
+    for time in &white {
+        let nearest = tones.iter().map(|tone| (tone - time).abs()).fold(f64::MAX, f64::min);
+        assert!(
+            nearest < 0.015 || *time < tones[0] || tones.last() < Some(time),
+            "{white:?} {tones:?}"
+        );
+    }
+    // Its times are those of the RTP clock: 30 frames a second are 33.3 ms apart each.
+    let times: Vec<f64> = pictures
+        .lines()
+        .filter_map(|line| line.split("pts_time:").nth(1)?.trim().parse().ok())
+        .collect();
+    let uneven = times.windows(2).filter(|pair| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001);
+    assert!(uneven.count() <= 2, "{times:?}");
+
+    let played = said(player);
+    for kind in ["video", "audio"] {
+        let kind = find(&played, kind);
+        assert!(kind["frames"].as_u64().unwrap() >= 150, "{kind}");
+    }
+    publisher.terminate();
+    assert_eq!(played.last().unwrap()["deleted"], 200);
+    assert_eq!(said(publisher).last().unwrap()["deleted"], 200);
+    assert!(!server.log().contains("further problems"), "{}", server.log());
+}
+
+#[test]
+fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
+    let server = server("");
+    let webrtc = server.webrtc.unwrap();
+    // One in 20 datagrams is lost on each way.
+    let [to, from] = [Relay::new(webrtc, 20), Relay::new(webrtc, 20)];
+    let by = |relay: &Relay| [webrtc.port(), relay.port];
+    let publisher = aiortc_by("publish", &server.url("/live/cam/whip"), &by(&to));
+    server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let player = aiortc_by("see", &server.url("/live/cam/whep"), &by(&from));
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error", "-xerror", "-t", "6", "-i", &server.url("/live/cam/index.m3u8")]);
+    Program::output(command.args(["-f", "null", "-"]), LIMIT);
+
+    let played = said(player);
+    let frames = find(&played, "video")["frames"].as_u64().unwrap();
+    assert!(frames >= 150, "{frames}");
+    publisher.terminate();
+    said(publisher);
+    assert!(to.dropped() > 10 && from.dropped() > 10, "{} {}", to.dropped(), from.dropped());
+}

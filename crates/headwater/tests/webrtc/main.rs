@@ -1,0 +1,9 @@
+//! WHIP and WHEP, with peers by others: aiortc publishes and plays, ffmpeg reads what came in.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod bad_input;
+mod companion;
+mod foreign;
+mod publish;
+mod support;

@@ -1,0 +1,344 @@
+//! `headwater publish` over WHIP. ffmpeg reads what came in, by HLS.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use serde_json::Value;
+use testkit::{AccessUnit, Program, Server, access_unit_hashes_with, eventually, framehash, rtmp};
+
+use crate::support::{LIMIT, Relay, python, server};
+
+/// A server that keeps everything, and whose streams end a second after their publisher. Packets wait
+/// long for others, so that nothing is lost on a busy machine.
+fn patient() -> Server {
+    server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n")
+}
+
+/// Starts `headwater publish` with these options.
+fn publish(file: &Path, url: &str, options: &[&str]) -> Program {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    Program::spawn(command.arg("publish").arg(file).arg(url).args(options))
+}
+
+/// Makes a clip with pictures and Opus. A keyframe comes each second, and there are no B-frames.
+fn clip(folder: &Path, seconds: &str) -> PathBuf {
+    let clip = folder.join("clip.mp4");
+    let source = testkit::clip("mp4/film.mp4");
+    let copied = ["-c:v", "copy", "-c:a", "libopus", "-b:a", "96k"];
+    let (source, into) = (source.to_str().unwrap(), clip.to_str().unwrap());
+    testkit::ffmpeg(["-i", source, "-t", seconds].iter().chain(&copied).chain(&[into]));
+    clip
+}
+
+/// ffmpeg's options to read all of a stream.
+fn from_start(input: &str) -> &'static [&'static str] {
+    if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] }
+}
+
+/// The access units of one track: `-an` leaves the video, `-vn` the audio.
+fn units(input: &str, without: &str) -> Vec<AccessUnit> {
+    access_unit_hashes_with(input, from_start(input), &[without])
+}
+
+/// MD5 of each decoded picture, in the order in which they are shown.
+fn pictures(input: &str) -> Vec<String> {
+    let output = ["-i", input, "-an", "-fps_mode", "passthrough", "-f", "framehash"];
+    let options = from_start(input).iter().chain(&output).chain(&["-hash", "md5", "-"]);
+    framehash(&testkit::ffmpeg(options)).into_iter().map(|picture| picture.md5).collect()
+}
+
+fn hashes(units: &[AccessUnit]) -> Vec<&str> {
+    units.iter().map(|unit| unit.md5.as_str()).collect()
+}
+
+/// Waits until the stream is over. Returns the media playlist of a track.
+fn until_ended(server: &Server, stream: &str, track: &str) -> String {
+    let ended = server.get_until(&format!("/{stream}/{track}/media.m3u8"), LIMIT, |answer| {
+        answer.status() == 200 && answer.text().contains("#EXT-X-ENDLIST")
+    });
+    ended.text().to_owned()
+}
+
+/// Waits until there is no session any more, and its stream has no publisher.
+fn until_gone(server: &Server, stream: &str) {
+    server.get_until(&format!("/api/v1/streams/{stream}"), LIMIT, |answer| {
+        answer.text().contains("\"offline\"") || answer.text().contains("\"ended\"")
+    });
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 0);
+}
+
+/// Waits for the end of a publisher that fails, and returns what it said.
+fn failed(publisher: Program) -> String {
+    let finished = publisher.wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    finished.stderr
+}
+
+#[test]
+fn a_file_comes_out_as_it_is() {
+    let (server, folder) = (patient(), tempfile::tempdir().unwrap());
+    let clip = clip(folder.path(), "4");
+    let publisher = publish(&clip, &server.url("/live/x/whip"), &[]);
+    let finished = publisher.wait(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(!finished.stderr.contains("WARN"), "{}", finished.stderr);
+    until_gone(&server, "live/x");
+    until_ended(&server, "live/x", "v0");
+    until_ended(&server, "live/x", "a0");
+    let (source, received) = (clip.to_str().unwrap(), server.url("/live/x/index.m3u8"));
+
+    let mut shifts: Vec<f64> = Vec::new();
+    for without in ["-an", "-vn"] {
+        let (sent, got) = (units(source, without), units(&received, without));
+        // Sound before the first keyframe is left out.
+        let first = sent.len() - got.len();
+        assert!(first == 0 || (without == "-vn" && first <= 5), "{without}: {first} are missing");
+        assert_eq!(hashes(&got), hashes(&sent[first..]), "{without}");
+        shifts.extend(got.iter().zip(&sent[first..]).map(|(g, s)| g.pts_time() - s.pts_time()));
+    }
+    // Audio and video are as far apart as in the file, but for a few milliseconds (docs/webrtc.md).
+    let least = shifts.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    assert!(most - least < 1.0 / 30.0, "shifted by {least} to {most} s");
+    assert!(!server.log().contains("further problems"), "{}", server.log());
+}
+
+#[test]
+fn a_server_of_another_hand_takes_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path(), "4");
+    let server = Program::spawn(&mut python("whip_server.py"));
+    let said = server.stdout_line(LIMIT, |line| line.contains("\"url\""));
+    let said: Value = serde_json::from_str(&said).unwrap();
+    let finished = publish(&clip, said["url"].as_str().unwrap(), &[]).wait(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let output = String::from_utf8(server.wait(LIMIT).stdout).unwrap();
+    let came = |kind: &str| {
+        let lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let line = { lines }.find(|line| line["kind"] == kind).unwrap();
+        line["frames"].as_array().unwrap().clone()
+    };
+    // All pictures that it decoded are those of the file, and none is missing between them.
+    let (video, of_file) = (came("video"), pictures(clip.to_str().unwrap()));
+    assert!(video.len() > of_file.len() / 2, "{} of {}", video.len(), of_file.len());
+    let decoded: Vec<_> = video.iter().map(|frame| frame[1].as_str().unwrap()).collect();
+    let first = of_file.iter().position(|picture| picture == decoded[0]).unwrap();
+    assert_eq!(decoded, of_file[first..first + decoded.len()]);
+    for (index, frame) in video.iter().enumerate() {
+        let (time, due) = (frame[0].as_f64().unwrap(), index as f64 / 30.0);
+        assert!((time - video[0][0].as_f64().unwrap() - due).abs() < 0.001, "{time} s for {due} s");
+    }
+    let audio = came("audio").len();
+    assert!(audio > 100, "{audio} of 200");
+}
+
+#[test]
+fn b_frames_pass_with_a_warning() {
+    let server = patient();
+    for (name, file) in [("mp4", "mp4/pictures.mp4"), ("flv", "flv/b-frames.flv")] {
+        let clip = testkit::clip(file);
+        let finished = publish(&clip, &server.url(&format!("/live/{name}/whip")), &[]).wait(LIMIT);
+        assert!(finished.status.success(), "{}", finished.stderr);
+        assert_eq!(finished.stderr.matches("has B-frames").count(), 1, "{}", finished.stderr);
+        let stream = format!("live/{name}");
+        until_ended(&server, &stream, "v0");
+        let sent = units(clip.to_str().unwrap(), "-an");
+        let url = server.url(&format!("/{stream}/index.m3u8"));
+        let got = units(&url, "-an");
+        assert_eq!(hashes(&got), hashes(&sent), "{file}");
+        // Frames are shown in the order of the file.
+        let of_file = pictures(clip.to_str().unwrap());
+        assert_eq!(pictures(&url), of_file, "{file}");
+    }
+}
+
+#[test]
+fn a_loop_goes_on_until_a_signal_ends_it() {
+    let (server, folder) = (patient(), tempfile::tempdir().unwrap());
+    let clip = clip(folder.path(), "2");
+    let mut publisher = publish(&clip, &server.url("/live/x/whip"), &["--loop"]);
+    server.get_until("/live/x/v0/media.m3u8", LIMIT, |answer| {
+        answer.text().lines().filter(|line| line.starts_with("#EXTINF")).count() >= 3
+    });
+    assert!(publisher.is_running());
+    let finished = publisher.stop(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    until_gone(&server, "live/x");
+
+    let playlist = until_ended(&server, "live/x", "v0");
+    assert!(!playlist.contains("#EXT-X-DISCONTINUITY"), "{playlist}");
+    let sent = units(clip.to_str().unwrap(), "-an");
+    let got = units(&server.url("/live/x/index.m3u8"), "-an");
+    assert!(got.len() > 2 * sent.len(), "{} of {}", got.len(), sent.len());
+    for (index, (got, sent)) in got.iter().zip(sent.iter().cycle()).enumerate() {
+        assert_eq!(got.md5, sent.md5, "unit {index}");
+    }
+    for (index, pair) in got.windows(2).enumerate() {
+        let step = pair[1].dts_time() - pair[0].dts_time();
+        assert!(step > 0.0 && step < 0.1, "{index}: {step} s");
+    }
+}
+
+#[test]
+fn what_whip_does_not_carry_is_left_out_and_stamps_pass() {
+    let (server, clip) = (server(""), testkit::clip("flv/legacy.flv"));
+    let publisher = publish(&clip, &server.url("/live/x/whip"), &["--stamp"]);
+    publisher.stderr_line(LIMIT, |line| {
+        line.contains("track left out: WHIP carries H.264 and Opus here")
+            && line.contains("audio track 0")
+            && line.contains("mp4a.40.2")
+    });
+    let playlist = server
+        .get_until("/live/x/v0/media.m3u8", LIMIT, |answer| answer.text().contains("#EXTINF"));
+    let segment = playlist.text().lines().find(|line| line.ends_with(".m4s")).unwrap();
+    let segment = server.get(&format!("/live/x/v0/{segment}"));
+    assert!(media::stamp::find(&segment.body).is_some());
+    assert!(!server.get("/api/v1/streams/live/x").text().contains("\"a0\""));
+}
+
+#[test]
+fn what_cannot_be_published_is_refused_with_a_reason() {
+    let server = server("");
+    let taken = rtmp::Client::publish(server.rtmp, "live/taken");
+    let (film, sound) = (testkit::clip("mp4/film.mp4"), testkit::clip("mp4/sound.mp4"));
+    let url = server.url("/live/x/whip");
+    // The way to the server leads over another one.
+    let elsewhere = server.url("/live/taken/whip");
+    let redirect = format!(
+        "HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
+    );
+    let front = front(move |_| redirect.clone().into_bytes());
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (file, url, options, why) in [
+        (&film, &elsewhere, &[][..], "the server refused: 409 Conflict: already published"),
+        (&film, &format!("http://{front}/x"), &[], "the server refused: 409 Conflict"),
+        (&film, &server.url("/live/.x/whip"), &[], "400 Bad Request: "),
+        (&film, &server.url("/live/x"), &[], "the server refused: 405 Method Not Allowed"),
+        (&film, &format!("http://{nobody}/live/x/whip"), &[], &format!("{nobody}: ")),
+        (&film, &url.replace("http:", "https:"), &[], "no TLS, so a WHIP URL begins with http://"),
+        (&film, &url, &["--fast"], "--fast is not possible by WHIP"),
+        (&sound, &url, &[], "the file has neither H.264 nor Opus"),
+    ] {
+        let said = failed(publish(file, url, options));
+        assert!(said.contains(why), "{url} {options:?}: {said}");
+    }
+    drop(taken);
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 0);
+}
+
+#[test]
+fn a_server_that_ends_is_an_error() {
+    let clip = testkit::clip("mp4/film.mp4");
+    let [ends, dies] = [server(""), server("")];
+    let begin = |server: &Server| {
+        let publisher = publish(&clip, &server.url("/live/x/whip"), &["--loop"]);
+        server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+        publisher
+    };
+    let (told, left) = (begin(&ends), begin(&dies));
+    ends.terminate();
+    // It leaves no word, so only time tells.
+    assert!(
+        Command::new("kill").args(["-KILL", &dies.id().to_string()]).status().unwrap().success()
+    );
+    let said = failed(told);
+    assert!(said.contains("the server ended the session"), "{said}");
+    let said = failed(left);
+    assert!(
+        said.contains("nothing came for 10 s")
+            || said.contains("the connection to the server is lost"),
+        "{said}"
+    );
+}
+
+#[test]
+fn packets_that_are_lost_are_sent_again() {
+    let (server, clip) = (patient(), testkit::clip("mp4/vfr.mp4"));
+    // One in 20 datagrams is lost on each way.
+    let relay = Relay::new(server.webrtc.unwrap(), 20);
+    let front = front(through(&server, relay.port));
+    let publisher = publish(&clip, &format!("http://{front}/live/x/whip"), &[]);
+    let finished = publisher.wait(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    assert!(relay.dropped() > 5, "{}", relay.dropped());
+    until_ended(&server, "live/x", "v0");
+    let sent = units(clip.to_str().unwrap(), "-an");
+    let got = units(&server.url("/live/x/index.m3u8"), "-an");
+    // Nobody knows of the last packets that they are missing.
+    assert!(got.len() + 2 >= sent.len(), "{} of {}", got.len(), sent.len());
+    assert_eq!(hashes(&got), hashes(&sent[..got.len()]));
+}
+
+#[test]
+fn media_that_find_no_way_are_an_error() {
+    let server = server("");
+    // Nothing comes from this port.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    let front = front(through(&server, address.port()));
+    let clip = testkit::clip("mp4/film.mp4");
+    let [waits, stops] =
+        ["x", "y"].map(|name| publish(&clip, &format!("http://{front}/live/{name}/whip"), &[]));
+    let sessions = |count| server.metric("headwater_webrtc_sessions") == count;
+    eventually(LIMIT, "two sessions", || sessions(2));
+    // A signal ends a session that is not connected yet.
+    let finished = stops.stop(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    let said = failed(waits);
+    let why = format!("not connected after 10 s: media go by UDP, to one of [{address}]");
+    assert!(said.contains(&why), "{said}");
+    // The sessions were deleted.
+    eventually(LIMIT, "no session", || sessions(0));
+}
+
+/// Hands requests on to the server. Its answers name another port for media.
+fn through(server: &Server, port: u16) -> impl Fn(&[u8]) -> Vec<u8> + Send + 'static {
+    let candidate = |port: u16| format!(" {port} typ host");
+    let (own, other) = (candidate(server.webrtc.unwrap().port()), candidate(port));
+    assert_eq!(own.len(), other.len(), "Content-Length stays right");
+    let to = server.http;
+    move |request| {
+        let mut server = TcpStream::connect(to).unwrap();
+        server.write_all(request).unwrap();
+        String::from_utf8(message(&mut server)).unwrap().replace(&own, &other).into_bytes()
+    }
+}
+
+/// An HTTP server that answers each request with what `answer` makes of it.
+fn front(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The thread ends with the test's process.
+    thread::spawn(move || {
+        for peer in listener.incoming() {
+            let mut peer = peer.unwrap();
+            let request = message(&mut peer);
+            peer.write_all(&answer(&request)).unwrap();
+        }
+    });
+    address
+}
+
+/// Reads a request or a response, whose payload has a length.
+fn message(from: &mut TcpStream) -> Vec<u8> {
+    from.set_read_timeout(Some(LIMIT)).unwrap();
+    let (mut message, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&message).to_ascii_lowercase();
+        if let Some((head, payload)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .map_or(0, |rest| rest.lines().next().unwrap().trim().parse().unwrap());
+            if payload.len() >= length {
+                return message;
+            }
+        }
+        let size = from.read(&mut buffer).unwrap();
+        assert!(size > 0, "a message that ends early: {text}");
+        message.extend(&buffer[..size]);
+    }
+}

@@ -1,0 +1,200 @@
+use media::codec::nal;
+use proptest::prelude::*;
+
+use super::*;
+
+fn sets() -> (Vec<u8>, Vec<u8>) {
+    let record = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+    (record.sps[0].to_vec(), record.pps[0].to_vec())
+}
+
+/// A slice of this type and length that begins a picture.
+fn slice(kind: u8, length: usize) -> Vec<u8> {
+    let mut nal = vec![0x60 | kind, 0x88];
+    nal.extend((2..length).map(|index| (index * 7 % 251) as u8));
+    nal
+}
+
+fn keyframe(length: usize) -> Vec<Vec<u8>> {
+    let (sps, pps) = sets();
+    vec![vec![9, 0xf0], sps, pps, slice(IDR, length)]
+}
+
+fn payloads(nals: &[Vec<u8>]) -> Vec<Arc<[u8]>> {
+    packetize(nals.iter().map(Vec::as_slice), 1100)
+}
+
+/// Pushes an access unit's packets but for those that `lose` names.
+fn push(
+    depacketizer: &mut Depacketizer,
+    time: u32,
+    payloads: &[Arc<[u8]>],
+    lose: &[usize],
+) -> Vec<Output> {
+    let mut outputs = Vec::new();
+    for (index, payload) in payloads.iter().enumerate() {
+        if lose.contains(&index) {
+            depacketizer.lose();
+        } else {
+            let marker = index + 1 == payloads.len();
+            depacketizer.push(time, marker, payload, |output| outputs.push(output));
+        }
+    }
+    outputs
+}
+
+fn unit(outputs: Vec<Output>) -> Option<AccessUnit> {
+    outputs.into_iter().find_map(|output| match output {
+        Output::Unit(unit) => Some(unit),
+        Output::Broken(_) => None,
+    })
+}
+
+#[test]
+fn a_keyframe_brings_its_configuration_once() {
+    let mut depacketizer = Depacketizer::default();
+    let nals = keyframe(5000);
+    let packets = payloads(&nals);
+    assert!(packets.len() > 5 && packets.iter().all(|packet| packet.len() <= 1100));
+    let first = unit(push(&mut depacketizer, 3000, &packets, &[])).unwrap();
+    let config = first.config.unwrap();
+    assert_eq!((first.time, first.key, config.nal_length_size), (3000, true, 4));
+    assert_eq!((config.sps, config.pps), (vec![sets().0.into()], vec![sets().1.into()]));
+    let kept: Vec<_> = nal::units(&first.data, 4).map(Result::unwrap).collect();
+    assert_eq!(kept, [nals[3].as_slice()]);
+    let next = unit(push(&mut depacketizer, 6000, &payloads(&[slice(1, 50)]), &[])).unwrap();
+    assert_eq!((next.key, next.config, next.data.len()), (false, None, 54));
+    let again = unit(push(&mut depacketizer, 9000, &packets, &[])).unwrap();
+    assert!(again.key && again.config.is_none());
+}
+
+#[test]
+fn after_a_loss_a_whole_keyframe_is_waited_for() {
+    let key = payloads(&keyframe(5000));
+    let frame = payloads(&[slice(1, 3000)]);
+    assert_eq!(frame.len(), 3);
+    for lost in 0..3 {
+        let mut depacketizer = Depacketizer::default();
+        unit(push(&mut depacketizer, 0, &key, &[])).unwrap();
+        let mut outputs = push(&mut depacketizer, 1, &frame, &[lost]);
+        outputs.extend(push(&mut depacketizer, 2, &frame, &[]));
+        assert!(depacketizer.waits(), "{lost}");
+        assert!(outputs.iter().all(|output| matches!(output, Output::Broken(None))), "{lost}");
+        // A keyframe that begins right after the loss may lack its first packets.
+        depacketizer.lose();
+        assert_eq!(unit(push(&mut depacketizer, 3, &key[2..], &[])), None);
+        assert!(unit(push(&mut depacketizer, 4, &key, &[])).is_some());
+        assert!(unit(push(&mut depacketizer, 5, &frame, &[])).is_some());
+        // A whole picture is lost. The keyframe after it is whole.
+        depacketizer.lose();
+        assert!(unit(push(&mut depacketizer, 6, &key, &[])).is_some());
+    }
+}
+
+#[test]
+fn the_end_of_one_picture_and_the_start_of_the_next_are_lost() {
+    let key = payloads(&keyframe(5000));
+    let mut depacketizer = Depacketizer::default();
+    let last = key.len() - 1;
+    let mut outputs = Vec::new();
+    for payload in &key[..last] {
+        depacketizer.push(0, false, payload, |output| outputs.push(output));
+    }
+    depacketizer.lose();
+    for payload in &key[3..] {
+        depacketizer.push(1, false, payload, |output| outputs.push(output));
+    }
+    depacketizer.push(2, true, &key[0], |output| outputs.push(output));
+    assert_eq!(unit(outputs), None);
+}
+
+#[test]
+fn what_is_no_h264_is_refused() {
+    let mut depacketizer = Depacketizer::default();
+    let mut spoils = |payload: &[u8]| {
+        let mut outputs = Vec::new();
+        depacketizer.push(0, true, payload, |output| outputs.push(output));
+        assert!(matches!(outputs[..], [Output::Broken(_)]), "{payload:?}: {outputs:?}");
+    };
+    // Nothing, a reserved type, aggregates that run out, fragments without start, data or end, and
+    // a keyframe without parameter sets.
+    for payload in [
+        &[][..],
+        &[0x60],
+        &[0x7e, 1, 2],
+        &[0x78, 0],
+        &[0x78, 0, 9, 1],
+        &[0x78, 0, 0],
+        &[0x7c],
+        &[0x7c, 0x85],
+        &[0x7c, 0x05, 1],
+        &[0x7c, 0x85, 1],
+        &[0x65, 0x88, 1],
+    ] {
+        spoils(payload);
+    }
+    // A sequence parameter set that is none.
+    let nals = [vec![0x67, 1, 2, 3, 4], sets().1, slice(IDR, 50)];
+    let outputs = push(&mut depacketizer, 1, &payloads(&nals), &[]);
+    assert!(matches!(outputs[..], [Output::Broken(Some(_))]), "{outputs:?}");
+}
+
+#[test]
+fn an_access_unit_has_a_limit() {
+    let mut depacketizer = Depacketizer::default();
+    let fragment = |head| [&[0x7c, head], vec![1; 60_000].as_slice()].concat();
+    depacketizer.push(0, false, &fragment(0x81), |_| {});
+    for _ in 0..1000 {
+        depacketizer.push(0, false, &fragment(0x01), |_| {});
+        assert!(depacketizer.unit.len() <= MOST_BYTES);
+    }
+    let (sps, _) = sets();
+    for number in 0..100u8 {
+        let set = [sps.as_slice(), &[number]].concat();
+        depacketizer.push(0, false, &set, |_| {});
+    }
+    assert_eq!(depacketizer.sps.len(), MOST_SETS.0);
+}
+
+proptest! {
+    /// Any NAL units come back, whatever the size of packets.
+    #[test]
+    fn comes_back(
+        sizes in prop::collection::vec(2usize..4000, 1..12),
+        most in 20usize..1500,
+    ) {
+        let (sps, pps) = sets();
+        let slices: Vec<_> = sizes.iter().map(|&size| slice(IDR, size)).collect();
+        let nals = [vec![sps, pps], slices.clone()].concat();
+        let packets = packetize(nals.iter().map(Vec::as_slice), most);
+        prop_assert!(packets.iter().all(|packet| packet.len() <= most));
+        let unit = unit(push(&mut Depacketizer::default(), 0, &packets, &[])).unwrap();
+        let kept: Vec<_> = nal::units(&unit.data, 4).map(Result::unwrap).collect();
+        prop_assert_eq!(kept, slices);
+    }
+
+    /// Whatever comes in whatever order, each unit that goes out follows a whole keyframe.
+    #[test]
+    fn nothing_undecodable_passes(losses in prop::collection::vec(0usize..9, 1..40)) {
+        let (key, frame) = (payloads(&keyframe(3000)), payloads(&[slice(1, 2500)]));
+        let (mut depacketizer, mut decodes) = (Depacketizer::default(), false);
+        for (number, loss) in losses.into_iter().enumerate() {
+            let is_key = number % 5 == 0;
+            let packets = if is_key { &key } else { &frame };
+            let lose = [loss];
+            let lost = if loss < packets.len() { &lose[..] } else { &[] };
+            decodes = lost.is_empty() && (decodes || is_key);
+            let outputs = push(&mut depacketizer, number as u32, packets, lost);
+            // The last packet's loss shows with the next access unit.
+            prop_assert_eq!(unit(outputs).is_some(), decodes);
+        }
+    }
+
+    #[test]
+    fn no_input_panics(input in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..40)) {
+        let mut depacketizer = Depacketizer::default();
+        for (time, marker, payload) in input {
+            depacketizer.push(time % 3, marker, &payload, |_| {});
+        }
+    }
+}

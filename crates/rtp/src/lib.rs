@@ -1,0 +1,14 @@
+//! RTP packets to samples and back. Sans-IO: time is an argument.
+//!
+//! ```text
+//! packets ─▶ reorder ─▶ h264::Depacketizer ─▶ access units      publish
+//! access units ─▶ h264::packetize ─▶ payloads                   play
+//! reports ─▶ clock                                              both tracks on one timeline
+//! ```
+//!
+//! An Opus packet is the payload of one RTP packet (RFC 7587 4.2), so it needs no code here.
+//! Encryption, retransmission and RTCP are str0m's.
+
+pub mod clock;
+pub mod h264;
+pub mod reorder;

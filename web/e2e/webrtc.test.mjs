@@ -1,0 +1,237 @@
+import assert from 'node:assert/strict';
+import { after, afterEach, before, describe, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import {
+  assertAccessible,
+  CHROMIUM,
+  FLAGS,
+  keep,
+  openPage,
+  PATIENCE,
+  SMALL,
+  startServer,
+  stats,
+  untilCondition,
+  untilLive,
+  untilState,
+} from './support.mjs';
+
+/** A browser whose camera shows a test picture. */
+const CAMERA = ['--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'];
+/** Without this, a machine without a network has no candidates. */
+const LOOPBACK = ['--allow-loopback-in-peer-connection'];
+
+let server;
+let browser;
+
+before(async () => {
+  server = await startServer();
+  browser = await chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...CAMERA, ...LOOPBACK] });
+});
+
+after(async () => {
+  await browser?.close();
+  await server?.stop();
+});
+
+/** Opens a page of the server, whose camera only works in a secure context such as 127.0.0.1. */
+async function open() {
+  const { page } = await openPage(browser, SMALL);
+  await page.goto(`${server.url}/`);
+  return page;
+}
+
+/** Publishes the camera and a tone by WHIP, as any page can. Returns the session's URL. */
+function publish(page, url) {
+  return page.evaluate(async (url) => {
+    const media = await navigator.mediaDevices.getUserMedia({
+      video: { width: 320, height: 240, frameRate: 30 },
+    });
+    // Without a sound card, the microphone is silent.
+    const context = new AudioContext();
+    const tone = new OscillatorNode(context);
+    const sound = new MediaStreamAudioDestinationNode(context);
+    tone.connect(sound);
+    tone.start();
+    media.addTrack(sound.stream.getAudioTracks()[0]);
+    const peer = new RTCPeerConnection();
+    window.peer = peer;
+    for (const track of media.getTracks()) {
+      const transceiver = peer.addTransceiver(track, { direction: 'sendonly', streams: [media] });
+      if (track.kind === 'audio') continue;
+      const { codecs } = RTCRtpSender.getCapabilities('video');
+      transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === 'video/H264'));
+    }
+    await peer.setLocalDescription();
+    const headers = { 'content-type': 'application/sdp' };
+    const answer = await fetch(url, { method: 'POST', headers, body: peer.localDescription.sdp });
+    if (answer.status !== 201) throw new Error(`${answer.status}: ${await answer.text()}`);
+    await peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
+    return new URL(answer.headers.get('location'), url).href;
+  }, url);
+}
+
+/** Plays by WHEP. Returns the session's URL. */
+function play(page, url) {
+  return page.evaluate(async (url) => {
+    const peer = new RTCPeerConnection();
+    window.peer = peer;
+    peer.addTransceiver('video', { direction: 'recvonly' });
+    peer.addTransceiver('audio', { direction: 'recvonly' });
+    const video = document.createElement('video');
+    video.autoplay = true;
+    document.body.append(video);
+    const streams = new Set();
+    peer.ontrack = ({ streams: [stream] }) => {
+      streams.add(stream.id);
+      video.srcObject = stream;
+    };
+    window.streams = streams;
+    await peer.setLocalDescription();
+    const headers = { 'content-type': 'application/sdp' };
+    const answer = await fetch(url, { method: 'POST', headers, body: peer.localDescription.sdp });
+    if (answer.status !== 201) throw new Error(`${answer.status}: ${await answer.text()}`);
+    await peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
+    return new URL(answer.headers.get('location'), url).href;
+  }, url);
+}
+
+/** What a page received of a kind of media, once it passes `enough`. */
+async function received(page, kind, enough) {
+  const deadline = Date.now() + PATIENCE;
+  for (;;) {
+    const stats = await page.evaluate(async (kind) => {
+      const all = [...(await window.peer.getStats()).values()];
+      return all.find((one) => one.type === 'inbound-rtp' && one.kind === kind) ?? {};
+    }, kind);
+    if (enough(stats)) return stats;
+    if (Date.now() > deadline) throw new Error(`${kind}: ${JSON.stringify(stats)}`);
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+describe('WebRTC', () => {
+  // Pages of one browser share its camera, and so its size.
+  afterEach(async () => {
+    for (const context of browser.contexts()) await context.close();
+  });
+
+  test('a camera is published, and watched by WebRTC and LL-HLS', async () => {
+    const publisher = await open();
+    const session = await publish(publisher, `${server.url}/live/camera/whip`);
+    await untilLive(server.url, 'live/camera', ({ tracks }) => tracks.length === 2);
+
+    const viewer = await open();
+    await play(viewer, `${server.url}/live/camera/whep`);
+    const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
+    assert.equal(video.frameWidth, 320);
+    const audio = await received(viewer, 'audio', (stats) => stats.totalAudioEnergy > 0);
+    assert.ok(audio.packetsReceived > 50, JSON.stringify(audio));
+    assert.equal(await viewer.evaluate(() => window.streams.size), 1, 'both are one stream, in step');
+    await untilLive(server.url, 'live/camera', ({ viewers }) => viewers.webrtc === 1);
+
+    const watcher = await openPage(browser, SMALL);
+    await watcher.page.goto(`${server.url}/watch/live/camera?via=llhls`);
+    await watcher.page.waitForFunction(() => document.querySelector('video')?.currentTime > 1);
+    assert.deepEqual(watcher.complaints, []);
+
+    const near = await openPage(browser, SMALL);
+    await near.page.goto(`${server.url}/watch/live/camera?via=webrtc`);
+    await untilCondition(near.page, 'playing');
+    await near.page.waitForFunction(() => window.headwater.stats().frameRate > 0);
+    // A busy machine may be late, but nothing is shown before it was captured.
+    await near.page.waitForFunction(() => window.headwater.stats().latency !== null);
+    const { engine, latency } = await stats(near.page);
+    assert.ok(latency > -0.1 && latency < 10, `${latency} s behind live`);
+    assert.deepEqual(near.complaints, []);
+    assert.equal(engine, 'WebRTC');
+    await keep(near.page, 'webrtc');
+
+    // Nothing is missing, so the viewer has no reason to ask for another keyframe.
+    const later = await received(viewer, 'video', (stats) => stats.framesDecoded > 120);
+    assert.ok(later.pliCount <= 1 || later.packetsLost > 0, JSON.stringify(later));
+    const ended = await publisher.evaluate(async (session) => {
+      return (await fetch(session, { method: 'DELETE' })).status;
+    }, session);
+    assert.equal(ended, 200);
+  });
+
+  test('the page that publishes sends the camera, with what is chosen meanwhile, and may begin again', async () => {
+    const publisher = await openPage(browser);
+    const { page } = publisher;
+    await page.goto(`${server.url}/publish/live/own`);
+    const start = page.getByRole('button', { name: 'Start publishing' });
+    await page.waitForFunction(() => document.querySelector('.preview video').videoWidth > 0);
+    await assertAccessible(page);
+    await start.click();
+    await page.getByTestId('state').getByText('Live').waitFor();
+    await untilLive(server.url, 'live/own', ({ tracks }) => tracks.length === 2);
+    await page.waitForFunction(() =>
+      /bit\/s/.test(document.querySelector('[data-testid=bitrate]').textContent),
+    );
+    await page.waitForFunction(() => /×/.test(document.querySelector('[data-testid=video]').textContent));
+    await keep(page, 'publish');
+
+    const viewer = await openPage(browser, SMALL);
+    await viewer.page.goto(`${server.url}/watch/live/own?via=webrtc`);
+    await untilCondition(viewer.page, 'playing');
+
+    // Another size and bit rate change the devices of the same session.
+    await page.getByLabel('Size').selectOption('360');
+    await page.getByLabel('Bitrate at most').selectOption('500000');
+    await page.waitForFunction(() => document.querySelector('.preview video').videoHeight === 360);
+    const { decodedFrames } = await stats(viewer.page);
+    await viewer.page.waitForFunction(
+      (seen) => window.headwater.stats().decodedFrames > seen + 30,
+      decodedFrames,
+    );
+    assert.deepEqual(publisher.complaints, []);
+
+    // Somebody else cannot publish the name meanwhile, and is told so.
+    const second = await openPage(browser, SMALL);
+    await second.page.goto(`${server.url}/publish/live/own`);
+    await second.page.getByRole('button', { name: 'Start publishing' }).click();
+    await second.page.getByRole('alert').getByText('The server says').waitFor();
+    assert.equal(await second.page.getByTestId('state').textContent(), 'Not published');
+
+    await page.getByRole('button', { name: 'Stop publishing' }).click();
+    await page.getByTestId('state').getByText('Not published').waitFor();
+    await untilState(server.url, 'live/own', 'offline');
+    await start.click();
+    await untilLive(server.url, 'live/own');
+    await page.getByTestId('state').getByText('Live').waitFor();
+    assert.deepEqual(publisher.complaints, []);
+  });
+
+  test('a page whose connection fails goes over to LL-HLS, and says so', async () => {
+    const { page } = await openPage(browser, SMALL);
+    // All addresses of the server lead to a port where nobody is.
+    await page.route('**/whep', async (route) => {
+      const response = await route.fetch();
+      const body = (await response.text()).replace(/ \d+ typ host/g, ' 9 typ host');
+      await route.fulfill({ response, body });
+    });
+    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
+    await page.getByText('This page went over to LL-HLS.').waitFor();
+    await untilCondition(page, 'playing');
+    assert.match((await stats(page)).engine, /^hls\.js/);
+    // A choice of the viewer is tried anew.
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+    await page.getByRole('radio', { name: 'WebRTC' }).check();
+    await page.waitForFunction(() => window.headwater.stats().engine === 'WebRTC');
+    await untilCondition(page, 'playing');
+    assert.equal(await page.getByText('This page went over to').count(), 0);
+  });
+
+  test('a stream by RTMP is watched', async () => {
+    const viewer = await open();
+    const session = await play(viewer, `${server.url}/live/demo/whep`);
+    const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 30);
+    assert.equal(video.frameWidth, 1280);
+    const ended = await viewer.evaluate(async (session) => {
+      return (await fetch(session, { method: 'DELETE' })).status;
+    }, session);
+    assert.equal(ended, 200);
+    await untilLive(server.url, 'live/demo', ({ viewers }) => viewers.webrtc === 0);
+  });
+});
