@@ -5,5 +5,6 @@
 mod bad_input;
 mod companion;
 mod foreign;
+mod offers;
 mod publish;
 mod support;
