@@ -106,8 +106,8 @@ fn secured(mut page: Response, policy: &str) -> Response {
 }
 
 /// Serves the player's page.
-async fn player(State(control): State<Arc<Control>>, headers: HeaderMap) -> Response {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse().ok());
+async fn player(State(control): State<Arc<Control>>, uri: Uri, headers: HeaderMap) -> Response {
+    let host = access::host(&uri, &headers);
     let embed = &control.origin.config.control.embed;
     secured(page("watch.html"), &player_policy(host.as_ref(), embed))
 }

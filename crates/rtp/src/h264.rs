@@ -40,7 +40,8 @@ pub struct AccessUnit {
 pub enum Output {
     /// A complete access unit.
     Unit(AccessUnit),
-    /// A picture is lost, so all are dropped until a keyframe comes. Ask for one.
+    /// A picture is lost, so all are dropped until a keyframe comes. Ask for one. The error says what is
+    /// wrong where no packet is missing.
     Broken(Option<Error>),
 }
 
@@ -55,6 +56,8 @@ pub struct Depacketizer {
     fragment: Option<usize>,
     /// Whether something is missing from the access unit or wrong in it.
     spoilt: bool,
+    /// Whether something in it breaks the format, although no packet is missing.
+    malformed: bool,
     /// Whether packets are missing before the next one.
     after_loss: bool,
     /// Whether packets are missing before the access unit: perhaps its own first ones.
@@ -81,6 +84,7 @@ impl Default for Depacketizer {
             time: None,
             fragment: None,
             spoilt: false,
+            malformed: false,
             after_loss: false,
             uncertain: false,
             key: false,
@@ -120,7 +124,10 @@ impl Depacketizer {
         if self.time.replace(time).is_none() {
             self.uncertain = lost;
         }
+        // After a loss, payloads may continue what is not there.
+        let is_complete = !self.spoilt && !self.uncertain && !lost;
         if self.take(payload).is_none() {
+            self.malformed |= is_complete;
             self.spoilt = true;
             self.fragment = None;
         }
@@ -206,11 +213,14 @@ impl Depacketizer {
         let has_sets = std::mem::take(&mut self.renewed) == (true, true);
         self.repeats |= has_sets;
         let is_whole = has_start && (has_sets || !key || !self.repeats);
+        let malformed = std::mem::take(&mut self.malformed);
         let spoilt =
             std::mem::take(&mut self.spoilt) || unfinished || (self.uncertain && !is_whole);
         if spoilt {
             self.waits = true;
-            return each(Output::Broken(None));
+            let at = unit.len() as u64;
+            let error = || Error::Malformed { what: "H.264 in RTP (RFC 6184)".into(), at };
+            return each(Output::Broken(malformed.then(error)));
         }
         if !has_picture {
             return;

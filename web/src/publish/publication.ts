@@ -16,10 +16,10 @@ const CONNECT = 10_000;
 /** Time between two attempts to connect again, in milliseconds. */
 const TRY_AGAIN = 2_000;
 /**
- * How often a lost connection is tried anew. The server holds the place of a publisher that has gone
- * for 10 s, and keeps the stream for 30 s.
+ * How long a lost connection is tried anew, in milliseconds. The server keeps the stream for so long. It
+ * holds the place of a publisher that has gone for 10 s.
  */
-const TRIES = 14;
+const TRY_FOR = 30_000;
 /** Time between reads of the connection's figures, in milliseconds. */
 const EVERY = 1_000;
 
@@ -40,7 +40,8 @@ export class Publication {
   readonly media = new MediaStream();
   private readonly listeners = new Set<() => void>();
   private connection: Connection | null = null;
-  private tries = 0;
+  /** Until when a lost connection is tried anew, by `performance.now()`. */
+  private tryUntil: number | null = null;
   /** What `media` were opened for. */
   private opened: Pick<Settings, 'video' | 'audio' | 'height'> | null = null;
   /** Counts changes of the settings. Only the newest decides which devices are open. */
@@ -112,7 +113,7 @@ export class Publication {
   start(): void {
     if (this.state !== 'preview') return;
     this.trouble = null;
-    this.tries = 0;
+    this.tryUntil = null;
     this.connect('connecting');
   }
 
@@ -131,7 +132,7 @@ export class Publication {
       connected: () => {
         this.state = 'live';
         this.trouble = null;
-        this.tries = 0;
+        this.tryUntil = null;
         this.tell();
       },
       sent: (sent) => {
@@ -144,11 +145,12 @@ export class Publication {
         this.connection = null;
         this.sent = NOTHING_SENT;
         this.trouble = why;
-        const again = (this.state === 'live' || this.state === 'again') && mayPass && this.tries < TRIES;
+        const now = performance.now();
+        if (this.state === 'live') this.tryUntil = now + TRY_FOR;
+        const again = mayPass && this.tryUntil !== null && now < this.tryUntil;
         this.state = again ? 'again' : 'preview';
         this.tell();
         if (!again) return;
-        this.tries += 1;
         setTimeout(() => {
           if (this.state === 'again' && this.connection === null) this.connect('again');
         }, TRY_AGAIN);

@@ -7,6 +7,7 @@ mod page;
 
 use std::net::SocketAddr;
 
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use ipnet::IpNet;
 
@@ -47,6 +48,16 @@ impl<'a> Credentials<'a> {
             own: page::is_own(uri, headers),
         }
     }
+}
+
+/// The host that a request names, in HTTP/2 too. `None` if it names several or none.
+pub(crate) fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    page::host(uri, headers)
+}
+
+/// Whether no page of another origin sent the request, as far as browsers tell.
+pub(crate) fn is_of_own_page(uri: &Uri, headers: &HeaderMap) -> bool {
+    host(uri, headers).is_some_and(|host| page::is_own_page(&host, headers))
 }
 
 /// Whether `peer` may do `action`.

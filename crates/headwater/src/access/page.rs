@@ -28,7 +28,7 @@ pub(super) fn is_own(uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 /// The host that the request names. `None` if it names several or none.
-fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let mut named = headers.get_all(header::HOST).iter();
     let host = match (named.next(), named.next()) {
         (Some(host), None) => host.to_str().ok()?.parse().ok(),
@@ -48,7 +48,7 @@ fn is_own_name(host: &Authority) -> bool {
 
 /// Whether no page of another origin sent the request, as far as browsers tell: by `Origin` (RFC
 /// 6454 7) and `Sec-Fetch-Site` (Fetch Metadata).
-fn is_own_page(host: &Authority, headers: &HeaderMap) -> bool {
+pub(super) fn is_own_page(host: &Authority, headers: &HeaderMap) -> bool {
     let own_origin = headers.get_all(header::ORIGIN).iter().all(|origin| {
         let origin = origin.to_str().unwrap_or_default();
         let (scheme, authority) = origin.split_once("://").unwrap_or_default();

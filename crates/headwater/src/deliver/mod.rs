@@ -96,9 +96,8 @@ impl Handler for Deliver {
     fn accepts(&self, request: &Request) -> bool {
         match StreamPath::parse(request.path()) {
             Some(StreamPath::Live(path)) => match request.method() {
-                Method::Get | Method::Head => true,
                 // WHIP and WHEP have answers of their own.
-                Method::Options => !webrtc::is_signal(path),
+                Method::Get | Method::Head | Method::Options => !webrtc::is_signal(path),
                 _ => false,
             },
             Some(StreamPath::Vod(_)) => true,

@@ -58,7 +58,8 @@ const READ: usize = 64 << 10;
 pub struct Companions {
     origin: Arc<Origin>,
     slots: Arc<Slots>,
-    /// By the stream's name. One whose stream has changed is no longer here.
+    /// By the stream's name. One whose tracks have changed is no longer here. It runs on beside the new one
+    /// until its viewers have left.
     running: Mutex<HashMap<String, Arc<Companion>>>,
     told: Mutex<LogLimit>,
 }

@@ -59,12 +59,17 @@ impl Peers {
     /// Gives a datagram to its session.
     fn take(&mut self, datagram: Datagram) {
         let source = datagram.source;
-        if let Some(fragment) = user_fragment(&datagram.bytes) {
+        if let Some(request) = binding_request(&datagram.bytes) {
+            let Shared { sessions, crypto, .. } = &*self.shared;
             let is_new = !self.known.contains_key(&source);
-            let Some(Found { inbox, waiting }) = self.shared.sessions.admit(&fragment, is_new)
-            else {
-                return self.shared.sessions.drop_datagram();
-            };
+            let fragment = request.split_username().map(|(own, _)| own);
+            let sha1 =
+                |key: &[u8], parts: &[&[u8]]| crypto.sha1_hmac_provider.sha1_hmac(key, parts);
+            let found = fragment.and_then(|fragment| {
+                let knows = |password: &str| request.verify(password.as_bytes(), sha1);
+                sessions.admit(fragment, is_new, knows)
+            });
+            let Some(Found { inbox, waiting }) = found else { return sessions.drop_datagram() };
             self.known.insert(source, inbox);
             if let Some((waiting, place)) = waiting {
                 let (shared, task) = (Rc::clone(&self.shared), self.worker.task());
@@ -92,13 +97,11 @@ impl Peers {
     }
 }
 
-/// Our ICE user fragment in a STUN binding request (RFC 8445 7.2.2). Its session checks that the peer
-/// knows the password.
-fn user_fragment(datagram: &[u8]) -> Option<String> {
+/// A STUN binding request (RFC 8445 7.2.2).
+fn binding_request(datagram: &[u8]) -> Option<StunMessage<'_>> {
     // RFC 7983 7: the first byte tells STUN from DTLS and RTP.
     if !matches!(datagram.first(), Some(0 | 1)) || datagram.len() < 20 {
         return None;
     }
-    let message = StunMessage::parse(datagram).ok().filter(StunMessage::is_binding_request)?;
-    Some(message.split_username()?.0.to_owned())
+    StunMessage::parse(datagram).ok().filter(StunMessage::is_binding_request)
 }

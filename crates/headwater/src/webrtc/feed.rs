@@ -29,6 +29,9 @@ const KEPT: (usize, usize) = (4 << 20, 1_024);
 /// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
 const SETS: std::ops::RangeInclusive<u8> = 7..=9;
 
+/// How many segments tell whether a stream has B-frames.
+const LOOKED_AT: usize = 8;
+
 /// Why WebRTC cannot show a stream.
 pub(super) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot show";
 
@@ -104,10 +107,10 @@ async fn read(feed: Weak<Feed>, mut tap: FromKeyframe) {
     }
 }
 
-/// Whether the media in a track's window have B-frames: frames that are shown in another order than
-/// they are decoded in. Encoders use them as they see fit, so one segment does not tell.
+/// Whether the newest media of a track have B-frames: frames that are shown in another order than they
+/// are decoded in. Encoders use them as they see fit, so one segment does not tell.
 pub(super) fn has_b_frames(track: &Track) -> bool {
-    track.window().all().any(|segment| {
+    track.window().all().rev().take(LOOKED_AT).any(|segment| {
         let times = segment.parts.iter().flat_map(|part| &part.samples);
         let times = times.map(|layout| layout.dts + i64::from(layout.cts));
         !times.is_sorted()

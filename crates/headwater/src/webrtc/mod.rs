@@ -9,7 +9,8 @@
 //! ```
 //!
 //! str0m does ICE, DTLS, SRTP and RTCP. It does no I/O. A session is one task, on the worker that its
-//! peer's first datagram comes to. A panic would end that one session.
+//! peer's first datagram comes to. A panic would end that one session. What a
+//! stranger may send is checked before str0m sees it: the offer, and the password of STUN requests.
 
 mod datagrams;
 mod end;

@@ -1,6 +1,6 @@
 //! Agrees with a peer's SDP offer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use str0m::change::SdpOffer;
@@ -16,6 +16,10 @@ const VIDEO_RATE: u32 = 90_000;
 
 /// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
 const NTP_BEFORE_UNIX: i64 = 2_208_988_800;
+
+/// The longest identification tag of a media description. str0m cuts off what is longer, and browsers
+/// number their media descriptions.
+const LONGEST_MID: usize = 16;
 
 /// The most media descriptions of an offer. Peers offer one of each kind, and a data channel.
 const MOST_MEDIA: usize = 16;
@@ -35,6 +39,10 @@ impl Identity {
         let crypto = Arc::new(str0m::crypto::from_feature_flags());
         let certificate = crypto.dtls_provider.generate_certificate()?;
         Some(Self { crypto, certificate })
+    }
+
+    pub(super) fn crypto(&self) -> Arc<CryptoProvider> {
+        Arc::clone(&self.crypto)
     }
 }
 
@@ -74,15 +82,26 @@ pub(super) fn agree(
     addresses: &[std::net::SocketAddr],
 ) -> Result<Agreed, Refusal> {
     let no_offer = |why: String| Refusal::NoOffer(why);
-    if offer.matches("m=").count() > MOST_MEDIA {
+    if offer.lines().filter(|line| line.starts_with("m=")).count() > MOST_MEDIA {
         return Err(no_offer(format!("more than {MOST_MEDIA} media descriptions")));
     }
     if let Some(payload) = ambiguous(offer) {
         // str0m panics at such an offer.
         return Err(no_offer(format!("payload type {payload} means two codecs (RFC 8843 10.1.2)")));
     }
+    if let Some(mid) = offer
+        .lines()
+        .filter_map(|line| line.trim_end().strip_prefix("a=mid:"))
+        .find(|mid| mid.len() > LONGEST_MID)
+    {
+        return Err(no_offer(format!("a=mid:{mid} is longer than {LONGEST_MID} characters")));
+    }
     let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
-    let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| no_offer(error.to_string()))?;
+    let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| {
+        // The error has addresses of memory in it.
+        tracing::debug!(%error, "offer");
+        no_offer("it cannot be parsed".to_owned())
+    })?;
     let own = IceCreds::new();
     let (video_packets, audio_packets) = KEPT;
     let mut config = Rtc::builder()
@@ -153,15 +172,29 @@ pub(super) fn user_fragment(sdp: &str) -> Option<String> {
     (4..=256).contains(&fragment.len()).then(|| fragment.to_owned())
 }
 
-/// A payload type that an offer gives two meanings, if there is one.
-fn ambiguous(offer: &str) -> Option<&str> {
+/// A payload type that an offer gives two meanings, if there is one: another codec, or other parameters,
+/// in another media description.
+fn ambiguous(offer: &str) -> Option<String> {
     let mut meanings = HashMap::new();
-    let maps = offer.lines().filter_map(|line| line.trim_end().strip_prefix("a=rtpmap:"));
-    let mut maps = maps.filter_map(|map| map.split_once(' '));
-    maps.find_map(|(payload, codec)| {
-        let known = *meanings.entry(payload).or_insert(codec);
-        (!known.eq_ignore_ascii_case(codec)).then_some(payload)
-    })
+    // What comes before the first media description is about the session.
+    for media in offer.split("\nm=").skip(1) {
+        let mut own: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for line in media.lines().map(str::trim_end) {
+            let value = line.strip_prefix("a=rtpmap:").or_else(|| line.strip_prefix("a=fmtp:"));
+            if let Some((payload, _)) = value.and_then(|value| value.split_once(' ')) {
+                own.entry(payload).or_default().push(line.to_ascii_lowercase());
+            }
+        }
+        for (payload, mut lines) in own {
+            lines.sort();
+            let maps = lines.iter().filter(|line| line.starts_with("a=rtpmap:")).count();
+            let is_plain = maps < 2 && lines.len() - maps < 2;
+            if !is_plain || *meanings.entry(payload).or_insert_with(|| lines.clone()) != lines {
+                return Some(payload.to_owned());
+            }
+        }
+    }
+    None
 }
 
 /// Says in an answer to which moment each RTP time of the video belongs (RFC 7273 5.2): the RTP clock
@@ -213,10 +246,20 @@ mod tests {
 
     #[test]
     fn a_payload_type_means_one_codec() {
-        let offer = |second: &str| format!("a=rtpmap:96 H264/90000\r\na=rtpmap:{second}\r\n");
-        assert_eq!(ambiguous(&offer("97 VP8/90000")), None);
-        assert_eq!(ambiguous(&offer("96 h264/90000")), None);
-        assert_eq!(ambiguous(&offer("96 opus/48000/2")), Some("96"));
+        let offer = |first: &str, second: &str| {
+            format!("v=0\r\nm=video 9 x 96\r\n{first}\r\nm=audio 9 x 96\r\n{second}\r\n")
+        };
+        let avc = "a=rtpmap:96 H264/90000\r\na=fmtp:96 packetization-mode=1";
+        let turned = "a=fmtp:96 packetization-mode=1\r\na=rtpmap:96 h264/90000";
+        for same in [avc, turned, "a=rtpmap:97 VP8/90000", ""] {
+            assert_eq!(ambiguous(&offer(avc, same)), None, "{same}");
+        }
+        let twice = format!("{avc}\r\na=fmtp:96 packetization-mode=0");
+        let other = "a=rtpmap:96 opus/48000/2";
+        let bare = "a=rtpmap:96 H264/90000";
+        for (first, second) in [(avc, other), (avc, bare), (bare, avc), (twice.as_str(), "")] {
+            assert_eq!(ambiguous(&offer(first, second)).as_deref(), Some("96"), "{first} {second}");
+        }
     }
 
     #[test]

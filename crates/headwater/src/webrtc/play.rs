@@ -283,7 +283,11 @@ fn write(output: &mut Output, rtc: &mut Rtc, ages: &Ages, allowed: &mut usize) {
         };
         let at = ages.captured(time, output.rate);
         let mut api = rtc.direct_api();
-        let Some(stream) = api.stream_tx_by_mid(output.line.mid, None) else { return };
+        let Some(stream) = api.stream_tx_by_mid(output.line.mid, None) else {
+            // The peer gave it up.
+            output.waiting.clear();
+            return;
+        };
         (output.time, output.last) = (Some(time), Some(time));
         let packets = frame.payloads.iter().enumerate().skip(output.sent);
         for (index, payload) in packets {

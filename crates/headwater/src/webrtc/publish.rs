@@ -29,9 +29,15 @@ const AUDIO_RATE: u32 = 48_000;
 /// Shortest time between two requests for a keyframe.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// A step back of video by less than this comes of B-frames, in RTP units. A longer one is a jump of
-/// the publisher's clock.
+/// Shortest time between two such requests that are made for viewers.
+const FOR_VIEWERS: Duration = Duration::from_secs(1);
+
+/// A step back of video by less than this comes of B-frames, or where video was put beside audio, in RTP
+/// units. A longer one is a jump of the publisher's clock.
 const SECOND: i64 = VIDEO_RATE as i64;
+
+/// The profile that has no B-frames, ISO/IEC 14496-10 A.2.1.
+const BASELINE: u8 = 66;
 
 /// How long audio waits for the first keyframe. A stream that begins with audio alone would be cut
 /// without regard to keyframes.
@@ -72,6 +78,45 @@ struct Input {
     clock: Clock,
 }
 
+/// The order of frames. RTP tells when a frame is shown, and frames come in the order of decoding.
+#[derive(Debug, Default)]
+struct Order {
+    /// The last decode time, and the latest time at which a frame is shown.
+    last: Option<i64>,
+    latest: Option<i64>,
+    /// Whether the codec has frames that are shown in another order than they come.
+    reorders: bool,
+    /// Whether video was put beside audio, and its times are still those that were there before.
+    moved: bool,
+}
+
+impl Order {
+    /// Notes that video was put beside audio.
+    fn moved(&mut self) {
+        self.moved = true;
+    }
+
+    /// The decode time and the presentation time of a frame that is shown at `presents`, all in RTP
+    /// units.
+    fn place(&mut self, presents: i64) -> (i64, i64) {
+        let close = |last: &i64| (*last - SECOND..=*last).contains(&presents);
+        let presents = match self.latest.filter(close) {
+            // It is no B-frame, so it is shown after those before it. Viewers of WebRTC would otherwise
+            // take the step for B-frames.
+            Some(latest) if self.moved || !self.reorders => latest + 1,
+            Some(_) => presents,
+            None => {
+                self.moved = false;
+                presents
+            }
+        };
+        let dts = self.last.filter(close).map_or(presents, |last| (last + 1).max(presents));
+        self.last = Some(dts);
+        self.latest = self.latest.filter(close).max(Some(presents));
+        (dts, presents)
+    }
+}
+
 /// A publisher. Dropping it ends the publication.
 pub(super) struct Publish {
     ingest: Ingest,
@@ -90,8 +135,8 @@ pub(super) struct Publish {
     asked: Option<Instant>,
     wanted: bool,
     has_asked: bool,
-    /// The last decode time of video.
-    last: Option<i64>,
+    /// Places video on the timeline.
+    order: Order,
     /// Whether the audio track is announced.
     has_audio: bool,
     /// Bytes of payloads.
@@ -125,7 +170,7 @@ impl Publish {
             asked: None,
             wanted: false,
             has_asked: false,
-            last: None,
+            order: Order::default(),
             has_audio: false,
             bytes: 0,
         }
@@ -149,6 +194,7 @@ impl Publish {
         };
         let input = [&mut self.video, &mut self.audio].into_iter().flatten();
         let Some(input) = { input }.find(|input| input.line.mid == mid) else { return };
+        let is_video = input.clock.rate() == VIDEO_RATE;
         match &mut input.stream {
             Some((known, heard)) if *known == ssrc => *heard = now,
             Some((_, heard)) if now.duration_since(*heard) < GONE => return,
@@ -156,10 +202,9 @@ impl Publish {
                 if stream.replace((ssrc, now)).is_some() {
                     input.reorder = Reorder::new(self.jitter);
                     input.clock = Clock::new(input.clock.rate());
-                    if self.video.as_ref().is_some_and(|video| video.line.mid == mid) {
+                    if is_video {
                         self.depacketizer.lose();
                     }
-                    return;
                 }
             }
         }
@@ -193,6 +238,7 @@ impl Publish {
         if let (Some(video), Some(audio)) = (&mut self.video, &self.audio)
             && let Some(by) = video.clock.align(&audio.clock)
         {
+            self.order.moved();
             tracing::debug!(stream = self.name(), by_us = by, "video put beside audio");
         }
     }
@@ -256,6 +302,14 @@ impl Publish {
         }
     }
 
+    /// Asks for a keyframe because a viewer wants one. Viewers together get one a second: each costs all
+    /// of them quality.
+    pub(super) fn ask_for_viewers(&mut self, rtc: &mut Rtc, now: Instant) {
+        if self.asked.is_none_or(|asked| now.duration_since(asked) >= FOR_VIEWERS) {
+            self.ask_for_keyframe(rtc, now);
+        }
+    }
+
     /// Whether a keyframe was asked for since this was last called.
     pub(super) fn take_asked(&mut self) -> bool {
         std::mem::take(&mut self.has_asked)
@@ -272,17 +326,12 @@ impl Publish {
         let Some(video) = &mut self.video else { return Ok(()) };
         let presents = video.clock.time(unit.time, since);
         if let Some(config) = unit.config {
+            self.order.reorders = config.profile != BASELINE;
             let at = format_args!("RTP time {}", unit.time);
             let codec = (media::Codec::Avc(config), VIDEO_RATE);
             self.ingest.track(Kind::Video, codec, at, origin.now())?;
         }
-        // RTP tells when a frame is shown. Frames come in the order of decoding. With B-frames, and
-        // where video was put beside audio, a time may not be later than the last.
-        let dts = match self.last {
-            Some(last) if (last - SECOND..=last).contains(&presents) => last + 1,
-            _ => presents,
-        };
-        self.last = Some(dts);
+        let (dts, presents) = self.order.place(presents);
         if unit.key {
             (self.keyed, self.wanted) = (Some(now), false);
         }
@@ -296,7 +345,7 @@ impl Publish {
         let Some(audio) = &mut self.audio else { return Ok(()) };
         let dts = audio.clock.time(packet.time, since);
         let early = now.duration_since(self.first.unwrap_or(now)) < AWAITED;
-        if self.video.is_some() && self.last.is_none() && early {
+        if self.video.is_some() && self.order.last.is_none() && early {
             return Ok(());
         }
         let Some(duration) = opus::packet_duration(&packet.payload) else {
@@ -323,5 +372,41 @@ impl Drop for Publish {
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (after, bytes) = (Duration::from_millis(millis), self.bytes);
         tracing::info!(peer, stream = self.name(), rendition, ?after, bytes, "whip publisher left");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decode and presentation times of frames that are shown at these times.
+    fn placed(order: &mut Order, times: &[i64]) -> Vec<(i64, i64)> {
+        times.iter().map(|time| order.place(*time)).collect()
+    }
+
+    #[test]
+    fn video_that_is_put_beside_audio_has_no_b_frames() {
+        let mut order = Order { reorders: true, ..Order::default() };
+        assert_eq!(placed(&mut order, &[0, 3000, 6000]), [(0, 0), (3000, 3000), (6000, 6000)]);
+        order.moved();
+        // It was moved back by two frames, and shows those that come after those that were shown.
+        let later = placed(&mut order, &[3000, 6000, 9000, 12_000]);
+        assert_eq!(later, [(6001, 6001), (6002, 6002), (9000, 9000), (12_000, 12_000)]);
+    }
+
+    #[test]
+    fn b_frames_stay_in_their_order() {
+        let mut order = Order { reorders: true, ..Order::default() };
+        let times = placed(&mut order, &[0, 9000, 3000, 6000, 18_000]);
+        assert_eq!(times, [(0, 0), (9000, 9000), (9001, 3000), (9002, 6000), (18_000, 18_000)]);
+    }
+
+    #[test]
+    fn a_codec_without_b_frames_has_none() {
+        let mut order = Order::default();
+        assert_eq!(placed(&mut order, &[0, 9000, 3000]), [(0, 0), (9000, 9000), (9001, 9001)]);
+        // A clock that jumps is not held up.
+        let jumped = -100 * SECOND;
+        assert_eq!(placed(&mut order, &[jumped, 9002]), [(jumped, jumped), (9002, 9002)]);
     }
 }

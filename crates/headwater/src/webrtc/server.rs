@@ -80,6 +80,7 @@ impl Server {
         let shared = Shared {
             origin: Arc::clone(&self.origin),
             sessions: Arc::clone(&self.sessions),
+            crypto: self.identity.crypto(),
             socket,
             feeds: Rc::new(Feeds::default()),
             drain: worker.drain.clone(),

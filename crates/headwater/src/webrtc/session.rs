@@ -88,7 +88,7 @@ impl Session<'_> {
                     Some(Message::Datagram(datagram)) => self.receive(&datagram),
                     Some(Message::Keyframe) => {
                         if let Role::Publish(publish) = &mut self.role {
-                            publish.ask_for_keyframe(&mut self.rtc, Instant::now());
+                            publish.ask_for_viewers(&mut self.rtc, Instant::now());
                         }
                     }
                     Some(Message::End) | None => return Err(End::Asked),

@@ -21,7 +21,7 @@ const FRAGMENT: usize = 16;
 pub(super) const INBOX: usize = 512;
 
 /// From how many addresses a session's peer may send. A peer has a few, and gets others when it
-/// changes its network.
+/// changes its network. Requests from further ones are dropped.
 const MOST_ADDRESSES: usize = 32;
 
 /// A session that is agreed on, until the first datagram of its peer comes.
@@ -99,6 +99,8 @@ pub(super) struct Entry {
     pub(super) publishes: Option<String>,
     /// The session and since when it waits, until its peer's first datagram comes.
     pub(super) waiting: Option<(Instant, Box<Waiting>)>,
+    /// Our ICE password. Who does not know it is not the peer.
+    pub(super) password: String,
     /// From how many addresses its peer has sent.
     pub(super) addresses: usize,
 }
@@ -155,17 +157,21 @@ impl Sessions {
         table.entries.insert(fragment, entry);
     }
 
-    /// The inbox of the session with this user fragment, for datagrams of another address of its
-    /// peer, and the session itself if it still waits to be run.
-    pub(super) fn admit(self: &Arc<Self>, fragment: &str, is_new: bool) -> Option<Found> {
+    /// The inbox of the session with this user fragment, for a request that proves by `knows` that
+    /// its sender knows the password, and the session itself if it still waits to be run. `is_new` says
+    /// that the peer has not sent from this address before.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        fragment: &str,
+        is_new: bool,
+        knows: impl FnOnce(&str) -> bool,
+    ) -> Option<Found> {
         let mut table = self.table();
         let entry = table.entries.get_mut(fragment)?;
-        if is_new {
-            entry.addresses += 1;
-        }
-        if entry.addresses > MOST_ADDRESSES {
+        if !knows(&entry.password) || (is_new && entry.addresses >= MOST_ADDRESSES) {
             return None;
         }
+        entry.addresses += usize::from(is_new);
         let place = || Place { sessions: Arc::clone(self), fragment: fragment.to_owned() };
         let waiting = entry.waiting.take().map(|(_, waiting)| (waiting, place()));
         Some(Found { inbox: entry.inbox.clone(), waiting })
@@ -196,7 +202,8 @@ impl Sessions {
     ) -> Asked {
         let table = self.table();
         let Some((own, entry)) = table.find(resource, id) else { return Asked::Unknown };
-        if tag.is_some_and(|tag| tag != "*" && tag != etag(own)) {
+        let is_own = |tag: &str| matches!(tag.trim(), "*") || tag.trim() == etag(own);
+        if tag.is_some_and(|tags| !tags.split(',').any(is_own)) {
             return Asked::OtherTag;
         }
         if fragment.is_some_and(|fragment| fragment != entry.peer) {

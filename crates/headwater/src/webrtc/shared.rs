@@ -2,6 +2,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http::net::Drain;
+use str0m::config::CryptoProvider;
 
 use super::feed::Feeds;
 use super::sessions::Sessions;
@@ -12,6 +13,7 @@ use crate::Origin;
 pub(super) struct Shared {
     pub(super) origin: Arc<Origin>,
     pub(super) sessions: Arc<Sessions>,
+    pub(super) crypto: Arc<CryptoProvider>,
     pub(super) socket: Socket,
     pub(super) feeds: Rc<Feeds>,
     pub(super) drain: Drain,

@@ -121,7 +121,9 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     if !access::may(action, request.peer, credentials) {
         return refuse(StatusCode::FORBIDDEN, "not allowed");
     }
-    if to.publishes && !is_of_this_site(request.headers, &origin.config.http.cors_origin) {
+    if to.publishes
+        && !is_of_this_site(request.uri, request.headers, &origin.config.http.cors_origin)
+    {
         return refuse(StatusCode::FORBIDDEN, "pages of other sites may not publish");
     }
     let offer = text(request, "application/sdp")?;
@@ -177,7 +179,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         None => answer,
     };
     let (inbox, messages) = mpsc::channel(INBOX);
-    let fragment = own.ufrag;
+    let (fragment, password) = (own.ufrag, own.pass);
     // The fragment travels in the clear. The rest is as random as a password.
     let id = format!("{fragment}{}", str0m::IceCreds::new().pass);
     let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit };
@@ -188,6 +190,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         inbox,
         publishes: to.publishes.then(|| to.stream.to_owned()),
         waiting: Some((Instant::now(), Box::new(waiting))),
+        password,
         addresses: 0,
     };
     let tag = etag(&fragment);
@@ -205,12 +208,9 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
 /// Whether a request comes from a page of this server, from a page of the one site that
 /// `http.cors_origin` names, or from no page. Any page that a user opens could otherwise publish on
 /// a server that only that user reaches: here `*` names no site.
-fn is_of_this_site(headers: &HeaderMap, allowed: &str) -> bool {
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+fn is_of_this_site(uri: &Uri, headers: &HeaderMap, allowed: &str) -> bool {
     let Some(origin) = headers.get(header::ORIGIN) else { return true };
-    let Ok(origin) = origin.to_str() else { return false };
-    let own = origin.split_once("://").is_some_and(|(_, host)| text(header::HOST) == Some(host));
-    own || origin == allowed
+    origin.as_bytes() == allowed.as_bytes() || access::is_of_own_page(uri, headers)
 }
 
 /// The tracks of a stream that WebRTC can carry, and those of which it could be made.
@@ -352,20 +352,23 @@ mod tests {
 
     #[test]
     fn only_pages_of_this_site_or_of_the_one_that_is_configured_publish() {
-        let of = |origin: Option<&'static str>, allowed| {
+        let within = |target: &'static str, host: Option<&'static str>, origin, allowed| {
             let mut headers = HeaderMap::new();
-            headers.insert(header::HOST, HeaderValue::from_static("tv.example:8080"));
-            if let Some(origin) = origin {
-                headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            for (name, value) in [(header::HOST, host), (header::ORIGIN, origin)] {
+                value.map(|value| headers.insert(name, HeaderValue::from_static(value)));
             }
-            is_of_this_site(&headers, allowed)
+            is_of_this_site(&Uri::from_static(target), &headers, allowed)
         };
+        let of = |origin, allowed| within("/live/x/whip", Some("tv.example:8080"), origin, allowed);
         assert!(of(None, "*"), "a program is no page");
         assert!(of(Some("http://tv.example:8080"), "*"));
         assert!(of(Some("https://studio.example"), "https://studio.example"));
         for origin in ["https://elsewhere.example", "http://tv.example", "null"] {
             assert!(!of(Some(origin), "*") && !of(Some(origin), "https://studio.example"));
         }
+        // HTTP/2 has the host in the URI.
+        let of = |origin| within("https://tv.example/live/x/whip", None, Some(origin), "*");
+        assert!(of("https://tv.example") && !of("https://elsewhere.example"));
     }
 
     #[test]

@@ -136,21 +136,23 @@ fn without_transcoding_rtmp_is_played_without_its_sound() {
 
 #[test]
 fn without_ffmpeg_or_a_place_there_is_video_and_a_reason() {
-    for (ladder, reason) in [
-        ("ffmpeg = \"/no/ffmpeg\"", "there is no program /no/ffmpeg"),
-        ("max_streams = 1", "ladder.max_streams"),
-    ] {
-        let server = server(&format!("[ladder]\n{ladder}"));
-        let clip = testkit::clip("mp4/film.mp4");
-        for stream in ["x", "y"] {
-            let publisher = publish(&server, &clip, stream);
-            let answer = post(&server, &format!("/live/{stream}/whep"), OFFER);
-            assert_eq!(answer.status(), 201, "{}", answer.text());
-            drop(publisher);
-        }
+    let clip = testkit::clip("mp4/film.mp4");
+    let refused = |server: &Server, stream: &str, reason: &str| {
+        let answer = post(server, &format!("/live/{stream}/whep"), OFFER);
+        assert_eq!(answer.status(), 201, "{}", answer.text());
         let log = server.log_line(LIMIT, |line| line.contains(reason));
         assert!(log.contains("nothing is made for WebRTC viewers"), "{log}");
-    }
+    };
+    let none = server("[ladder]\nffmpeg = \"/no/ffmpeg\"");
+    let _publisher = publish(&none, &clip, "x");
+    refused(&none, "x", "there is no program /no/ffmpeg");
+
+    let one = server("[ladder]\nmax_streams = 1");
+    let _publishers = ["x", "y"].map(|stream| publish(&one, &clip, stream));
+    // This viewer holds the place. It has enough only when y has been refused.
+    let _viewer = aiortc("hold", &one.url("/live/x/whep"));
+    one.log_line(LIMIT, |line| line.contains("makes sound for WebRTC viewers"));
+    refused(&one, "y", "ladder.max_streams");
 }
 
 #[test]
@@ -162,7 +164,9 @@ fn an_ffmpeg_that_dies_is_started_again() {
     let first = companions(&server)[0];
     Program::output(Command::new("kill").args(["-KILL", &first.to_string()]), LIMIT);
     eventually(LIMIT, "another", || companions(&server).len() == 2);
-    let played = said(player);
+    // What this one hears comes from the second.
+    let played = said(aiortc("hear", &server.url("/live/x/whep")));
     assert!(find(&played, "audio")["frames"].as_u64().unwrap() >= 100, "{played:?}");
+    drop(player);
     assert_eq!(server.metric("headwater_ladders_failed_total"), 1);
 }

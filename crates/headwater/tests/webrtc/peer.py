@@ -1,9 +1,9 @@
 """Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
 
-  peer.py publish|see|hear URL [ADDRESS RELAY]
+  peer.py publish|see|hear|hold URL [ADDRESS RELAY]
 
-`see` plays until it has enough of the video, and `hear` until it has enough of both video and audio. `publish`
-ends when it gets SIGTERM. None lasts longer than LONGEST. The peer sends to the relay's port in the place of the
+`see` plays until it has enough of the video, `hear` until it has enough of both video and audio, and `hold` does not
+end by itself. `publish` ends when it gets SIGTERM. None lasts longer than LONGEST. The peer sends to the relay's port in the place of the
 server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
@@ -199,7 +199,7 @@ async def play(url, *wanted):
         only(transceiver, codec)
     session = await agree(peer, url)
     while time.time() < began + LONGEST and not all(
-        len(seen[kind]) >= ENOUGH and kind in starts for kind in wanted
+        len(seen.get(kind, [])) >= ENOUGH and kind in starts for kind in wanted
     ):
         await asyncio.sleep(0.1)
     for kind, frames in seen.items():
@@ -211,5 +211,5 @@ async def play(url, *wanted):
 
 if __name__ == "__main__":
     what, url = sys.argv[1:3]
-    wanted = {"publish": [], "see": ["video"], "hear": ["video", "audio"]}[what]
+    wanted = {"publish": [], "see": ["video"], "hear": ["video", "audio"], "hold": ["more"]}[what]
     asyncio.run(play(url, *wanted) if wanted else publish(url))

@@ -14,8 +14,11 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
   const peer = new RTCPeerConnection();
   const asked = new AbortController();
   let session: string | null = null;
+  let connected = false;
   let ended = false;
   let figures: Pick<EngineStats, 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
+  /** When the figures were read, in milliseconds. */
+  let readAt = 0;
   /** The video's clock, and the RTP time of the picture on the screen. */
   let clock: number | null = null;
   let shown: number | null = null;
@@ -24,15 +27,16 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
   const fail = (failure: Failure) => {
     if (!ended) events.failed({ ...failure, instead: 'llhls' });
   };
-  const lost = (detail: string) =>
-    fail({
-      kind: 'network',
-      what: 'The WebRTC connection failed, as it does in networks that block UDP.',
-      detail,
-    });
+  const lost = (detail: string) => {
+    const blocked = 'There is no WebRTC connection, as in networks that block UDP.';
+    fail({ kind: 'network', what: connected ? 'The WebRTC connection ended.' : blocked, detail });
+  };
   const late = setTimeout(() => lost(`${peer.connectionState} after ${CONNECT} ms`), CONNECT);
   peer.addEventListener('connectionstatechange', () => {
-    if (peer.connectionState === 'connected') clearTimeout(late);
+    if (peer.connectionState === 'connected') {
+      connected = true;
+      clearTimeout(late);
+    }
     if (peer.connectionState === 'failed' || peer.connectionState === 'closed') lost(peer.connectionState);
   });
   peer.addEventListener('track', ({ streams: [stream] }) => {
@@ -57,8 +61,10 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
       if (one.kind !== 'video') continue;
       next.frameRate = one.framesPerSecond ?? null;
     }
-    const before = figures.traffic?.media;
-    if (before !== undefined) next.bitrate = ((next.media - before) * 8 * 1000) / EVERY;
+    // Timers of a hidden page come late.
+    const [now, before] = [performance.now(), figures.traffic?.media];
+    if (before !== undefined) next.bitrate = ((next.media - before) * 8 * 1000) / (now - readAt);
+    readAt = now;
     const { bitrate, frameRate, media } = next;
     figures = { bitrate, frameRate, traffic: { media, overhead: 0 } };
   }, EVERY);
