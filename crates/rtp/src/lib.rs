@@ -12,3 +12,9 @@
 pub mod clock;
 pub mod h264;
 pub mod reorder;
+
+/// Clock rate of H.264, in Hz: RFC 6184 8.2.1.
+pub const VIDEO_RATE: u32 = 90_000;
+
+/// Clock rate of Opus, in Hz: RFC 7587 4.1.
+pub const AUDIO_RATE: u32 = 48_000;

@@ -1,8 +1,8 @@
 //! Companions: what viewers by WebRTC need of a stream that they cannot take as it is.
 //!
 //! A companion is one ffmpeg beside a stream. It makes Opus of AAC, and H.264 without B-frames of H.264
-//! that has them. All viewers of the stream share it. It starts with the first of them, and ends some
-//! time after the last. Its tracks are in no list: only who holds a [`Watching`] knows them.
+//! that has them. All viewers of the stream share it. It starts when the first of them has connected, and
+//! ends some time after the last. Its tracks are in no list: only who holds a [`Watching`] knows them.
 //!
 //! ```text
 //!  taps ─▶ matroska ─ pipe ─▶ ffmpeg ─┬ pipe ─▶ Ogg ─▶ Sound ───┬▶ live::Unlisted
@@ -87,6 +87,9 @@ struct Companion {
     picture: Option<Unlisted>,
     frames: Mutex<Frames>,
     viewers: watch::Sender<usize>,
+    /// Whether a viewer has connected. Before that there is nobody to make anything for: anybody can
+    /// ask for a session.
+    is_wanted: watch::Sender<bool>,
     log: Arc<Log>,
 }
 
@@ -97,8 +100,8 @@ impl Companions {
         Arc::new(Self { origin, slots, running: Mutex::default(), told })
     }
 
-    /// The companion that makes what is needed of these sources of a stream. It is started if it does
-    /// not run. `None` if it cannot be: the log says why. Call this on a runtime.
+    /// The companion that makes what is needed of these sources of a stream. Its place is taken now, and
+    /// ffmpeg starts by [`Watching::begin`]. `None` if it cannot be: the log says why. Call this on a runtime.
     pub fn watch(self: &Arc<Self>, stream: &Arc<Stream>, sources: Sources) -> Option<Watching> {
         match self.try_watch(stream, sources) {
             Ok(watching) => Some(watching),
@@ -125,7 +128,7 @@ impl Companions {
         let mut running = self.running();
         if let Some(known) = running.get(stream.name())
             && Arc::ptr_eq(&known.stream, stream)
-            && known.sources.are(&sources)
+            && known.sources.same_as(&sources)
         {
             return Ok(Watching::new(known));
         }
@@ -174,7 +177,7 @@ impl Companions {
 
 impl Sources {
     /// Whether these are the same tracks.
-    fn are(&self, other: &Self) -> bool {
+    fn same_as(&self, other: &Self) -> bool {
         let same = |one: &Option<Arc<Track>>, other: &Option<Arc<Track>>| {
             one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
         };
@@ -186,6 +189,11 @@ impl Watching {
     fn new(companion: &Arc<Companion>) -> Self {
         companion.viewers.send_modify(|viewers| *viewers += 1);
         Self(Arc::clone(companion))
+    }
+
+    /// Says that the viewer has connected. ffmpeg starts with the first.
+    pub fn begin(&self) {
+        self.0.is_wanted.send_replace(true);
     }
 
     /// The Opus that it makes, if any.
@@ -221,6 +229,7 @@ impl Companion {
             picture: picture.transpose()?,
             frames: Mutex::default(),
             viewers: watch::Sender::default(),
+            is_wanted: watch::Sender::default(),
             log: Arc::new(Log::new("companion", stream.name())),
             stream,
             sources,
@@ -241,6 +250,8 @@ impl Companion {
 
     /// Runs one ffmpeg after the other, until the stream is over.
     async fn run(self: &Arc<Self>) {
+        // The sender is here, so waiting does not fail.
+        let _ = self.is_wanted.subscribe().wait_for(|is_wanted| *is_wanted).await;
         let mut failures = Failures::default();
         loop {
             let began = Instant::now();

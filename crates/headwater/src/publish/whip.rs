@@ -14,6 +14,7 @@ use live::rescale;
 use media::Codec;
 use media::codec::avc;
 use media::flv::TrackId;
+use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::change::{SdpAnswer, SdpPendingOffer};
 use str0m::format::Codec as Format;
 use str0m::media::{Direction, MediaKind, Mid, Pt};
@@ -26,11 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::PATIENCE;
 use super::input::{Due, Media, Samples, Unit};
 use super::request::{self, Answer, Connection};
-use crate::webrtc;
-
-/// RTP clock rates: RFC 6184 8.2.1, RFC 7587 4.1.
-const VIDEO_RATE: u32 = 90_000;
-const AUDIO_RATE: u32 = 48_000;
+use crate::webrtc::{self, BURST, PAUSE};
 
 /// Constrained Baseline, level 3.1: what every server of WebRTC knows (RFC 7742 6.2).
 const COMMON_PROFILE: u32 = 0x42_e0_1f;
@@ -44,11 +41,6 @@ const LEAD: Duration = Duration::from_secs(1);
 
 /// Packets of video and audio that may be sent again.
 const KEPT: (usize, usize) = (512, 64);
-
-/// Bytes that are sent at once, and the pause after which as many are sent again: 100 Mbit/s. A whole
-/// keyframe at once would fill the buffers on its way.
-const BURST: usize = 25_000;
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// After this time without a datagram the server counts as gone.
 const SILENCE: Duration = Duration::from_secs(10);

@@ -69,7 +69,7 @@ impl Peers {
                 let knows = |password: &str| request.verify(password.as_bytes(), sha1);
                 sessions.admit(fragment, is_new, knows)
             });
-            let Some(Found { inbox, waiting }) = found else { return sessions.drop_datagram() };
+            let Some(Found { inbox, waiting }) = found else { return sessions.count_dropped() };
             self.known.insert(source, inbox);
             if let Some((waiting, place)) = waiting {
                 let (shared, task) = (Rc::clone(&self.shared), self.worker.task());
@@ -84,14 +84,14 @@ impl Peers {
             }
         }
         let Entry::Occupied(known) = self.known.entry(source) else {
-            return self.shared.sessions.drop_datagram();
+            return self.shared.sessions.count_dropped();
         };
         match known.get().try_send(Message::Datagram(datagram)) {
             Ok(()) => {}
-            Err(TrySendError::Full(_)) => self.shared.sessions.drop_datagram(),
+            Err(TrySendError::Full(_)) => self.shared.sessions.count_dropped(),
             Err(TrySendError::Closed(_)) => {
                 known.remove();
-                self.shared.sessions.drop_datagram();
+                self.shared.sessions.count_dropped();
             }
         }
     }

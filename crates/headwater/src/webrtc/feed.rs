@@ -24,7 +24,7 @@ const MOST_FRAMES: usize = 256;
 
 /// Bytes and frames since the newest keyframe that are kept for new viewers. With more, a viewer
 /// waits for the next keyframe.
-const KEPT: (usize, usize) = (4 << 20, 1_024);
+const RECENT: (usize, usize) = (4 << 20, 1_024);
 
 /// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
 const SETS: std::ops::RangeInclusive<u8> = 7..=9;
@@ -163,7 +163,7 @@ impl Feed {
             state.bytes += bytes;
             state.recent.push(Rc::clone(&frame));
         }
-        let (most_bytes, most_frames) = KEPT;
+        let (most_bytes, most_frames) = RECENT;
         if state.bytes > most_bytes || state.recent.len() > most_frames {
             state.recent.clear();
         }

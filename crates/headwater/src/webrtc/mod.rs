@@ -9,8 +9,8 @@
 //! ```
 //!
 //! str0m does ICE, DTLS, SRTP and RTCP. It does no I/O. A session is one task, on the worker that its
-//! peer's first datagram comes to. A panic would end that one session. What a
-//! stranger may send is checked before str0m sees it: the offer, and the password of STUN requests.
+//! peer's first datagram comes to. A panic would end that one session. Offers, and the passwords of STUN
+//! requests, are checked before str0m sees them: anybody can send these.
 
 mod datagrams;
 mod end;
@@ -25,6 +25,13 @@ mod shared;
 mod signal;
 mod socket;
 
+use std::time::Duration;
+
 pub(crate) use feed::payloads;
 pub use server::Server;
 pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond};
+
+/// Bytes that are sent to a peer at once, and the pause after which as many are sent again: 100 Mbit/s. A
+/// whole keyframe at once would fill the buffers on its way.
+pub(crate) const BURST: usize = 25_000;
+pub(crate) const PAUSE: Duration = Duration::from_millis(2);

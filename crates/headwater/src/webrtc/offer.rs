@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use rtp::VIDEO_RATE;
 use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
@@ -10,9 +11,6 @@ use str0m::media::{Direction, MediaKind, Mid, Pt};
 use str0m::rtp::Extension;
 use str0m::{Candidate, IceCreds, Rtc};
 use tokio::time::Instant;
-
-/// Clock rate of video, RFC 6184 8.2.1.
-const VIDEO_RATE: u32 = 90_000;
 
 /// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
 const NTP_BEFORE_UNIX: i64 = 2_208_988_800;

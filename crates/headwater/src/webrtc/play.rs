@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use live::{Stream, Track, UnixMicros, Viewing};
+use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::Mid;
 use str0m::rtp::RtpWrite;
@@ -16,20 +17,12 @@ use tokio::time::{Instant, sleep_until};
 use super::end::End;
 use super::feed::{Fed, Feed, Feeds, Frame};
 use super::offer::Line;
+use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
-
-/// RTP clock rates: RFC 6184 8.2.1, RFC 7587 4.1.
-const VIDEO_RATE: u32 = 90_000;
-const AUDIO_RATE: u32 = 48_000;
 
 /// Frames before the newest are shown this long after each other, in RTP units: a viewer that begins
 /// gets all since the keyframe and must be at the newest at once.
 const CATCH_UP: i64 = 9;
-
-/// Bytes that are sent at once, and the pause after which as many are sent again: 100 Mbit/s. A whole
-/// keyframe at once would fill the buffers on its way.
-const BURST: usize = 25_000;
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// Frames that may wait for their turn. With more, the viewer goes on at the next keyframe.
 const MOST_WAITING: usize = 2_048;
@@ -82,7 +75,7 @@ pub(super) struct Play {
     video: Option<Output>,
     audio: Option<Output>,
     _viewing: Viewing,
-    _companion: Option<Watching>,
+    companion: Option<Watching>,
     /// When more may be sent.
     pause: Option<Instant>,
     restarted: Option<Instant>,
@@ -168,7 +161,7 @@ impl Play {
             audio: audio.map(|(line, track)| Output::new(line, track, AUDIO_RATE)),
             stream,
             _viewing: viewing,
-            _companion: companion,
+            companion,
             pause: None,
             restarted: None,
         }
@@ -186,6 +179,9 @@ impl Play {
 
     /// Begins to play.
     pub(super) fn begin(&mut self, feeds: &Feeds) {
+        if let Some(companion) = &self.companion {
+            companion.begin();
+        }
         for output in [&mut self.video, &mut self.audio].into_iter().flatten() {
             let feed = feeds.of(&output.track);
             let (recent, frames) = feed.subscribe();

@@ -10,6 +10,7 @@ use media::codec::opus;
 use rtp::clock::Clock;
 use rtp::h264::{AccessUnit, Depacketizer, Output};
 use rtp::reorder::{Next, Packet, Reorder};
+use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::{KeyframeRequestKind, SenderFeedback};
 use str0m::rtp::{RtpPacket, Ssrc};
@@ -21,10 +22,6 @@ use super::offer::Line;
 
 use crate::Origin;
 use crate::ingest::{Ingest, Source};
-
-/// RTP clock rates: RFC 6184 8.2.1, RFC 7587 4.1.
-const VIDEO_RATE: u32 = 90_000;
-const AUDIO_RATE: u32 = 48_000;
 
 /// Shortest time between two requests for a keyframe.
 const ASK_AGAIN: Duration = Duration::from_millis(500);

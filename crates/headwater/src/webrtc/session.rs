@@ -104,14 +104,14 @@ impl Session<'_> {
     fn receive(&mut self, datagram: &Datagram) {
         self.heard = datagram.came;
         let Ok(contents) = DatagramRecv::try_from(&*datagram.bytes) else {
-            return self.shared.sessions.drop_datagram();
+            return self.shared.sessions.count_dropped();
         };
         let (source, destination) = (datagram.source, datagram.destination);
         let receive = Receive { proto: Protocol::Udp, source, destination, contents };
         let input = Input::Receive(datagram.came.into_std(), receive);
         if let Err(error) = self.rtc.handle_input(input) {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
-            self.shared.sessions.drop_datagram();
+            self.shared.sessions.count_dropped();
         }
     }
 

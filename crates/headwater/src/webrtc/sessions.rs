@@ -243,7 +243,7 @@ impl Sessions {
     }
 
     /// Counts a datagram that was dropped.
-    pub(super) fn drop_datagram(&self) {
+    pub(super) fn count_dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
