@@ -228,6 +228,8 @@ describe('WebRTC', () => {
     const session = await play(viewer, `${server.url}/live/demo/whep`);
     const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 30);
     assert.equal(video.frameWidth, 1280);
+    // Its audio is AAC, of which the server makes Opus.
+    await received(viewer, 'audio', (stats) => stats.packetsReceived > 50);
     const ended = await viewer.evaluate(async (session) => {
       return (await fetch(session, { method: 'DELETE' })).status;
     }, session);
