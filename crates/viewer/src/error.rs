@@ -158,6 +158,12 @@ impl From<protocol::rtmp::Error> for Error {
     }
 }
 
+impl From<str0m::RtcError> for Error {
+    fn from(error: str0m::RtcError) -> Self {
+        Self::new(Kind::Garbage, format!("WebRTC: {error}"))
+    }
+}
+
 impl From<media::Error> for Error {
     fn from(error: media::Error) -> Self {
         let kind = match error {
