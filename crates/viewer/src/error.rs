@@ -160,7 +160,11 @@ impl From<protocol::rtmp::Error> for Error {
 
 impl From<str0m::RtcError> for Error {
     fn from(error: str0m::RtcError) -> Self {
-        Self::new(Kind::Garbage, format!("WebRTC: {error}"))
+        let kind = match error {
+            str0m::RtcError::Dtls(_) => Kind::Tls,
+            _ => Kind::Garbage,
+        };
+        Self::new(kind, format!("WebRTC: {error}"))
     }
 }
 

@@ -223,7 +223,7 @@ mod tests {
     }
 
     /// A viewer that is not verified costs its future, its counters, and some 200 bytes for each
-    /// connection. It may cost 8 KiB.
+    /// connection. It may cost 8 KiB. One by WHEP has str0m's state besides.
     #[tokio::test]
     async fn futures_are_small() {
         let lane = Lane::new(Clock::start(), Options::default(), Totals::default().into());

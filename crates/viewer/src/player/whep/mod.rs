@@ -209,7 +209,8 @@ impl<'a> Player<'a> {
             Event::Connected => self.is_connected = true,
             Event::RtpPacket(packet) => self.media.take(packet, &mut self.rtc, now.into_std()),
             Event::SenderFeedback(feedback) => self.media.report(&feedback.sender_info),
-            Event::Closed => self.is_over = true,
+            Event::Closed if self.is_connected => self.is_over = true,
+            Event::Closed => return Err(Error::new(Kind::Dropped, "closed while connecting")),
             Event::IceConnectionStateChange(IceConnectionState::Disconnected)
                 if self.is_connected =>
             {
