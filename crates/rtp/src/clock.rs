@@ -42,6 +42,11 @@ impl Clock {
         time + *self.offset.get_or_insert_with(|| begins - time)
     }
 
+    /// What the clock adds to RTP times, in its units, once it has a time. [`Clock::align`] changes it.
+    pub fn offset(&self) -> Option<i64> {
+        self.offset
+    }
+
     /// Notes a sender report: the RTP time `time` belongs to `wall`, microseconds of the sender's
     /// wall clock. It has no effect before the first packet.
     pub fn report(&mut self, time: u32, wall: i64) {
@@ -82,7 +87,9 @@ mod tests {
     fn reports_put_video_beside_audio() {
         let (mut audio, mut video) = (Clock::new(48_000), Clock::new(90_000));
         // Video was captured 50 ms before the audio, and came 30 ms after it.
+        assert_eq!(audio.offset(), None);
         assert_eq!(audio.time(4_294_967_000, 0), 0);
+        assert_eq!(audio.offset(), Some(-4_294_967_000));
         assert_eq!(video.time(1000, 30_000), 2700);
         assert_eq!(video.align(&audio), None, "no report yet");
         audio.report(4_294_967_000, 1_700_000_000_000_000);

@@ -1,7 +1,7 @@
 //! RTP packets to samples and back. Sans-IO: time is an argument.
 //!
 //! ```text
-//! packets ─▶ reorder ─▶ h264::Depacketizer ─▶ access units      publish
+//! packets ─▶ reorder ─▶ h264::Depacketizer ─▶ access units      publish, simulated viewers
 //! access units ─▶ h264::packetize ─▶ payloads                   play
 //! reports ─▶ clock                                              both tracks on one timeline
 //! ```

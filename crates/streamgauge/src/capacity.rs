@@ -49,7 +49,7 @@ pub struct Document {
     pub verb: String,
     /// What the viewers watched.
     pub url: String,
-    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
+    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv`, `push` or `whep`.
     pub protocol: String,
     /// Mbit/s of media that viewers had to get on average.
     pub min_bit_rate: f64,

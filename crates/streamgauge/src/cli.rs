@@ -101,7 +101,7 @@ impl Behaviour {
 
 #[derive(Debug, Args)]
 struct ViewersArguments {
-    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, …/whep, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
     /// Batches
     #[arg(long, value_name = "X", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -139,7 +139,7 @@ struct ViewersArguments {
 
 #[derive(Debug, Args)]
 struct WatchArguments {
-    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, …/whep, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
     /// For how long; by default until the stream ends or is interrupted
     #[arg(long, value_name = "T", value_parser = units::time)]
@@ -156,7 +156,7 @@ struct WatchArguments {
 
 #[derive(Debug, Args)]
 struct CapacityArguments {
-    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, or an MP4 or FLV over HTTP; all over TLS too
+    /// What to watch: rtmp://…, ….m3u8, ….mpd, ws://…, …/whep, or an MP4 or FLV over HTTP; all over TLS too
     url: Target,
     /// Viewers of the first step
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
-use viewer::{End, Report, RequestTimes};
+use viewer::{End, Report, RequestTimes, Rtp};
 
 use crate::hlog::Unit;
 
@@ -118,6 +118,8 @@ pub struct Viewers {
     pub matched: u64,
     /// Access units of the reference that did not come.
     pub missing: u64,
+    /// Packets of media, if media came by RTP.
+    pub rtp: Option<Rtp>,
     /// Media bytes.
     pub media_bytes: u64,
     /// Other bytes.
@@ -189,6 +191,7 @@ impl Sum {
                 verified_samples: 0,
                 matched: 0,
                 missing: 0,
+                rtp: None,
                 media_bytes: 0,
                 overhead_bytes: 0,
                 sent_bytes: 0,
@@ -232,6 +235,9 @@ impl Sum {
             all.verified_samples += verified.samples;
             all.matched += verified.matched;
             all.missing += verified.missing;
+        }
+        if let Some(rtp) = &report.rtp {
+            all.rtp.get_or_insert_default().add(rtp);
         }
         if let Some(error) = &report.error {
             *all.errors.entry(error.kind.name().to_owned()).or_default() += 1;

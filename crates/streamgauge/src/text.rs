@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use viewer::Report;
+use viewer::{Report, Rtp};
 
 use crate::selfwatch::Generator;
 use crate::summary::{Distribution, Viewers};
@@ -91,6 +91,10 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
         report.reconnects,
         report.switches
     )?;
+    if let Some(at) = report.first_picture {
+        writeln!(out, "picture      the first after {at:.3} s")?;
+    }
+    packets(out, report.rtp.as_ref())?;
     if let Some(verified) = &report.verified {
         writeln!(
             out,
@@ -161,6 +165,7 @@ fn write_viewers(out: &mut impl Write, viewers: &Viewers) -> io::Result<()> {
         "bytes        {} of media, {} of overhead, {} requests",
         viewers.media_bytes, viewers.overhead_bytes, viewers.requests
     )?;
+    packets(out, viewers.rtp.as_ref())?;
     if viewers.verified_samples > 0 {
         writeln!(
             out,
@@ -178,6 +183,15 @@ fn write_viewers(out: &mut impl Write, viewers: &Viewers) -> io::Result<()> {
         writeln!(out, "             {example}")?;
     }
     Ok(())
+}
+
+fn packets(out: &mut impl Write, rtp: Option<&Rtp>) -> io::Result<()> {
+    let Some(rtp) = rtp else { return Ok(()) };
+    let Rtp { packets, lost, recovered, keyframe_requests } = rtp;
+    writeln!(
+        out,
+        "packets      {packets}, {lost} lost, {recovered} recovered, {keyframe_requests} keyframes asked for"
+    )
 }
 
 fn row(out: &mut impl Write, name: &str, of: Option<Distribution>, unit: &str) -> io::Result<()> {

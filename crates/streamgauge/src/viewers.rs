@@ -38,7 +38,7 @@ pub struct Document {
     pub verb: String,
     /// What the viewers watched.
     pub url: String,
-    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
+    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv`, `push` or `whep`.
     pub protocol: String,
     /// Number of batches.
     pub batches: u32,

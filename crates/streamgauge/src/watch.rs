@@ -22,7 +22,7 @@ pub struct Document {
     pub verb: String,
     /// What the viewer watched.
     pub url: String,
-    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv` or `push`.
+    /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv`, `push` or `whep`.
     pub protocol: String,
     /// Whether access units were compared with a file.
     pub compared: bool,

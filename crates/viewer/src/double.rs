@@ -61,7 +61,8 @@ impl Server {
             let asked = {
                 let mut log = self.log.lock().unwrap();
                 let before = log.iter().filter(|asked| asked.target == target).count();
-                let asked = Asked { target, head, before, at: Instant::now().into_std() };
+                let (body, at) = (String::new(), Instant::now().into_std());
+                let asked = Asked { target, head, body, before, at };
                 log.push(asked.clone());
                 asked
             };

@@ -158,6 +158,16 @@ impl From<protocol::rtmp::Error> for Error {
     }
 }
 
+impl From<str0m::RtcError> for Error {
+    fn from(error: str0m::RtcError) -> Self {
+        let kind = match error {
+            str0m::RtcError::Dtls(_) => Kind::Tls,
+            _ => Kind::Garbage,
+        };
+        Self::new(kind, format!("WebRTC: {error}"))
+    }
+}
+
 impl From<media::Error> for Error {
     fn from(error: media::Error) -> Self {
         let kind = match error {

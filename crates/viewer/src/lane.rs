@@ -1,20 +1,21 @@
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket, lookup_host};
 use tokio::time::{Instant, timeout};
 
+use crate::dtls::Identity;
 use crate::playback::Track;
 use crate::socket::Socket;
 use crate::tls::{Stream, Tls, TlsError, Trust, Within};
 use crate::url::Url;
-use crate::{Asks, Error, Kind, Micros, RequestTimes, Stats};
+use crate::{Asks, Error, Kind, Micros, RequestTimes, Rtp, Stats};
 
 /// Most bytes of one read from a socket. One buffer serves all viewers of a lane.
 const SCRATCH: usize = 256 << 10;
@@ -170,6 +171,8 @@ pub struct Lane {
     nonce: Cell<u64>,
     /// Made when the first URL asks for TLS.
     tls: OnceCell<Result<Tls, TlsError>>,
+    /// Made when the first viewer of WebRTC joins.
+    dtls: OnceCell<Option<Identity>>,
     /// Serves all connections, in place of the host of a URL.
     #[cfg(test)]
     pub(crate) double: OnceCell<crate::double::Server>,
@@ -200,6 +203,7 @@ impl Lane {
             hosts: RefCell::default(),
             nonce: Cell::new(clock.unix.unsigned_abs()),
             tls: OnceCell::new(),
+            dtls: OnceCell::new(),
             #[cfg(test)]
             double: OnceCell::new(),
         })
@@ -272,36 +276,74 @@ impl Lane {
             .map_err(|error| error.at(format_args!("{host}:{port}")))
     }
 
-    /// Connects to a host. The lane looks up each name once.
-    async fn connect_tcp(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
-        let patience = self.options.patience;
-        let place = || format!("{host}:{port}");
-        let too_long = |doing: &str| {
-            Error::new(Kind::Timeout, format!("{doing}: nothing for {patience:?}")).at(place())
-        };
+    /// Opens a socket for datagrams, at the address of this machine on the way to a host.
+    pub(crate) async fn open_udp(&self, host: &str, port: u16) -> Result<UdpSocket, Error> {
+        let to = self.address(host, port).await?;
+        let socket = open_udp(to, self.source).await;
+        socket.map_err(|error| Error::io(&error, "opening a socket").at(to))
+    }
+
+    /// The certificate of this lane's viewers of WebRTC.
+    pub(crate) fn identity(&self) -> Result<&Identity, Error> {
+        let identity = self.dtls.get_or_init(Identity::new).as_ref();
+        identity.ok_or_else(|| Error::new(Kind::Local, "no certificate for DTLS"))
+    }
+
+    /// The address of a host. The lane looks up each name once.
+    async fn address(&self, host: &str, port: u16) -> Result<SocketAddr, Error> {
         let known = self.hosts.borrow().get(&(host.to_owned(), port)).copied();
-        let address = match known {
-            Some(address) => address,
-            None => {
-                let found = timeout(patience, lookup_host((host, port)))
-                    .await
-                    .map_err(|_| too_long("looking up the name"))?
-                    .map(|mut addresses| addresses.next());
-                let address = found.ok().flatten().ok_or_else(|| {
-                    Error::new(Kind::Resolve, "host without an address").at(place())
-                })?;
-                self.hosts.borrow_mut().insert((host.to_owned(), port), address);
-                address
-            }
-        };
-        let socket = timeout(patience, open(address, self.source))
+        if let Some(address) = known {
+            return Ok(address);
+        }
+        let place = || format!("{host}:{port}");
+        let found = timeout(self.options.patience, lookup_host((host, port)))
             .await
-            .map_err(|_| too_long("connecting"))?
+            .map_err(|_| self.too_long("looking up the name").at(place()))?
+            .map(|mut addresses| addresses.next());
+        let address = found
+            .ok()
+            .flatten()
+            .ok_or_else(|| Error::new(Kind::Resolve, "host without an address").at(place()))?;
+        self.hosts.borrow_mut().insert((host.to_owned(), port), address);
+        Ok(address)
+    }
+
+    fn too_long(&self, doing: &str) -> Error {
+        let patience = self.options.patience;
+        Error::new(Kind::Timeout, format!("{doing}: nothing for {patience:?}"))
+    }
+
+    /// Connects to a host.
+    async fn connect_tcp(&self, host: &str, port: u16) -> Result<TcpStream, Error> {
+        let address = self.address(host, port).await?;
+        let place = || format!("{host}:{port}");
+        let socket = timeout(self.options.patience, open(address, self.source))
+            .await
+            .map_err(|_| self.too_long("connecting").at(place()))?
             .map_err(|error| Error::io(&error, "connecting").at(place()))?;
         // A socket that refuses this option does not work at all.
         socket.set_nodelay(true).map_err(|error| Error::io(&error, "connecting").at(place()))?;
         Ok(socket)
     }
+}
+
+/// Opens a socket for datagrams; at the local address if one is given and of the same kind.
+async fn open_udp(to: SocketAddr, source: Option<IpAddr>) -> io::Result<UdpSocket> {
+    let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
+    let own = match source {
+        Some(source) => source,
+        None => {
+            // Connecting a socket for datagrams sends nothing. It only picks a way.
+            let any: IpAddr = match to {
+                SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+            };
+            let way = UdpSocket::bind((any, 0)).await?;
+            way.connect(to).await?;
+            way.local_addr()?.ip()
+        }
+    };
+    UdpSocket::bind((own, 0)).await
 }
 
 /// Connects; from a local address if one is given and of the same kind.
@@ -324,6 +366,10 @@ pub struct Viewer {
     /// The access units that must come, if the viewer compares them.
     pub reference: Option<Arc<crate::verify::Reference>>,
     stats: RefCell<Stats>,
+    /// What the viewer has at the server, and must remove when it leaves.
+    pub(crate) session: RefCell<Option<Box<Url>>>,
+    /// When it stopped watching, if that is before it leaves.
+    pub(crate) over: Cell<Option<Micros>>,
 }
 
 impl Viewer {
@@ -338,12 +384,19 @@ impl Viewer {
         let mut stats = Stats::new(id, batch, lane.clock.now(), threshold);
         stats.is_verified = verify;
         lane.totals.joined.fetch_add(1, Relaxed);
-        Self { lane: lane.clone(), verify, reference, stats: RefCell::new(stats) }
+        Self {
+            lane: lane.clone(),
+            verify,
+            reference,
+            stats: RefCell::new(stats),
+            session: RefCell::default(),
+            over: Cell::default(),
+        }
     }
 
     /// Ends the viewer and returns its counters. `None`: its time was up.
     pub fn leave(self, outcome: Option<Result<(), Error>>) -> Stats {
-        let now = self.now();
+        let now = self.over.get().unwrap_or_else(|| self.now());
         let totals = self.lane.totals.clone();
         let mut stats = self.stats.into_inner();
         stats.left = now;
@@ -404,6 +457,13 @@ impl Viewer {
         };
         if over > 0 && self.stats().playback.started().is_some() {
             tokio::time::sleep(Duration::from_micros(over.unsigned_abs())).await;
+        }
+    }
+
+    /// Counts packets of media by RTP.
+    pub(crate) fn count_rtp(&self, count: impl FnOnce(&mut Rtp)) {
+        if let Some(rtp) = self.stats().rtp.as_deref_mut() {
+            count(rtp);
         }
     }
 

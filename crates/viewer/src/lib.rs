@@ -10,7 +10,7 @@
 //!
 //! ```text
 //! URL ─▶ player::Target ─▶ player::play
-//!                           │ requests, over http, websocket or RTMP
+//!                           │ requests, over http, websocket, RTMP or WebRTC
 //!                           ├─▶ playlist, manifest ─▶ hls, mpd ─▶ the next request
 //!                           └─▶ media ─▶ skim (times only) or verify (all bytes)
 //!                                         └─▶ playback ─▶ Stats ─▶ Report
@@ -31,8 +31,9 @@
 //! - [`url`] parses URLs and resolves references.
 //!
 //! With I/O:
-//! - [`player`] has one player for each delivery: HLS, DASH, FLV, MP4, RTMP, WebSocket.
-//! - [`http`] is the HTTP/1.1 client, [`tls`] is TLS, `socket` is a connection with or without TLS.
+//! - [`player`] has one player for each delivery: HLS, DASH, FLV, MP4, RTMP, WebSocket, WHEP.
+//! - [`http`] is the HTTP/1.1 client, [`tls`] is TLS, `socket` is a connection with or without TLS,
+//!   `dtls` the certificate of WebRTC.
 //! - `watchdog` ends waits that take too long.
 //!
 //! Results: `lane` has counters of all viewers, `stats` those of one viewer, `requests` the times
@@ -46,6 +47,7 @@ extern crate self as viewer;
 
 #[cfg(test)]
 mod double;
+mod dtls;
 mod error;
 pub mod hls;
 pub mod http;
@@ -71,7 +73,7 @@ mod xml;
 pub use error::{Error, Kind};
 pub use lane::{Clock, Lane, Options, Rendition, Totals, Viewer};
 pub use requests::{Asks, RequestTime, RequestTimes};
-pub use stats::{End, Failure, Latency, Report, Stats, TrackReport, Verified};
+pub use stats::{End, Failure, Latency, Report, Rtp, Stats, TrackReport, Verified};
 
 /// Microseconds.
 pub type Micros = i64;

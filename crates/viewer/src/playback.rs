@@ -264,6 +264,15 @@ impl Playback {
         }
     }
 
+    /// Moves what has come of a track by this much: where it belongs beside the other track is now
+    /// known better. Nothing is missing or received by that.
+    pub fn move_track(&mut self, track: Track, by: Micros) {
+        if let Some(span) = &mut self.spans[track as usize] {
+            span.from = span.from.saturating_add(by);
+            span.to = span.to.saturating_add(by);
+        }
+    }
+
     fn measure(&mut self, now: Micros, unix: Micros, to: Micros) {
         let delay = now - to;
         let fastest = self.fastest.map_or(delay, |known| known.min(delay));
@@ -505,6 +514,22 @@ mod tests {
         assert_eq!(playback.span(Track::Audio).unwrap().to, 300 * MS);
         playback.advance(250 * MS);
         assert_eq!(playback.stalls(), (0, 0));
+    }
+
+    #[test]
+    fn a_track_that_moves_is_neither_longer_nor_has_a_hole() {
+        let mut playback = Playback::new(100 * MS);
+        for (track, from) in [(Track::Video, 0), (Track::Audio, 50)] {
+            playback.media(0, 0, track, from * MS, (from + 200) * MS);
+        }
+        playback.move_track(Track::Audio, -80 * MS);
+        playback.media(150 * MS, 0, Track::Audio, 170 * MS, 190 * MS);
+        assert_eq!((playback.holes().0, playback.stalls().0), (0, 0));
+        let span = playback.span(Track::Audio).unwrap();
+        assert_eq!((span.from, span.to, span.received), (-30 * MS, 190 * MS, 220 * MS));
+        // The playhead now meets the end of the moved track, before that of the other.
+        playback.advance(195 * MS);
+        assert_eq!(playback.stalls().0, 1);
     }
 
     #[test]

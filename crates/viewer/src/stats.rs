@@ -36,6 +36,29 @@ pub struct Verified {
     pub manifests: u64,
 }
 
+/// Packets of media by RTP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Rtp {
+    /// Packets that came in time.
+    pub packets: u64,
+    /// Packets that did not come in time.
+    pub lost: u64,
+    /// Packets that came in time, but after later ones: most of them were lost and sent again.
+    pub recovered: u64,
+    /// How often the player asked for a keyframe, because a picture could not be decoded.
+    pub keyframe_requests: u64,
+}
+
+impl Rtp {
+    /// Adds the packets of another viewer.
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+        self.recovered += other.recovered;
+        self.keyframe_requests += other.keyframe_requests;
+    }
+}
+
 /// Counters of one viewer.
 #[derive(Debug)]
 pub struct Stats {
@@ -49,6 +72,10 @@ pub struct Stats {
     pub left: Micros,
     /// When the first byte of media came.
     pub first_media: Option<Micros>,
+    /// When the first picture was whole, if the player takes pictures one by one.
+    pub first_picture: Option<Micros>,
+    /// The packets, if media come by RTP.
+    pub rtp: Option<Box<Rtp>>,
     /// The player's clock.
     pub playback: Playback,
     /// Bytes of media, as they came in bodies and messages.
@@ -85,6 +112,8 @@ impl Stats {
             joined,
             left: joined,
             first_media: None,
+            first_picture: None,
+            rtp: None,
             playback: Playback::new(threshold),
             media_bytes: 0,
             overhead_bytes: 0,
@@ -126,6 +155,7 @@ impl Stats {
                 place: error.place.clone(),
             }),
             first_media: self.first_media.map(|at| seconds(at - self.joined)),
+            first_picture: self.first_picture.map(|at| seconds(at - self.joined)),
             startup: playback.started().map(|at| seconds(at - self.joined)),
             received: seconds(playback.received()),
             video: of(Track::Video),
@@ -153,6 +183,7 @@ impl Stats {
                 .map(|(kind, count)| (kind.name().to_owned(), count))
                 .collect(),
             verified: self.is_verified.then_some(self.verified),
+            rtp: self.rtp.as_deref().copied(),
         }
     }
 }
@@ -174,6 +205,8 @@ pub struct Report {
     pub error: Option<Failure>,
     /// Time from joining to the first byte of media.
     pub first_media: Option<f64>,
+    /// Time from joining to the first whole picture; absent if media come in larger pieces.
+    pub first_picture: Option<f64>,
     /// Time from joining to playing.
     pub startup: Option<f64>,
     /// Media received. Of video and audio, the track with less media counts.
@@ -221,6 +254,8 @@ pub struct Report {
     pub troubles: BTreeMap<String, u32>,
     /// What was verified; absent if nothing was verified.
     pub verified: Option<Verified>,
+    /// The packets, if media came by RTP.
+    pub rtp: Option<Rtp>,
 }
 
 /// One track of a [`Report`], in seconds.

@@ -1,6 +1,6 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -37,19 +37,41 @@ impl Watchdog {
                 return Poll::Ready(Ok(output));
             }
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + self.limit + more);
-            if self.sleep.deadline() > deadline {
-                self.sleep.as_mut().reset(deadline);
+            if self.poll_over(deadline, context).is_pending() {
+                return Poll::Pending;
             }
-            while self.sleep.as_mut().poll(context).is_ready() {
-                if Instant::now() >= deadline {
-                    let limit = self.limit + more;
-                    let what = format!("{doing}: nothing for {limit:?}");
-                    return Poll::Ready(Err(Error::new(Kind::Timeout, what)));
-                }
-                self.sleep.as_mut().reset(deadline);
-            }
-            Poll::Pending
+            let limit = self.limit + more;
+            let what = format!("{doing}: nothing for {limit:?}");
+            Poll::Ready(Err(Error::new(Kind::Timeout, what)))
         })
         .await
+    }
+
+    /// Waits for `wanted`, at most until `deadline`. `None`: the deadline came first.
+    pub(crate) async fn until<F: Future>(
+        &mut self,
+        deadline: Instant,
+        wanted: F,
+    ) -> Option<F::Output> {
+        let mut wanted = pin!(wanted);
+        poll_fn(|context| match wanted.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending => self.poll_over(deadline, context).map(|()| None),
+        })
+        .await
+    }
+
+    /// Whether the deadline has come.
+    fn poll_over(&mut self, deadline: Instant, context: &mut Context<'_>) -> Poll<()> {
+        if self.sleep.deadline() > deadline {
+            self.sleep.as_mut().reset(deadline);
+        }
+        while self.sleep.as_mut().poll(context).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(deadline);
+        }
+        Poll::Pending
     }
 }

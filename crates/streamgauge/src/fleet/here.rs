@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
-use viewer::player::play;
+use viewer::player::{part, play};
 use viewer::{Clock, Lane, Report, Totals, Viewer};
 
 use super::{GRACE, Observer, Plan};
@@ -233,6 +233,7 @@ impl Seat {
                 _ = stopped.wait_for(|stopped| *stopped) => None,
                 outcome = play(&viewer, &target) => Some(outcome),
             };
+            part(&viewer).await;
             let report = Box::new(viewer.leave(outcome).report());
             let _ = said.send(Said::Report(report));
         }

@@ -2,7 +2,7 @@
 //! its kind, and the run ends in time with its results.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ enum Fault {
 const VIEWERS: u64 = 3;
 
 /// The paths that players ask for.
-const PATHS: [&str; 4] = ["/x.m3u8", "/x.mpd", "/x.mp4", "/x.flv"];
+const PATHS: [&str; 5] = ["/x.m3u8", "/x.mpd", "/x.mp4", "/x.flv", "/x/whep"];
 
 /// Starts a server with this fault, for RTMP and HTTP. Its threads end with the process of the
 /// test.
@@ -50,7 +50,8 @@ fn serve(fault: Fault) -> std::net::SocketAddr {
     thread::spawn(move || {
         for mut socket in listener.incoming().flatten() {
             thread::spawn(move || {
-                let mut asked = [0; 2048];
+                // An offer of WebRTC is among the requests.
+                let mut asked = [0; 8192];
                 let read = socket.read(&mut asked).unwrap_or(0);
                 let path = String::from_utf8_lossy(&asked[..read]);
                 let path = path.split(' ').nth(1).unwrap_or("/").to_owned();
@@ -91,6 +92,11 @@ fn serve(fault: Fault) -> std::net::SocketAddr {
                         let begun = path == "/" || send(head.as_bytes());
                         while begun && send(&chunk) {}
                     }
+                }
+                if fault != Fault::HangUp {
+                    // What was sent gets lost if the rest of a request is not read.
+                    let _ = socket.shutdown(Shutdown::Write);
+                    while socket.read(&mut asked).is_ok_and(|read| read > 0) {}
                 }
             });
         }

@@ -4,6 +4,7 @@
 
 mod faults;
 mod headwater;
+mod loss;
 mod nginx;
 mod processes;
 mod support;

@@ -21,13 +21,14 @@ pub(crate) fn origin() -> Server {
 }
 
 /// The URLs of the demo stream, one for each delivery.
-pub(crate) fn deliveries(server: &Server) -> [String; 5] {
+pub(crate) fn deliveries(server: &Server) -> [String; 6] {
     [
         server.rtmp_url("live/demo"),
         server.url("/live/demo/index.m3u8"),
         server.url("/live/demo/manifest.mpd"),
         server.url("/live/demo/live.mp4"),
         server.url("/live/demo/live.flv"),
+        server.url("/live/demo/whep"),
     ]
 }
 

@@ -29,11 +29,28 @@ pub enum Body<'a> {
     Text(&'a mut Vec<u8>, usize),
 }
 
+/// What a request changes at the server.
+#[derive(Debug, Clone, Copy)]
+pub enum Change<'a> {
+    /// Makes a resource.
+    Post {
+        /// Media type of the payload.
+        kind: &'a str,
+        /// What is sent.
+        payload: &'a str,
+    },
+    /// Removes a resource.
+    Delete,
+}
+
 /// What to ask for.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
     /// Where to ask.
     pub url: &'a Url,
+    /// What to change there; `None` to ask for what is there. A reference, because each waiting
+    /// viewer keeps copies of its request.
+    pub change: Option<&'a Change<'a>>,
     /// What is there.
     pub asks: Asks,
     /// First byte and length; `None` for all of it.
@@ -48,7 +65,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// Asks for all of a resource, at full speed.
     pub fn new(url: &'a Url, asks: Asks) -> Self {
-        Self { url, asks, range: None, paced: false, wait: Duration::ZERO }
+        Self { url, change: None, asks, range: None, paced: false, wait: Duration::ZERO }
     }
 }
 
@@ -65,8 +82,20 @@ pub struct Answer {
     pub last: Micros,
     /// Bytes of the body.
     pub bytes: u64,
-    /// Where a redirect leads.
+    /// Where a redirect leads, or what was made is.
     location: Option<String>,
+    is_redirect: bool,
+}
+
+impl Answer {
+    /// The URL of what a request to `asked` has made, if the server names one.
+    ///
+    /// # Errors
+    /// The name is no URL.
+    pub fn made(&self, asked: &Url) -> Result<Option<Url>, Error> {
+        let base = self.moved.as_deref().unwrap_or(asked);
+        self.location.as_deref().map(|location| base.resolve(location)).transpose()
+    }
 }
 
 /// A client and its connection.
@@ -106,11 +135,15 @@ impl<'a> Client<'a> {
         Self { viewer, connection: None, watchdog }
     }
 
-    /// Sends a GET request and follows redirects.
+    /// Sends a request and follows redirects.
     ///
     /// # Errors
     /// There is no good answer, or the answer is not valid HTTP.
-    pub async fn get(&mut self, request: Request<'_>, mut body: Body<'_>) -> Result<Answer, Error> {
+    pub async fn send(
+        &mut self,
+        request: Request<'_>,
+        mut body: Body<'_>,
+    ) -> Result<Answer, Error> {
         let mut moved: Option<Box<Url>> = None;
         for _ in 0..=MAX_REDIRECTS {
             let url = moved.as_deref().unwrap_or(request.url);
@@ -118,9 +151,11 @@ impl<'a> Client<'a> {
                 .exchange(&Request { url, ..request }, &mut body)
                 .await
                 .map_err(|error| error.at(url))?;
-            match answer.location {
-                None => return Ok(Answer { moved, ..answer }),
-                Some(location) => moved = Some(Box::new(url.resolve(&location)?)),
+            match &answer.location {
+                Some(location) if answer.is_redirect => {
+                    moved = Some(Box::new(url.resolve(location)?));
+                }
+                _ => return Ok(Answer { moved, ..answer }),
             }
         }
         let what = format!("redirected more than {MAX_REDIRECTS} times");
@@ -143,7 +178,7 @@ impl<'a> Client<'a> {
                 // Boxed: it is large, and it is over before the long waits begin.
                 None => Box::pin(Connection::open(self.viewer, url)).await?,
             };
-            let mut response = Response::default();
+            let mut response = Response::to(request.change);
             let result = self.attempt(&mut connection, request, &mut response, body).await;
             match result {
                 // The server may close an idle connection at any time (RFC 9112 9.3).
@@ -213,7 +248,8 @@ impl<'a> Client<'a> {
         }
         Ok(Answer {
             moved: None,
-            location: location.filter(|_| !response.is_good()),
+            location,
+            is_redirect: !response.is_good(),
             sent,
             first: first.unwrap_or(now),
             last: now,
@@ -224,8 +260,13 @@ impl<'a> Client<'a> {
     /// Returns the text of the request.
     fn text(&self, request: &Request<'_>) -> String {
         let url = request.url;
+        let (method, payload) = match request.change {
+            None => ("GET", None),
+            Some(Change::Post { kind, payload }) => ("POST", Some((kind, payload))),
+            Some(Change::Delete) => ("DELETE", None),
+        };
         let mut text = format!(
-            "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: streamgauge\r\nAccept: */*\r\n",
+            "{method} {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: streamgauge\r\nAccept: */*\r\n",
             url.target(),
             url.authority()
         );
@@ -237,7 +278,12 @@ impl<'a> Client<'a> {
                 text += &format!("Range: bytes={from}-{last}\r\n");
             }
         }
+        if let Some((kind, payload)) = payload {
+            let length = payload.len();
+            text += &format!("Content-Type: {kind}\r\nContent-Length: {length}\r\n");
+        }
         text += "\r\n";
+        text += payload.map_or("", |(_, payload)| *payload);
         self.viewer.stats().requests += 1;
         self.viewer.lane.totals.requests.fetch_add(1, Relaxed);
         text

@@ -1,7 +1,7 @@
 //! One answer, parsed as its bytes come, without I/O.
 
-use super::Body;
 use super::body::Framing;
+use super::{Body, Change};
 use crate::{Error, Kind, Viewer};
 
 /// Longest head of an answer, in bytes.
@@ -25,6 +25,8 @@ pub(super) struct Response {
     /// Whether the answer is over before its framing says so: the rest of a refusal is not worth
     /// reading, or the server closed the connection as it should.
     over: bool,
+    /// Whether the request was to make or to remove something. Other answers are good then.
+    changes: bool,
 }
 
 #[derive(Debug)]
@@ -39,6 +41,11 @@ pub(super) struct Head {
 }
 
 impl Response {
+    /// Waits for the answer to a request.
+    pub(super) fn to(change: Option<&Change<'_>>) -> Self {
+        Self { changes: change.is_some(), ..Self::default() }
+    }
+
     /// Whether any byte has come.
     pub(super) fn has_begun(&self) -> bool {
         self.head.is_some() || !self.partial.is_empty()
@@ -48,9 +55,12 @@ impl Response {
         self.over || self.head.as_ref().is_some_and(|head| head.framing.is_done())
     }
 
-    /// Whether the status is a success with a body: 200 or 206.
+    /// Whether the status is a success; if a resource was asked for, one with a body: 200 or 206.
     pub(super) fn is_good(&self) -> bool {
-        self.head.as_ref().is_some_and(|head| matches!(head.status, 200 | 206))
+        self.head.as_ref().is_some_and(|head| match head.status {
+            200 | 206 => true,
+            status => self.changes && (200..300).contains(&status),
+        })
     }
 
     /// Whether another request may follow on the connection.

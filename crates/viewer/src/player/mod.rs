@@ -7,6 +7,7 @@ mod push;
 mod rtmp;
 #[cfg(test)]
 mod times;
+mod whep;
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,6 +34,8 @@ pub enum Target {
     Mp4(Url),
     /// `ws://`, `wss://`: CMAF by WebSocket
     Push(Url),
+    /// `…/whep`: WebRTC
+    Whep(Url),
 }
 
 impl Target {
@@ -45,6 +48,7 @@ impl Target {
             Self::Flv(_) => "flv",
             Self::Mp4(_) => "mp4",
             Self::Push(_) => "push",
+            Self::Whep(_) => "whep",
         }
     }
 
@@ -52,7 +56,8 @@ impl Target {
     pub fn connections(&self) -> u64 {
         match self {
             Self::Rtmp(_) | Self::Flv(_) | Self::Mp4(_) | Self::Push(_) => 1,
-            Self::Hls(_) => 2,
+            // Of WHEP, one is for the requests at the beginning and the end.
+            Self::Hls(_) | Self::Whep(_) => 2,
             Self::Dash(_) => 3,
         }
     }
@@ -66,7 +71,8 @@ impl fmt::Display for Target {
             | Self::Dash(url)
             | Self::Flv(url)
             | Self::Mp4(url)
-            | Self::Push(url) => url.fmt(f),
+            | Self::Push(url)
+            | Self::Whep(url) => url.fmt(f),
         }
     }
 }
@@ -92,6 +98,9 @@ impl FromStr for Target {
             "ws" | "wss" => Url::parse(url).map(Self::Push).map_err(|error| bad(&error.what)),
             "http" | "https" => {
                 let parsed = Url::parse(url).map_err(|error| bad(&error.what))?;
+                if parsed.path().trim_end_matches('/').ends_with("/whep") {
+                    return Ok(Self::Whep(parsed));
+                }
                 Ok(match parsed.path().rsplit('.').next() {
                     Some("m3u8" | "m3u") => Self::Hls(parsed),
                     Some("mpd") => Self::Dash(parsed),
@@ -130,6 +139,17 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
         Target::Flv(url) => Box::pin(progressive::flv(viewer, url)).await,
         Target::Mp4(url) => Box::pin(progressive::mp4(viewer, url)).await,
         Target::Push(url) => Box::pin(push::play(viewer, url)).await,
+        Target::Whep(url) => Box::pin(whep::play(viewer, url)).await,
+    }
+}
+
+/// Removes what the viewer has at the server, if there is anything, once its player is done. What
+/// it watched ends before that.
+pub async fn part(viewer: &Viewer) {
+    let session = viewer.session.take();
+    if let Some(session) = session {
+        viewer.over.set(Some(viewer.now()));
+        Box::pin(whep::end(viewer, &session)).await;
     }
 }
 
@@ -189,6 +209,9 @@ mod tests {
             ("ws://h/x", "push"),
             ("wss://h/x.m3u8", "push"),
             ("https://h/x", "mp4"),
+            ("https://h/live/x.flv/whep?token=1", "whep"),
+            ("http://h/rtc/v1/whep/?stream=x", "whep"),
+            ("http://h/whep.mp4", "mp4"),
         ] {
             assert_eq!(url.parse::<Target>().unwrap().protocol(), protocol, "{url}");
         }
@@ -200,7 +223,7 @@ mod tests {
     }
 
     /// A viewer that is not verified costs its future, its counters, and some 200 bytes for each
-    /// connection. It may cost 8 KiB.
+    /// connection. It may cost 8 KiB. One by WHEP has str0m's state besides.
     #[tokio::test]
     async fn futures_are_small() {
         let lane = Lane::new(Clock::start(), Options::default(), Totals::default().into());
@@ -208,14 +231,15 @@ mod tests {
         let url = Url::nowhere();
         let rtmp_url = RtmpUrl::parse("rtmp://h/live/x").expect("a URL");
         for (name, size, most) in [
-            ("viewer", size_of::<Viewer>(), 700),
+            ("viewer", size_of::<Viewer>(), 730),
             ("rtmp", size_of_val(&rtmp::play(&viewer, &rtmp_url)), 2000),
             ("hls", size_of_val(&hls::play(&viewer, &url)), 500),
-            ("hls playlist", hls::size_of_playing(&viewer), 2000),
+            ("hls playlist", hls::size_of_playing(&viewer), 2050),
             ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),
             ("mp4", size_of_val(&progressive::mp4(&viewer, &url)), 2000),
             ("flv", size_of_val(&progressive::flv(&viewer, &url)), 2000),
             ("push", size_of_val(&push::play(&viewer, &url)), 2000),
+            ("whep", size_of_val(&whep::play(&viewer, &url)), 2000),
         ] {
             assert!(size <= most, "{name}: {size} bytes");
         }

@@ -17,7 +17,7 @@ pub(super) async fn mp4(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let mut client = Client::new(viewer);
     let mut player = Mp4::new(viewer);
     let mut take = |data: &[u8]| player.read(data);
-    client.get(request, Body::Media(&mut take)).await?;
+    client.send(request, Body::Media(&mut take)).await?;
     player.finish().map_err(|error| error.at(url))?;
     let now = viewer.now();
     viewer.stats().playback.complete(now);
@@ -195,7 +195,7 @@ pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
             }
             Ok(())
         };
-        client.get(request, Body::Media(&mut take)).await?;
+        client.send(request, Body::Media(&mut take)).await?;
         reader.finish().map_err(|error| Error::from(error).at(url))?;
     } else {
         let mut skimmer = skim::Flv::default();
@@ -210,7 +210,7 @@ pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
                 }
             })
         };
-        client.get(request, Body::Media(&mut take)).await?;
+        client.send(request, Body::Media(&mut take)).await?;
     }
     let now = viewer.now();
     viewer.stats().playback.complete(now);

@@ -5,7 +5,7 @@
 pub(crate) mod low_latency;
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -28,6 +28,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Asked {
     pub(crate) target: String,
     pub(crate) head: String,
+    pub(crate) body: String,
     pub(crate) before: usize,
     /// When it was received.
     pub(crate) at: Instant,
@@ -120,6 +121,12 @@ fn serve(
                 Ok(_) => {}
             }
         }
+        let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
+        let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+        if reader.read_exact(&mut body).is_err() {
+            return;
+        }
+        let body = String::from_utf8(body).unwrap();
         let target = head.split(' ').nth(1).unwrap().to_owned();
         let before = {
             let mut counts = counts.lock().unwrap();
@@ -127,7 +134,7 @@ fn serve(
             *count += 1;
             *count - 1
         };
-        let asked = Asked { target, head, before, at: Instant::now() };
+        let asked = Asked { target, head, body, before, at: Instant::now() };
         log.lock().unwrap().push(asked.clone());
         for act in answer(&asked) {
             match act {

@@ -126,7 +126,7 @@ impl<'a> Listing<'a> {
             self.viewer.lane.give_back(std::mem::take(old));
         }
         let request = Request::new(&self.url, Asks::Playlist);
-        let answer = self.client.get(request, Body::Text(&mut text, mpd::MAX_SIZE)).await?;
+        let answer = self.client.send(request, Body::Text(&mut text, mpd::MAX_SIZE)).await?;
         if let Some(moved) = answer.moved {
             self.url = *moved;
         }

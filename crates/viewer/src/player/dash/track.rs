@@ -121,7 +121,7 @@ impl<'a> Player<'a> {
             data.clear();
             match self
                 .client
-                .get(Request::new(url, Asks::Init), Body::Text(&mut data, MAX_HEADER))
+                .send(Request::new(url, Asks::Init), Body::Text(&mut data, MAX_HEADER))
                 .await
             {
                 Ok(_) => break,
@@ -169,7 +169,7 @@ impl<'a> Player<'a> {
                 viewer.stats().verified = counts;
                 result
             };
-            let answer = self.client.get(request, Body::Media(&mut take)).await?;
+            let answer = self.client.send(request, Body::Media(&mut take)).await?;
             feed.finish().map_err(|error| error.at(&segment.url))?;
             answer
         } else if segment.streamed {
@@ -192,7 +192,7 @@ impl<'a> Player<'a> {
                     }
                 })
             };
-            self.client.get(request, Body::Media(&mut take)).await?
+            self.client.send(request, Body::Media(&mut take)).await?
         } else {
             let mut stamps = None;
             let answer = if track == Track::Video && self.search.is_on() {
@@ -202,12 +202,12 @@ impl<'a> Player<'a> {
                     inside.read(data);
                     Ok(())
                 };
-                let answer = self.client.get(request, Body::Media(&mut take)).await?;
+                let answer = self.client.send(request, Body::Media(&mut take)).await?;
                 stamps = inside.stamps();
                 self.search.took(stamps);
                 answer
             } else {
-                self.client.get(request, Body::Discard).await?
+                self.client.send(request, Body::Discard).await?
             };
             played(None, stamps, segment.start, segment.start + segment.duration);
             answer

@@ -73,7 +73,7 @@ async fn load(
 ) -> Result<(Vec<u8>, Option<Box<Url>>), Error> {
     let mut text = Vec::new();
     let body = Body::Text(&mut text, hls::MAX_SIZE);
-    let answer = client.get(request, body).await?;
+    let answer = client.send(request, body).await?;
     Ok((text, answer.moved))
 }
 

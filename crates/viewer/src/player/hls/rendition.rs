@@ -308,7 +308,7 @@ impl<'a> Player<'a> {
         loop {
             data.clear();
             let request = Request { range: map.range, ..Request::new(&url, Asks::Init) };
-            match self.client.get(request, Body::Text(&mut data, MAX_HEADER)).await {
+            match self.client.send(request, Body::Text(&mut data, MAX_HEADER)).await {
                 Ok(_) => break,
                 Err(error) => self.tries.failed(self.viewer, error).await?,
             }
@@ -353,11 +353,11 @@ impl<'a> Player<'a> {
         let request = Request { range: place.range, wait, ..Request::new(&url, asks) };
         if self.is_verified() {
             let mut data = Vec::new();
-            let answer = self.client.get(request, Body::Collect(&mut data, MAX_SEGMENT)).await?;
+            let answer = self.client.send(request, Body::Collect(&mut data, MAX_SEGMENT)).await?;
             return Ok((answer, Got::Whole(data.into())));
         }
         if self.track != Track::Video || !self.search.is_on() {
-            return Ok((self.client.get(request, Body::Discard).await?, Got::Stamps(None)));
+            return Ok((self.client.send(request, Body::Discard).await?, Got::Stamps(None)));
         }
         // Boxed: it is large, and not always needed.
         let mut inside = Box::new(SegmentStamps::default());
@@ -365,7 +365,7 @@ impl<'a> Player<'a> {
             inside.read(data);
             Ok(())
         };
-        let answer = self.client.get(request, Body::Media(&mut take)).await?;
+        let answer = self.client.send(request, Body::Media(&mut take)).await?;
         self.search.took(inside.stamps());
         Ok((answer, Got::Stamps(inside.stamps())))
     }
