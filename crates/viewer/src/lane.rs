@@ -368,8 +368,6 @@ pub struct Viewer {
     stats: RefCell<Stats>,
     /// What the viewer has at the server, and must remove when it leaves.
     pub(crate) session: RefCell<Option<Box<Url>>>,
-    /// When it stopped watching, if that is before it leaves.
-    pub(crate) over: Cell<Option<Micros>>,
 }
 
 impl Viewer {
@@ -390,15 +388,15 @@ impl Viewer {
             reference,
             stats: RefCell::new(stats),
             session: RefCell::default(),
-            over: Cell::default(),
         }
     }
 
     /// Ends the viewer and returns its counters. `None`: its time was up.
     pub fn leave(self, outcome: Option<Result<(), Error>>) -> Stats {
-        let now = self.over.get().unwrap_or_else(|| self.now());
+        let now = self.now();
         let totals = self.lane.totals.clone();
         let mut stats = self.stats.into_inner();
+        let now = stats.webrtc.as_deref().and_then(|webrtc| webrtc.left).unwrap_or(now);
         stats.left = now;
         stats.playback.finish(now);
         stats.end = match outcome {
@@ -462,8 +460,8 @@ impl Viewer {
 
     /// Counts packets of media by RTP.
     pub(crate) fn count_rtp(&self, count: impl FnOnce(&mut Rtp)) {
-        if let Some(rtp) = self.stats().rtp.as_deref_mut() {
-            count(rtp);
+        if let Some(webrtc) = self.stats().webrtc.as_deref_mut() {
+            count(&mut webrtc.rtp);
         }
     }
 

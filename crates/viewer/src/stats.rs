@@ -59,6 +59,17 @@ impl Rtp {
     }
 }
 
+/// What only viewers by WebRTC have. Apart, so that other viewers take no memory for it.
+#[derive(Debug, Default)]
+pub struct WebRtc {
+    /// The packets.
+    pub rtp: Rtp,
+    /// When the first picture was whole.
+    pub first_picture: Option<Micros>,
+    /// When it stopped watching. It ends its session after that.
+    pub left: Option<Micros>,
+}
+
 /// Counters of one viewer.
 #[derive(Debug)]
 pub struct Stats {
@@ -72,10 +83,8 @@ pub struct Stats {
     pub left: Micros,
     /// When the first byte of media came.
     pub first_media: Option<Micros>,
-    /// When the first picture was whole, if the player takes pictures one by one.
-    pub first_picture: Option<Micros>,
-    /// The packets, if media come by RTP.
-    pub rtp: Option<Box<Rtp>>,
+    /// What is counted of WebRTC, if media come by it.
+    pub webrtc: Option<Box<WebRtc>>,
     /// The player's clock.
     pub playback: Playback,
     /// Bytes of media, as they came in bodies and messages.
@@ -112,8 +121,7 @@ impl Stats {
             joined,
             left: joined,
             first_media: None,
-            first_picture: None,
-            rtp: None,
+            webrtc: None,
             playback: Playback::new(threshold),
             media_bytes: 0,
             overhead_bytes: 0,
@@ -133,6 +141,7 @@ impl Stats {
     /// Returns the result of the viewer, once it has left.
     pub fn report(&self) -> Report {
         let playback = &self.playback;
+        let first_picture = self.webrtc.as_deref().and_then(|webrtc| webrtc.first_picture);
         let (stalls, stalled) = playback.stalls();
         let (holes, missing) = playback.holes();
         let watched = self.left - self.joined;
@@ -155,7 +164,7 @@ impl Stats {
                 place: error.place.clone(),
             }),
             first_media: self.first_media.map(|at| seconds(at - self.joined)),
-            first_picture: self.first_picture.map(|at| seconds(at - self.joined)),
+            first_picture: first_picture.map(|at| seconds(at - self.joined)),
             startup: playback.started().map(|at| seconds(at - self.joined)),
             received: seconds(playback.received()),
             video: of(Track::Video),
@@ -183,7 +192,7 @@ impl Stats {
                 .map(|(kind, count)| (kind.name().to_owned(), count))
                 .collect(),
             verified: self.is_verified.then_some(self.verified),
-            rtp: self.rtp.as_deref().copied(),
+            rtp: self.webrtc.as_deref().map(|webrtc| webrtc.rtp),
         }
     }
 }

@@ -48,9 +48,6 @@ pub enum Change<'a> {
 pub struct Request<'a> {
     /// Where to ask.
     pub url: &'a Url,
-    /// What to change there; `None` to ask for what is there. A reference, because each waiting
-    /// viewer keeps copies of its request.
-    pub change: Option<&'a Change<'a>>,
     /// What is there.
     pub asks: Asks,
     /// First byte and length; `None` for all of it.
@@ -65,7 +62,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// Asks for all of a resource, at full speed.
     pub fn new(url: &'a Url, asks: Asks) -> Self {
-        Self { url, change: None, asks, range: None, paced: false, wait: Duration::ZERO }
+        Self { url, asks, range: None, paced: false, wait: Duration::ZERO }
     }
 }
 
@@ -83,7 +80,7 @@ pub struct Answer {
     /// Bytes of the body.
     pub bytes: u64,
     /// Where a redirect leads, or what was made is.
-    location: Option<String>,
+    location: Option<Box<str>>,
     is_redirect: bool,
 }
 
@@ -103,6 +100,8 @@ impl Answer {
 pub struct Client<'a> {
     viewer: &'a Viewer,
     connection: Option<Connection>,
+    /// What its requests change; a reference, because each waiting viewer keeps a client.
+    change: Option<&'a Change<'a>>,
     watchdog: Watchdog,
 }
 
@@ -132,7 +131,12 @@ impl<'a> Client<'a> {
     /// Makes a client without a connection.
     pub fn new(viewer: &'a Viewer) -> Self {
         let watchdog = Watchdog::new(viewer.lane.options.patience);
-        Self { viewer, connection: None, watchdog }
+        Self { viewer, connection: None, change: None, watchdog }
+    }
+
+    /// Makes a client whose requests change what is there, instead of asking for it.
+    pub fn changing(viewer: &'a Viewer, change: &'a Change<'a>) -> Self {
+        Self { change: Some(change), ..Self::new(viewer) }
     }
 
     /// Sends a request and follows redirects.
@@ -178,7 +182,7 @@ impl<'a> Client<'a> {
                 // Boxed: it is large, and it is over before the long waits begin.
                 None => Box::pin(Connection::open(self.viewer, url)).await?,
             };
-            let mut response = Response::to(request.change);
+            let mut response = Response::to(self.change);
             let result = self.attempt(&mut connection, request, &mut response, body).await;
             match result {
                 // The server may close an idle connection at any time (RFC 9112 9.3).
@@ -248,7 +252,7 @@ impl<'a> Client<'a> {
         }
         Ok(Answer {
             moved: None,
-            location,
+            location: location.map(String::into_boxed_str),
             is_redirect: !response.is_good(),
             sent,
             first: first.unwrap_or(now),
@@ -260,7 +264,7 @@ impl<'a> Client<'a> {
     /// Returns the text of the request.
     fn text(&self, request: &Request<'_>) -> String {
         let url = request.url;
-        let (method, payload) = match request.change {
+        let (method, payload) = match self.change {
             None => ("GET", None),
             Some(Change::Post { kind, payload }) => ("POST", Some((kind, payload))),
             Some(Change::Delete) => ("DELETE", None),

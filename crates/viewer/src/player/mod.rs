@@ -148,7 +148,10 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
 pub async fn part(viewer: &Viewer) {
     let session = viewer.session.take();
     if let Some(session) = session {
-        viewer.over.set(Some(viewer.now()));
+        let now = viewer.now();
+        if let Some(webrtc) = viewer.stats().webrtc.as_deref_mut() {
+            webrtc.left = Some(now);
+        }
         Box::pin(whep::end(viewer, &session)).await;
     }
 }
@@ -231,10 +234,10 @@ mod tests {
         let url = Url::nowhere();
         let rtmp_url = RtmpUrl::parse("rtmp://h/live/x").expect("a URL");
         for (name, size, most) in [
-            ("viewer", size_of::<Viewer>(), 730),
+            ("viewer", size_of::<Viewer>(), 700),
             ("rtmp", size_of_val(&rtmp::play(&viewer, &rtmp_url)), 2000),
             ("hls", size_of_val(&hls::play(&viewer, &url)), 500),
-            ("hls playlist", hls::size_of_playing(&viewer), 2050),
+            ("hls playlist", hls::size_of_playing(&viewer), 2000),
             ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),
             ("mp4", size_of_val(&progressive::mp4(&viewer, &url)), 2000),
             ("flv", size_of_val(&progressive::flv(&viewer, &url)), 2000),

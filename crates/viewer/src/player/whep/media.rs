@@ -9,6 +9,7 @@ use media::{Codec, Sample};
 use rtp::clock::Clock;
 use rtp::h264::{AccessUnit, Depacketizer, Output};
 use rtp::reorder::{Next, Packet, Reorder};
+use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::{KeyframeRequestKind, Mid};
 use str0m::rtp::rtcp::SenderInfo;
@@ -17,10 +18,6 @@ use str0m::rtp::{RtpPacket, Ssrc};
 use crate::playback::{Stamps, Track};
 use crate::skim::micros;
 use crate::{Error, Kind, Micros, Viewer, verify};
-
-/// RTP clock rates: RFC 6184 8.2.1, RFC 7587 4.1.
-const VIDEO_RATE: u32 = 90_000;
-const AUDIO_RATE: u32 = 48_000;
 
 /// Longest step between two pictures that counts as the duration of the first. A longer step is a
 /// hole.
@@ -325,7 +322,9 @@ impl<'a> Media<'a> {
         let at = self.viewer.now();
         {
             let mut stats = self.viewer.stats();
-            stats.first_picture.get_or_insert(at);
+            if let Some(webrtc) = stats.webrtc.as_deref_mut() {
+                webrtc.first_picture.get_or_insert(at);
+            }
             let front = unit.data.get(..REACH).unwrap_or(&unit.data);
             if let Some(stamps) = Stamps::of_one(front) {
                 stats.playback.set_stamps(to, stamps);

@@ -28,7 +28,7 @@ use crate::dtls::Identity;
 use crate::http::{Body, Change, Client, Request};
 use crate::url::Url;
 use crate::watchdog::Watchdog;
-use crate::{Asks, Error, Kind, Rtp, Viewer};
+use crate::{Asks, Error, Kind, Viewer};
 
 /// Longest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 10;
@@ -45,9 +45,9 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
 
 /// Removes a session at the server. If that fails, the server notices that nobody is there.
 pub(super) async fn end(viewer: &Viewer, session: &Url) {
-    let request = Request { change: Some(&Change::Delete), ..Request::new(session, Asks::Stream) };
+    let request = Request::new(session, Asks::Stream);
     let mut told = Vec::new();
-    let mut client = Client::new(viewer);
+    let mut client = Client::changing(viewer, &Change::Delete);
     let _ = timeout(PARTING, client.send(request, Body::Text(&mut told, MAX_ANSWER))).await;
     viewer.lane.give_back(told);
 }
@@ -85,9 +85,10 @@ impl<'a> Player<'a> {
             sdp.apply().ok_or_else(|| Error::new(Kind::Local, "nothing to offer"))?;
         let offer = offer.to_sdp_string();
         let change = Change::Post { kind: "application/sdp", payload: &offer };
-        let request = Request { change: Some(&change), ..Request::new(url, Asks::Stream) };
+        let request = Request::new(url, Asks::Stream);
+        viewer.stats().webrtc = Some(Box::default());
         let mut text = Vec::new();
-        let mut client = Client::new(viewer);
+        let mut client = Client::changing(viewer, &change);
         let answered = client.send(request, Body::Text(&mut text, MAX_ANSWER)).await?;
         *viewer.session.borrow_mut() = answered.made(url)?.map(Box::new);
         let answer = parse(&text)?;
@@ -98,7 +99,6 @@ impl<'a> Player<'a> {
             let what = "the server sends neither H.264 nor Opus";
             return Err(Error::new(Kind::Unsupported, what));
         }
-        viewer.stats().rtp = Some(Box::new(Rtp::default()));
         let now = Instant::now();
         Ok(Self {
             viewer,
