@@ -86,7 +86,6 @@ impl<'a> Player<'a> {
         let offer = offer.to_sdp_string();
         let change = Change::Post { kind: "application/sdp", payload: &offer };
         let request = Request::new(url, Asks::Stream);
-        viewer.stats().webrtc = Some(Box::default());
         let mut text = Vec::new();
         let mut client = Client::changing(viewer, &change);
         let answered = client.send(request, Body::Text(&mut text, MAX_ANSWER)).await?;
@@ -99,6 +98,7 @@ impl<'a> Player<'a> {
             let what = "the server sends neither H.264 nor Opus";
             return Err(Error::new(Kind::Unsupported, what));
         }
+        viewer.stats().webrtc = Some(Box::default());
         let now = Instant::now();
         Ok(Self {
             viewer,
