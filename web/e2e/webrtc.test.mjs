@@ -34,9 +34,20 @@ after(async () => {
   await server?.stop();
 });
 
+/** Sends a page's offer, and takes the answer. Returns the session's URL. */
+async function agree(peer, url) {
+  await peer.setLocalDescription();
+  const headers = { 'content-type': 'application/sdp' };
+  const answer = await fetch(url, { method: 'POST', headers, body: peer.localDescription.sdp });
+  if (answer.status !== 201) throw new Error(`${answer.status}: ${await answer.text()}`);
+  await peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
+  return new URL(answer.headers.get('location'), url).href;
+}
+
 /** Opens a page of the server, whose camera only works in a secure context such as 127.0.0.1. */
 async function open() {
   const { page } = await openPage(browser, SMALL);
+  await page.addInitScript(`window.agree = ${agree}`);
   await page.goto(`${server.url}/`);
   return page;
 }
@@ -62,12 +73,7 @@ function publish(page, url) {
       const { codecs } = RTCRtpSender.getCapabilities('video');
       transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === 'video/H264'));
     }
-    await peer.setLocalDescription();
-    const headers = { 'content-type': 'application/sdp' };
-    const answer = await fetch(url, { method: 'POST', headers, body: peer.localDescription.sdp });
-    if (answer.status !== 201) throw new Error(`${answer.status}: ${await answer.text()}`);
-    await peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
-    return new URL(answer.headers.get('location'), url).href;
+    return await window.agree(peer, url);
   }, url);
 }
 
@@ -87,12 +93,7 @@ function play(page, url) {
       video.srcObject = stream;
     };
     window.streams = streams;
-    await peer.setLocalDescription();
-    const headers = { 'content-type': 'application/sdp' };
-    const answer = await fetch(url, { method: 'POST', headers, body: peer.localDescription.sdp });
-    if (answer.status !== 201) throw new Error(`${answer.status}: ${await answer.text()}`);
-    await peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
-    return new URL(answer.headers.get('location'), url).href;
+    return await window.agree(peer, url);
   }, url);
 }
 

@@ -37,7 +37,7 @@ pub async fn publish(origin: Arc<Origin>, name: &str, clip: Bytes) -> anyhow::Re
     }
     // A turn lasts as long as its longest track, so no track overlaps with its own next turn.
     let turn = index.duration();
-    let started = Instant::now();
+    let mut started = None;
     let mut base = Duration::ZERO;
     loop {
         for read in Reader::new(index.merge(playable.iter().copied()), &clip) {
@@ -46,7 +46,12 @@ pub async fn publish(origin: Arc<Origin>, name: &str, clip: Bytes) -> anyhow::Re
             let at = Duration::from_micros(
                 live::rescale(read.sample.dts.max(0), timescale, 1_000_000).unsigned_abs(),
             );
-            tokio::time::sleep_until(started + base + at).await;
+            match started {
+                Some(started) => tokio::time::sleep_until(started + base + at).await,
+                // The stream's dates count from the arrival of this sample. A timer may be late on a busy
+                // machine, and all samples after it would then seem to come too early.
+                None => started = Instant::now().checked_sub(at),
+            }
             let micros = i64::try_from(base.as_micros())?;
             read.sample.dts += live::rescale(micros, 1_000_000, timescale);
             publisher.sample(u32::try_from(read.track)?, read.sample, origin.now())?;
