@@ -122,6 +122,8 @@ export class Session {
   private exchanged: string | null = null;
   /** Position in a file at which the next engine goes on, in seconds. */
   private resumeAt = 0;
+  /** Whether the present engine has shown a frame. Before that, its position tells nothing. */
+  private arrived = false;
   private looks = 0;
   private stuckTimer: ReturnType<typeof setTimeout> | undefined;
   private looking: AbortController | null = null;
@@ -337,7 +339,8 @@ export class Session {
     if (this.engine) {
       // For the viewer, a failed engine is a stall, as an empty buffer is.
       if (!this.video.paused) this.stalls.waiting(performance.now(), false);
-      this.resumeAt = this.video.ended ? 0 : this.video.currentTime;
+      if (this.arrived) this.resumeAt = this.video.ended ? 0 : this.video.currentTime;
+      this.arrived = false;
       this.engine.destroy();
       this.engine = null;
     }
@@ -414,13 +417,19 @@ export class Session {
   }
 
   private awaitFirstFrame(current: () => boolean): void {
+    const { video } = this;
     const shown = () => {
       if (!current()) return;
+      // The browser may still report the last frame of the engine before.
+      if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA) {
+        this.awaitFirstFrame(current);
+        return;
+      }
+      this.arrived = true;
       this.moments.firstFrame ??= performance.now();
       this.stalls.firstFrame();
       this.engineIs('playing');
     };
-    const { video } = this;
     if ('requestVideoFrameCallback' in video) video.requestVideoFrameCallback(shown);
     // A stream without video begins when audio plays.
     const sounding = () => {
