@@ -117,7 +117,7 @@ async function goOn(page, via) {
   return `${((Date.now() - since) / 1000).toFixed(1)} s, with ${ahead.toFixed(1)} s buffered`;
 }
 
-describe('pages go on', { concurrency: 3 }, () => {
+describe('pages go on', { concurrency: 4 }, () => {
   for (const [how, lose] of Object.entries(LOSSES)) {
     const body = async (page, _complaints, t) => {
       const wanted = new Set();
@@ -192,6 +192,40 @@ describe('pages go on', { concurrency: 3 }, () => {
       plain.close();
       // The server waits for the answers that it holds back until there are newer media.
       await new Promise((resolve) => setTimeout(resolve, 1_000));
+      await origin.stop();
+      await publisher.stop();
+      await made.remove();
+    }
+  });
+
+  // Where such a page begins, behind live, the publisher has sent nothing.
+  test('pages that open while a publisher is away, or is just back, play', async (t) => {
+    const made = await makeVariants({ away: [...VIDEO, ...AUDIO, '-g', '30'] }, '60');
+    const [origin, plain] = [await startServer({ config: '[live]\n' }), await startPlain()];
+    let publisher = await publishFile(origin, made.files.away, 'away');
+    const pages = [];
+    const open = async (via) => {
+      const { page } = await openPage(browser, SMALL);
+      pages.push([page, via]);
+      await page.goto(addressOf(origin, plain, 'away', via));
+    };
+    try {
+      await open('plain');
+      await untilFirstFrame(pages[0][0], 'plain');
+      await publisher.stop();
+      await untilState(origin.url, 'live/away', 'offline');
+      // As long as an encoder takes to connect again. A shorter time hides the fault.
+      await new Promise((resolve) => setTimeout(resolve, 4_000));
+      await open('plain-dash');
+      publisher = await publishFile(origin, made.files.away, 'away', ['-stream_loop', '-1']);
+      await Promise.all(['dash', 'plain-dash', 'llhls'].map(open));
+      const began = Date.now();
+      const played = ([page, via]) =>
+        playOn(page, 3).then(() => t.diagnostic(`${via}: ${((Date.now() - began) / 1000).toFixed(1)} s`));
+      await Promise.all(pages.map(played));
+    } finally {
+      await Promise.all(pages.map(([page]) => page.context().close()));
+      plain.close();
       await origin.stop();
       await publisher.stop();
       await made.remove();

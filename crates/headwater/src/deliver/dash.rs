@@ -15,13 +15,15 @@
 //! Segments are named by their time: ffmpeg's player, up to 5.1 at least, loses its place in
 //! numbered timelines that do not begin at 0.
 
+mod entrance;
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use live::{Delivery, Segment, State, Stream, Track};
+use live::{Delivery, Segment, State, Status, Stream, Track, Window};
 use media::Kind;
 use protocol::dash::{
     self, AdaptationSet, Address, Audio, Content, Live, Manifest, Period, PlaybackRate,
@@ -29,6 +31,7 @@ use protocol::dash::{
     UtcTiming, Video,
 };
 
+use self::entrance::Entrance;
 use super::hls::{answer, independent, language, offered};
 use super::relay::Relays;
 use super::segment::first;
@@ -52,10 +55,11 @@ const GLIMPSE: Duration = Duration::from_millis(1200);
 /// begins (ISO/IEC 23009-1 5.3.2.1). Segments usually last longer, so no whole segment is left out.
 const OVERLAP: u64 = 1000;
 
-/// A period without audio, or without video, waits this long for it, in time of the media. Silence
-/// stands in for missing audio sooner. dash.js, up to 5.2 at least, plays a period to its end with
-/// the kinds of media that it had when dash.js first read of it.
-const STRAGGLES: Duration = Duration::from_secs(4);
+/// How long a manifest may wait for media at the place where a new player begins.
+const HOLDS: Duration = Duration::from_secs(5);
+
+/// How long such a manifest waits before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Serves `manifest.mpd`. If the stream has just begun, waits until its tracks are known.
 pub(super) async fn manifest(
@@ -83,16 +87,25 @@ pub(super) async fn manifest(
         }
     }
     seen(stream, Delivery::Dash, request, origin);
-    let state = stream.state();
-    if state.tracks.is_empty() {
-        return not_found();
-    }
-    let version = version(&state);
-    let now = origin.wall_clock().0 / 1000;
-    let text =
-        stream.manifest(Delivery::Dash, version, || model(stream, &state, now).render().into());
+    let deadline = tokio::time::Instant::now() + HOLDS;
+    let (state, entrance) = loop {
+        let state = stream.state();
+        if state.tracks.is_empty() {
+            return not_found();
+        }
+        let entrance = Entrance::at(stream, &state, origin.wall_clock().0 / 1000);
+        let waits = entrance.is_in_void() && state.status == Status::Live;
+        if !waits || tokio::time::Instant::now() >= deadline {
+            break (state, entrance);
+        }
+        // Either media come, or time passes until the new period is old enough.
+        tokio::time::sleep(LOOK_AGAIN).await;
+    };
+    let version = version(&state, &entrance);
+    let text = stream
+        .manifest(Delivery::Dash, version, || model(stream, &state, &entrance).render().into());
     let etag = format!("{:x}-{version:x}", stream.since().0);
-    let cache = cache_control(update_period(stream.settings(), is_regular(stream, &state)));
+    let cache = cache_control(update_period(stream.settings(), entrance.regular));
     answer(request, "application/dash+xml", &cache, &etag, text)
 }
 
@@ -110,24 +123,28 @@ fn listed(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
 
 /// Whether keyframes are regular: the end of each offered track's newest segment is foretold.
 ///
-/// The end of a track's first segment is never foretold. While this segment is the only one,
+/// The end of the first segment of a period is never foretold. While this segment is the only one,
 /// TARGETDURATION tells whether the publisher is regular. This matters because players keep the
 /// latency of their first manifest.
 fn is_regular(stream: &Stream, state: &State) -> bool {
     let publisher = stream.target_duration() == stream.settings().target_duration;
     let foretold = |track: &Arc<Track>| {
         let window = track.window();
-        let alone = window.listed().chain(&window.open).nth(1).is_none();
-        window.newest().is_some_and(|newest| newest.expected_end.is_some() || publisher && alone)
+        let mut newest = window.listed().chain(&window.open).rev();
+        newest.next().is_some_and(|last| {
+            let alone = newest.next().is_none_or(|before| before.period != last.period);
+            last.expected_end.is_some() || publisher && alone
+        })
     };
     offered(&state.tracks).iter().all(foretold)
 }
 
 /// Identifies the content of the manifest: manifests with the same number are the same. If nothing
 /// is foretold, the manifest lists the segment being made and so changes with each part.
-fn version(state: &State) -> u64 {
+fn version(state: &State, entrance: &Entrance) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.version.hash(&mut hasher);
+    (entrance.sends, entrance.regular, entrance.held, entrance.farther).hash(&mut hasher);
     for track in &state.tracks {
         let window = track.window();
         let newest = window.newest();
@@ -153,6 +170,42 @@ fn cache_control(update_period: Duration) -> String {
     format!("max-age=0, s-maxage={}, must-revalidate", update_period.as_secs())
 }
 
+/// Whether the broadcast is over.
+fn has_ended(state: &State) -> bool {
+    state.tracks.iter().all(|track| track.window().ended)
+}
+
+/// What a manifest lists of a window.
+trait Manifested {
+    /// The segment being made, if it is listed.
+    fn open_manifested(&self) -> Option<&Arc<Segment>>;
+    /// The newest listed segment.
+    fn newest_manifested(&self) -> Option<&Arc<Segment>>;
+}
+
+impl Manifested for Window {
+    fn open_manifested(&self) -> Option<&Arc<Segment>> {
+        self.open.as_ref().filter(|open| {
+            let lasted = open.presented_end() - open.presents;
+            let timescale = open.header.track.timescale;
+            let least = live::rescale(GLIMPSE.as_millis() as i64, 1000, timescale);
+            open.expected_end.is_some() || lasted >= least || !self.has_listed()
+        })
+    }
+
+    fn newest_manifested(&self) -> Option<&Arc<Segment>> {
+        self.open_manifested().or_else(|| self.listed().next_back())
+    }
+}
+
+/// A presentation time of a segment's track, in milliseconds since `availabilityStartTime`. An epoch that
+/// is not the stream's first moves it by the difference.
+fn on_clock(state: &State, segment: &Segment, ticks: i64) -> i64 {
+    let first = i64::try_from(state.epoch.0).unwrap_or(i64::MAX);
+    let moved = segment.epoch().saturating_sub(first) / 1000;
+    live::rescale(ticks, segment.header.track.timescale, 1000).saturating_add(moved)
+}
+
 /// The segments of one track that belong to one period.
 struct Run {
     track: Arc<Track>,
@@ -163,31 +216,32 @@ struct Run {
     open: bool,
 }
 
-fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
+fn model(stream: &Stream, state: &State, entrance: &Entrance) -> Manifest {
     let settings = stream.settings();
-    let regular = is_regular(stream, state);
-    let ended = state.tracks.iter().all(|track| track.window().ended);
+    let regular = entrance.regular;
+    let ended = has_ended(state);
     let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let millis = |duration: Duration| micros(duration) / 1000;
 
     let mut periods: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
     let listed = if ended { state.tracks.clone() } else { listed(&state.tracks) };
     for track in &listed {
-        for (period, run) in runs(track) {
+        for (period, mut run) in runs(track) {
+            run.expected_end = run.expected_end.filter(|_| entrance.sends);
             periods.entry(period).or_default().push(run);
         }
     }
-    if !ended && is_incomplete(&periods, &listed) {
+    if entrance.held {
         periods.pop_last();
     }
-    let latency = latency_target(settings, regular);
+    let latency = latency_target(settings, regular) + entrance.farther;
     let (periods, end) = self::periods(state, periods);
     let presentation = if ended {
         Presentation::Static { duration: end }
     } else {
         Presentation::Dynamic(Live {
             availability_start_time: state.epoch.0 / 1000,
-            publish_time: now,
+            publish_time: entrance.now,
             minimum_update_period: Some(millis(update_period(settings, regular))),
             time_shift_buffer_depth: Some(millis(stream.window())),
             suggested_presentation_delay: Some(latency),
@@ -211,26 +265,6 @@ fn model(stream: &Stream, state: &State, now: u64) -> Manifest {
             value: "/api/v1/time".to_owned(),
         }],
     }
-}
-
-/// Whether the newest period, which is not the first, has just begun and still waits for one kind
-/// of the listed media.
-fn is_incomplete(periods: &BTreeMap<u64, Vec<Run>>, listed: &[Arc<Track>]) -> bool {
-    let Some((_, runs)) = periods.last_key_value().filter(|_| periods.len() > 1) else {
-        return false;
-    };
-    let waits = |kind| {
-        let has = runs.iter().any(|run| run.track.kind == kind);
-        !has && listed.iter().any(|track| track.kind == kind)
-    };
-    let lasts = |run: &Run| {
-        let (Some(first), Some(last)) = (run.segments.first(), run.segments.last()) else {
-            return 0;
-        };
-        ticks_to_millis(last.presented_end() - first.presents, last.header.track.timescale)
-    };
-    let longest = runs.iter().map(lasts).max().unwrap_or(0);
-    (waits(Kind::Audio) || waits(Kind::Video)) && u128::from(longest) < STRAGGLES.as_millis()
 }
 
 /// How far behind live a DASH player should be, in milliseconds. A player learns of a segment from
@@ -271,11 +305,7 @@ fn periods(state: &State, runs: BTreeMap<u64, Vec<Run>>) -> (Vec<Period>, u64) {
 fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
     let window = track.window();
     let mut runs: BTreeMap<u64, Run> = BTreeMap::new();
-    let open = window.open.as_ref().filter(|open| {
-        let lasted = open.presented_end() - open.presents;
-        let least = live::rescale(GLIMPSE.as_millis() as i64, 1000, open.header.track.timescale);
-        open.expected_end.is_some() || lasted >= least || !window.has_listed()
-    });
+    let open = window.open_manifested();
     for segment in window.listed().chain(open) {
         let run = runs.entry(segment.period).or_insert_with(|| Run {
             track: Arc::clone(track),

@@ -102,6 +102,26 @@ impl Packager {
         }
     }
 
+    /// How long a segment that begins now lasts if keyframes stay `distance` apart, after a segment that
+    /// lasted `last`. The first segment of a period may be shorter than the others, because cuts are near
+    /// multiples of the target. `None` if the segment after this one lasts longer or shorter: a forecast
+    /// is for both.
+    fn next_cut(&self, last: i64, distance: i64) -> Option<i64> {
+        let distance = distance.max(1);
+        let target = self.duration_ticks(self.settings.segment_target);
+        // The number of keyframe distances in a segment that begins at `start`.
+        let count = |start: i64| {
+            let least = (self.due(start, target) - start - distance / 2).max(1);
+            let whole = (least + distance - 1) / distance;
+            whole.min(self.at_latest(true) / distance).max(1)
+        };
+        let this = count(self.opened);
+        let is_steady = count(self.opened + this * distance) == this;
+        // Durations of segments are exact. Source times, and so the distance, may be rounded.
+        let of_last = ((last + distance / 2) / distance).max(1);
+        is_steady.then(|| last * this / of_last)
+    }
+
     /// When a segment that starts at `start` should end: the multiple of the target after the one
     /// nearest to the start. Multiples count from the stream's origin, where the first publisher's
     /// first keyframe is. A start halfway between two multiples belongs to the earlier.
@@ -122,11 +142,20 @@ impl Packager {
             return units.first_from(end, next).filter(|_| next > end);
         }
         let before = self.window().segments.iter().rev().take_while(|s| s.period == self.period);
-        let durations: Vec<u64> = before.take(ALIKE).map(|segment| segment.duration).collect();
-        let last = *durations.first()?;
+        let before: Vec<_> = before.take(ALIKE).collect();
+        let last = i64::try_from(before.first()?.duration).ok()?;
+        // The first segment of a period tells nothing of the others.
+        let others = before.iter().filter(|segment| segment.presents != segment.period_start);
+        let durations: Vec<u64> = others.map(|segment| segment.duration).collect();
         let frame = u64::from(first.duration);
-        let alike = durations.iter().all(|other| other.abs_diff(last) < frame.max(1));
+        let alike =
+            durations.iter().all(|other| other.abs_diff(last.unsigned_abs()) < frame.max(1));
         let known = durations.len() == ALIKE || self.regular;
-        (alike && known).then(|| first.pts() + i64::try_from(last).unwrap_or(0))
+        let lasts = match self.keyframe {
+            Some((_, Some(distance))) => self.next_cut(last, distance),
+            _ => Some(last),
+        };
+        let lasts = lasts.filter(|&lasts| durations.is_empty() || lasts == last);
+        lasts.filter(|_| alike && known).map(|lasts| first.pts() + lasts)
     }
 }

@@ -1,6 +1,6 @@
 //! What manifests say, rendered from windows that the tests make.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::*;
 
@@ -76,7 +76,8 @@ impl Renditions {
     /// The renditions of each listed adaptation set.
     fn sets(&self) -> Vec<Vec<String>> {
         let stream = self.registry.stream("x").unwrap();
-        let text = model(&stream, &stream.state(), 0).render();
+        let text =
+            model(&stream, &stream.state(), &Entrance::at(&stream, &stream.state(), 0)).render();
         let sets = text.split("<AdaptationSet ").skip(1).map(|set| {
             assert!(set.contains("segmentAlignment=\"true\""), "{set}");
             let named = set.split("<Representation id=\"").skip(1);
@@ -182,7 +183,8 @@ fn manifests_and_playlists_date_the_same_media_alike() {
         }
         renditions.publish(210);
         let state = stream.state();
-        let dash = dated_by_dash(&model(&stream, &state, 0).render());
+        let dash =
+            dated_by_dash(&model(&stream, &state, &Entrance::at(&stream, &state, 0)).render());
         let (mut compared, mut referenced) = (0, 0);
         let mut epochs: BTreeMap<u64, i64> = BTreeMap::new();
         for track in &state.tracks {
@@ -298,4 +300,94 @@ fn caches_share_a_manifest_for_no_longer_than_it_says_that_it_holds() {
     assert_eq!(of(Duration::from_secs(2)), "max-age=0, s-maxage=1, must-revalidate");
     assert_eq!(of(Duration::from_secs(6)), "max-age=0, s-maxage=3, must-revalidate");
     assert_eq!(of(Duration::from_secs(1)), "max-age=0, s-maxage=0, must-revalidate");
+}
+
+/// The periods of a manifest, as times since `availabilityStartTime` in seconds: the start, and until when
+/// video is listed. And the place behind live at which a player begins.
+fn listed_video(manifest: &str) -> (Vec<(f64, f64)>, f64, Vec<u64>) {
+    let mpd = dash_mpd_core::parse(manifest).unwrap();
+    let mut starts = Vec::new();
+    let periods = mpd.periods.iter().map(|period| {
+        let start = period.start.unwrap().as_secs_f64();
+        let set = period.adaptations.iter().find(|set| set.contentType.as_deref() == Some("video"));
+        let template = set.unwrap().SegmentTemplate.as_ref().unwrap();
+        let mut at = 0;
+        for run in &template.SegmentTimeline.as_ref().unwrap().segments {
+            at = run.t.unwrap_or(at);
+            for _ in 0..=run.r.unwrap_or(0) {
+                starts.push(at);
+                at += run.d;
+            }
+        }
+        let offset = template.presentationTimeOffset.unwrap_or(0);
+        (start, start + (at as f64 - offset as f64) / template.timescale.unwrap() as f64)
+    });
+    let periods = periods.collect();
+    (periods, mpd.suggestedPresentationDelay.unwrap().as_secs_f64(), starts)
+}
+
+/// A player begins at the place behind live that the manifest says, up to a second after the manifest was
+/// written. Media must be listed there, also where a publisher was away, or is. dash.js would otherwise
+/// wait for ever. While a publisher is there, a manifest may wait for media; that ends in time.
+#[test]
+fn a_player_that_begins_while_a_publisher_is_away_or_back_finds_media() {
+    for (distance, away) in [(30, 0), (30, 10), (30, 90), (60, 300), (45, 40), (75, 100), (130, 60)]
+    {
+        let mut renditions = Renditions::new(&[distance]);
+        let stream = renditions.registry.stream("x").unwrap();
+        let (mut waited, mut longest, mut told) = (0, 0, Vec::new());
+        let mut look = |renditions: &Renditions, is_live: bool| {
+            let now = Renditions::at(u64::from(renditions.frame) * 1_000_000 / 30).0 / 1000;
+            let entrance = Entrance::at(&stream, &stream.state(), now);
+            if is_live && entrance.is_in_void() {
+                waited += 1;
+                longest = longest.max(waited);
+                return;
+            }
+            waited = 0;
+            let manifest = model(&stream, &stream.state(), &entrance).render();
+            let (periods, delay, starts) = listed_video(&manifest);
+            for late in [0.0, 0.5, 1.0] {
+                let place = (now - stream.state().epoch.0 / 1000) as f64 / 1000.0 - delay + late;
+                let found =
+                    periods.iter().any(|&(from, to)| from - 0.1 <= place && place <= to + 0.1);
+                assert!(found, "{distance}, {away}, {now}: {place} in {periods:?}");
+            }
+            if is_live {
+                told.extend(starts);
+            }
+        };
+        for _ in 0..400 {
+            renditions.publish(1);
+            if renditions.frame > 200 {
+                look(&renditions, true);
+            }
+        }
+        renditions.publishers.clear();
+        for _ in 0..away {
+            renditions.frame += 1;
+            look(&renditions, false);
+        }
+        let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let back = Renditions::at(u64::from(renditions.frame) * 1_000_000 / 30);
+        let mut publisher = renditions.registry.publish("x", info, back).unwrap();
+        let (video, _) = super::super::hls::tests::codecs();
+        publisher.track(0, video, 1000, *b"und", back).unwrap();
+        // The encoder begins with a keyframe.
+        renditions.frame = renditions.frame.next_multiple_of(distance);
+        renditions.publishers.push((publisher, distance));
+        for _ in 0..400 {
+            renditions.publish(1);
+            look(&renditions, true);
+        }
+        assert!(longest <= 30 * HOLDS.as_secs(), "{distance}, {away}: {longest} frames");
+        // All segments that were foretold of the publisher that is back have come.
+        let window = stream.track("v0").unwrap().window();
+        let made: Vec<_> = window.listed().map(|s| s.presents.unsigned_abs()).collect();
+        let begun = window.listed().next_back().unwrap().period_start.unsigned_abs();
+        let range = begun.max(made[0])..*made.last().unwrap();
+        let never = told.iter().filter(|&at| range.contains(at) && !made.contains(at));
+        let never: BTreeSet<_> = never.collect();
+        assert!(never.is_empty(), "{distance}, {away}: {never:?} of {made:?}");
+    }
 }
