@@ -42,7 +42,10 @@ pub(crate) const OFFER: &str = "v=0\r\n\
 #[track_caller]
 pub(crate) fn server(configuration: &str) -> Server {
     let binary = env!("CARGO_BIN_EXE_headwater");
-    Server::configured(binary, configuration, NO_ARGUMENTS)
+    // Beside a busy loop, an ffmpeg that yields would get no processor time.
+    let (others, ladder) = configuration.split_once("[ladder]\n").unwrap_or((configuration, ""));
+    let configuration = format!("{others}\n[ladder]\nnice = 0\n{ladder}");
+    Server::configured(binary, &configuration, NO_ARGUMENTS)
 }
 
 #[track_caller]

@@ -6,17 +6,16 @@
 //! there, the latency target is farther, so that the place is in the old media.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use live::{Segment, State, Status, Stream};
+use live::{Segment, State, Status, Stream, Track, Window};
 use media::Kind;
 
 use super::{Manifested, has_ended, is_regular, latency_target, listed, on_clock};
 
-/// A period without audio, or without video, waits this long for it, in time of the media. Silence
+/// A period without audio, or without video, waits this many milliseconds for it, in time of the media. Silence
 /// stands in for missing audio sooner. dash.js, up to 5.2 at least, plays a period to its end with
 /// the kinds of media that it had when dash.js first read of it.
-const STRAGGLES: Duration = Duration::from_secs(4);
+const STRAGGLES: i64 = 4000;
 
 /// A player computes where to begin up to this many milliseconds after the manifest was written.
 const LATE: i64 = 1000;
@@ -45,58 +44,23 @@ impl Entrance {
     pub(super) fn at(stream: &Stream, state: &State, now: u64) -> Self {
         let regular = is_regular(stream, state);
         let usual = Self { now, sends: true, regular, held: false, farther: 0 };
-        if has_ended(state) {
-            return usual;
-        }
         let listed = listed(&state.tracks);
-        let newest: Vec<_> = listed
-            .iter()
-            .filter_map(|track| {
-                let window = track.window();
-                let segment = Arc::clone(window.newest_manifested()?);
-                Some((track.kind, window, segment))
-            })
-            .collect();
-        let Some(period) = newest.iter().map(|(_, _, segment)| segment.period).max() else {
-            return usual;
-        };
+        let newest = Newest::of(state, &listed).filter(|_| !has_ended(state));
+        let Some(newest) = newest else { return usual };
+
         let millis = |time: u64| i64::try_from(time).unwrap_or(i64::MAX);
         let now = millis(now) - millis(state.epoch.0 / 1000);
-
-        let runs = || newest.iter().filter(|(_, _, segment)| segment.period == period);
-        let start_of = |segment: &Segment| on_clock(state, segment, segment.period_start);
-        let start = runs().map(|(_, _, segment)| start_of(segment)).min().unwrap_or(0);
-        let known = |segment: &Segment| on_clock(state, segment, segment.presented_end());
-        let known = runs().map(|(_, _, segment)| known(segment)).max().unwrap_or(0);
-        let sends = state.status == Status::Live && now <= known + SILENT;
+        let sends = state.status == Status::Live && now <= newest.end + SILENT;
         let regular = regular && sends;
         let usual = Self { sends, regular, ..usual };
-        let foretold = runs().map(|(_, window, segment)| {
-            let is_open = window.open.as_ref().is_some_and(|open| open.msn == segment.msn);
-            foretold(state, segment, is_open)
-        });
-        let end = foretold.filter(|_| sends).max().map_or(known, |foretold| foretold.max(known));
-        let live = now - millis(latency_target(stream.settings(), regular));
-        // Only of a young period is it asked what came before: the look back is short then.
-        let is_young = live < start || end - start < STRAGGLES.as_millis() as i64;
-        let before = newest.iter().filter(|_| is_young).filter_map(|(_, window, _)| {
-            let before = window.listed().rev().find(|segment| segment.period != period)?;
-            Some(on_clock(state, before, before.presented_end()))
-        });
-        let Some(before) = before.max() else { return usual.beyond(live, end) };
-        let waits = |kind| {
-            !runs().any(|(of, _, _)| *of == kind) && listed.iter().any(|track| track.kind == kind)
-        };
-        let is_incomplete = (waits(Kind::Audio) || waits(Kind::Video))
-            && runs().all(|(_, _, segment)| {
-                on_clock(state, segment, segment.presented_end()) - start_of(segment)
-                    < STRAGGLES.as_millis() as i64
-            });
-        let is_in_hole = before + GAP < start && live < start && before < live + LATE;
-        if is_incomplete || is_in_hole {
-            return Self { held: true, ..usual }.beyond(live, before);
+        let place = now - millis(latency_target(stream.settings(), regular));
+        let end = if sends { newest.foretold } else { newest.end };
+        match newest.before {
+            Some(before) if newest.is_incomplete(&listed) || newest.is_beyond(place, before) => {
+                Self { held: true, ..usual }.farther(place, before)
+            }
+            _ => usual.farther(place, end),
         }
-        usual.beyond(live, end)
     }
 
     /// Whether no media are listed where a player would begin, if it were not told to stay farther away.
@@ -104,19 +68,77 @@ impl Entrance {
         self.farther > 0
     }
 
-    /// Moves the place that is `live`, in milliseconds of the manifest, to before the `end` of the listed
-    /// media. The manifest changes at most once a second by that.
-    fn beyond(self, live: i64, end: i64) -> Self {
-        let beyond = (live + LATE - end).max(0).unsigned_abs();
+    /// Moves `place` to before the `end` of the listed media. The manifest changes at most once a second
+    /// by that.
+    fn farther(self, place: i64, end: i64) -> Self {
+        let beyond = (place + LATE - end).max(0).unsigned_abs();
         Self { farther: beyond.div_ceil(1000) * 1000, ..self }
     }
 }
 
-/// Until when media are foretold after a track's newest segment, or its known end: the end of the segment
-/// after this one, unless this one ended elsewhere than foretold.
-fn foretold(state: &State, segment: &Segment, is_open: bool) -> i64 {
+/// The newest period. Times are in milliseconds since `availabilityStartTime`.
+struct Newest {
+    start: i64,
+    /// Until when it has media.
+    end: i64,
+    /// Until when media are foretold.
+    foretold: i64,
+    /// The kinds of its media, and how long each track of it lasts.
+    tracks: Vec<(Kind, i64)>,
+    /// The end of the period before, if the newest is young and another one is listed.
+    before: Option<i64>,
+}
+
+impl Newest {
+    fn of(state: &State, listed: &[Arc<Track>]) -> Option<Self> {
+        let newest = |track: &Arc<Track>| {
+            let window = track.window();
+            let segment = Arc::clone(window.newest_manifested()?);
+            Some((track.kind, window, segment))
+        };
+        let newest: Vec<_> = listed.iter().filter_map(newest).collect();
+        let period = newest.iter().map(|(_, _, segment)| segment.period).max()?;
+        let runs = || newest.iter().filter(|(_, _, segment)| segment.period == period);
+        let start = |segment: &Segment| on_clock(state, segment, segment.period_start);
+        let end = |segment: &Segment| on_clock(state, segment, segment.presented_end());
+        let lasts =
+            |(kind, _, segment): &(Kind, _, Arc<Segment>)| (*kind, end(segment) - start(segment));
+        let tracks: Vec<_> = runs().map(lasts).collect();
+        // Only a young period is compared with the one before. So the look back is short.
+        let is_young = tracks.iter().all(|&(_, lasts)| lasts < STRAGGLES);
+        let before = newest.iter().filter(|_| is_young).filter_map(|(_, window, _)| {
+            window.listed().rev().find(|segment| segment.period != period).map(|before| end(before))
+        });
+        let known = runs().map(|(_, _, segment)| end(segment)).max()?;
+        let foretold = runs().map(|(_, window, segment)| foretold(state, window, segment)).max()?;
+        Some(Self {
+            start: runs().map(|(_, _, segment)| start(segment)).min()?,
+            end: known,
+            foretold: foretold.max(known),
+            before: before.max(),
+            tracks,
+        })
+    }
+
+    /// Whether it still waits for one kind of the listed media.
+    fn is_incomplete(&self, listed: &[Arc<Track>]) -> bool {
+        let has = |kind| self.tracks.iter().any(|(of, _)| *of == kind);
+        let waits = |kind| !has(kind) && listed.iter().any(|track| track.kind == kind);
+        waits(Kind::Audio) || waits(Kind::Video)
+    }
+
+    /// Whether a player that begins at about `place` finds neither the media `before` nor these.
+    fn is_beyond(&self, place: i64, before: i64) -> bool {
+        before + GAP < self.start && place < self.start && before < place + LATE
+    }
+}
+
+/// Until when media are foretold after a track's newest segment: the end of the segment after this one. If
+/// this one ended elsewhere than foretold, its end.
+fn foretold(state: &State, window: &Window, segment: &Segment) -> i64 {
+    let is_open = window.open.as_ref().is_some_and(|open| open.msn == segment.msn);
     let known = segment.presented_end();
-    let foretold =
-        segment.expected_end.filter(|&end| if is_open { end >= known } else { end == known });
+    let holds = |&end: &i64| if is_open { end >= known } else { end == known };
+    let foretold = segment.expected_end.filter(holds);
     on_clock(state, segment, foretold.map_or(known, |end| 2 * end - segment.presents))
 }
