@@ -151,9 +151,12 @@ impl Session<'_> {
                 play.follow(Path { source, destination });
             }
             if kind == Kind::Rtp {
-                let ends = transmit.contents.get(1) == Some(&GOODBYE);
-                let now = (Instant::now(), origin.now());
-                return play.report(socket, &mut batch.borrow_mut(), now, ends);
+                // Its farewell comes after that of DTLS, when a peer listens no more: see `close`.
+                if transmit.contents.get(1) != Some(&GOODBYE) {
+                    let now = (Instant::now(), origin.now());
+                    play.report(socket, &mut batch.borrow_mut(), now, false);
+                }
+                return;
             }
         }
         socket.send(transmit);
@@ -225,6 +228,11 @@ impl Session<'_> {
 
     /// Tells the peer that this is the end, as far as one datagram can.
     fn close(&mut self) {
+        if let Role::Play(play) = &mut self.role {
+            let Shared { origin, socket, batch, .. } = self.shared;
+            let now = (Instant::now(), origin.now());
+            play.report(socket, &mut batch.borrow_mut(), now, true);
+        }
         if self.rtc.close().is_err() {
             return;
         }
