@@ -16,6 +16,9 @@ use super::shared::Shared;
 use super::socket::Path;
 use super::source::GOODBYE;
 
+/// The shortest time after which str0m is asked again.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// What the peer does. A session that plays stays on its thread.
 enum Role {
     Publish(Box<Publish>),
@@ -69,14 +72,13 @@ impl Session<'_> {
     ) -> Result<std::convert::Infallible, End> {
         let mut drained = self.shared.drain.begun();
         let now = Instant::now();
-        let mut timeout = self.flush(now)?;
-        let mut asleep = pin!(sleep_until(now));
+        // str0m's times may be over already.
+        let mut timeout = self.flush(now)?.max(now + SHORTEST);
+        let mut asleep = pin!(sleep_until(timeout));
         loop {
-            let now = Instant::now();
-            self.check(now)?;
+            self.check(Instant::now())?;
             let until = timeout.min(self.heard + SILENCE);
             let until = self.connects.map_or(until, |connects| until.min(connects));
-            let until = until.max(now + Duration::from_millis(1));
             if asleep.deadline() != until {
                 asleep.as_mut().reset(until);
             }
@@ -108,7 +110,8 @@ impl Session<'_> {
                 () = &mut asleep => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
                 () = &mut drained => return Err(End::Drained),
             }
-            timeout = self.flush(Instant::now())?;
+            let now = Instant::now();
+            timeout = self.flush(now)?.max(now + SHORTEST);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a viewer by WHEP gets, packet by packet. The viewer is str0m.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
@@ -43,6 +43,8 @@ fn publish(server: &Server, folder: &Path) -> Program {
 struct Viewer {
     rtc: Rtc,
     socket: UdpSocket,
+    /// The address that str0m knows.
+    local: SocketAddr,
     /// Its session's URL, and what the server said of its media.
     session: String,
     answer: String,
@@ -64,9 +66,10 @@ impl Viewer {
     #[track_caller]
     fn new(server: &Server) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = socket.local_addr().unwrap();
         let config = Rtc::builder().set_rtp_mode(true).enable_raw_packets(true);
         let mut rtc = config.clear_codecs().enable_opus(true, false).enable_h264(true).build(now());
-        rtc.add_local_candidate(Candidate::host(socket.local_addr().unwrap(), "udp").unwrap());
+        rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
         let mut sdp = rtc.sdp_api();
         sdp.add_media(MediaKind::Video, Direction::RecvOnly, None, None, None);
         sdp.add_media(MediaKind::Audio, Direction::RecvOnly, None, None, None);
@@ -78,6 +81,7 @@ impl Viewer {
         Self {
             rtc,
             socket,
+            local,
             session: answer.header("location").unwrap().to_owned(),
             answer: answer.text().to_owned(),
             loses: None,
@@ -139,7 +143,7 @@ impl Viewer {
             if is_rtp && self.is_lost(datagram) {
                 continue;
             }
-            let destination = self.socket.local_addr().unwrap();
+            let destination = self.local;
             let contents = DatagramRecv::try_from(datagram).unwrap();
             let receive = Receive { proto: Protocol::Udp, source, destination, contents };
             self.rtc.handle_input(Input::Receive(now(), receive)).unwrap();
@@ -302,4 +306,21 @@ fn reports_tell_when_packets_were_captured_and_how_many_there_are() {
     viewer.play(|viewer| viewer.left.len() >= 2);
     let expected = ["video", "audio"].map(|kind| viewer.sources(kind)[0]);
     assert_eq!(BTreeSet::from_iter(viewer.left.clone()), BTreeSet::from(expected));
+}
+
+#[test]
+fn a_viewer_that_changes_its_address_goes_on() {
+    let server = server("");
+    let folder = tempfile::tempdir().unwrap();
+    let _publisher = publish(&server, folder.path());
+    let mut viewer = Viewer::new(&server);
+    viewer.play(|viewer| viewer.packets.len() == 2);
+    // As behind a router that gives it another port: str0m knows nothing of it.
+    for _ in 0..2 {
+        viewer.socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let before = viewer.came;
+        let newest = viewer.newest("video");
+        viewer.play(|viewer| viewer.came > before + 50 && viewer.newest("video") > newest + 20);
+    }
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
 }
