@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! packets ─▶ reorder ─▶ h264::Depacketizer ─▶ access units      publish, simulated viewers
-//! access units ─▶ h264::packetize ─▶ payloads                   play
+//! access units ─▶ h264::packetize ─▶ payloads ─▶ srtp          play
 //! reports ─▶ clock                                              both tracks on one timeline
 //! ```
 //!
 //! An Opus packet is the payload of one RTP packet (RFC 7587 4.2), so it needs no code here.
-//! Encryption, retransmission and RTCP are str0m's.
+//! `srtp` encrypts what viewers get. All else that WebRTC needs of RTP is str0m's: decryption, RTCP, and what
+//! a publisher sends.
 
 pub mod clock;
 pub mod h264;
 pub mod reorder;
+pub mod srtp;
 
 /// Clock rate of H.264, in Hz: RFC 6184 8.2.1.
 pub const VIDEO_RATE: u32 = 90_000;

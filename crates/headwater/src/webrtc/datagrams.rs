@@ -59,6 +59,11 @@ impl Peers {
     /// Gives a datagram to its session.
     fn take(&mut self, datagram: Datagram) {
         let source = datagram.source;
+        if source.port() == 0 {
+            // Nothing can be sent there, and the error would look as if the kernel could not cut datagrams:
+            // all viewers of this worker would get their packets one by one.
+            return self.shared.sessions.count_dropped();
+        }
         if let Some(request) = binding_request(&datagram.bytes) {
             let Shared { sessions, crypto, .. } = &*self.shared;
             let is_new = !self.known.contains_key(&source);

@@ -17,6 +17,8 @@ pub(super) enum End {
     Lost,
     #[error("not connected in time")]
     NeverConnected,
+    #[error("nothing can be encrypted for the peer")]
+    NotEncrypted,
     #[error("nothing came for {} s", SILENCE.as_secs())]
     Silent,
     #[error("the server ends")]

@@ -4,7 +4,7 @@
 //! so that a viewer that comes begins at once.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -25,6 +25,10 @@ const MOST_FRAMES: usize = 256;
 /// Bytes and frames since the newest keyframe that are kept for new viewers. With more, a viewer
 /// waits for the next keyframe.
 const RECENT: (usize, usize) = (4 << 20, 1_024);
+
+/// Bytes, frames, and seconds before the newest frame, within which frames are kept for viewers that ask
+/// for packets again, although new viewers need them no more.
+const KEPT: (usize, usize, i64) = (4 << 20, 1_024, 3);
 
 /// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
 const SETS: std::ops::RangeInclusive<u8> = 7..=9;
@@ -61,11 +65,21 @@ pub(super) struct Feed {
     state: RefCell<State>,
 }
 
+impl Frame {
+    fn bytes(&self) -> usize {
+        self.payloads.iter().map(|payload| payload.len()).sum()
+    }
+}
+
 #[derive(Default)]
 struct State {
     /// All frames since the newest keyframe, or none if they are too many.
     recent: Vec<Rc<Frame>>,
     bytes: usize,
+    /// The newest frames, whose packets can be sent again: one cache for all viewers, who refer to its
+    /// frames. Only video has it.
+    kept: VecDeque<Rc<Frame>>,
+    kept_bytes: usize,
     /// Whether the next frame can be decoded with those before it.
     whole: bool,
     period: u64,
@@ -152,8 +166,11 @@ impl Feed {
             return self.end(B_FRAMES);
         }
         state.last = Some(time);
-        let bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
         let frame = Rc::new(Frame { key: sample.sync, time, payloads });
+        let bytes = frame.bytes();
+        if self.track.kind == media::Kind::Video {
+            state.keep(&frame, bytes, header.track.timescale);
+        }
         let begins = frame.key;
         if begins {
             state.recent.clear();
@@ -182,6 +199,24 @@ impl Feed {
     fn end(&self, why: &'static str) {
         self.state.borrow_mut().over = Some(why);
         let _ = self.frames.send(Fed::Over(why));
+    }
+}
+
+impl State {
+    /// Keeps a frame, and gives up those that are too old or too many.
+    fn keep(&mut self, frame: &Rc<Frame>, bytes: usize, timescale: u32) {
+        self.kept.push_back(Rc::clone(frame));
+        self.kept_bytes += bytes;
+        let (most_bytes, most_frames, seconds) = KEPT;
+        let from = frame.time.saturating_sub(seconds * i64::from(timescale));
+        while let Some(oldest) = self.kept.front()
+            && (self.kept_bytes > most_bytes
+                || self.kept.len() > most_frames
+                || !(from..=frame.time).contains(&oldest.time))
+        {
+            self.kept_bytes -= oldest.bytes();
+            self.kept.pop_front();
+        }
     }
 }
 
@@ -274,6 +309,29 @@ mod tests {
             }
         };
         LocalSet::new().run_until(test).await;
+    }
+
+    #[test]
+    fn the_newest_frames_are_kept_for_those_who_ask_again() {
+        let mut state = State::default();
+        let mut keep = |time, bytes: usize| {
+            let frame = Frame { key: false, time, payloads: vec![vec![0; bytes].into()] };
+            state.keep(&Rc::new(frame), bytes, 1000);
+            let bytes: usize = state.kept.iter().map(|frame| frame.bytes()).sum();
+            assert_eq!(state.kept_bytes, bytes);
+            (state.kept.front().map(|frame| frame.time), state.kept.len())
+        };
+        for time in (0..=3000).step_by(100) {
+            assert_eq!(keep(time, 1000), (Some(0), time as usize / 100 + 1));
+        }
+        assert_eq!(keep(3100, 1000), (Some(100), 31));
+        // Their bytes are bounded, and so is their number.
+        assert_eq!(keep(3101, (4 << 20) - 2000), (Some(3000), 3));
+        assert_eq!(keep(3102, 4 << 20), (Some(3102), 1));
+        (0..1023).for_each(|_| _ = keep(3102, 0));
+        assert_eq!(keep(3103, 0), (Some(3102), 1024));
+        // After a jump of the clock, what was before is as good as gone.
+        assert_eq!(keep(-5000, 10), (Some(-5000), 1));
     }
 
     #[tokio::test]

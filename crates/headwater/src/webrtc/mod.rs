@@ -5,25 +5,36 @@
 //!                      │ first datagram                  │ by the peer's address
 //!                      ▼                                 ▼
 //!                  session ─┬ publish: RTP ─▶ ingest
-//!                           └ play: feed (packetized once a worker) ─▶ RTP
+//!                           └ play ─ output ─┬ feed (packetized once a worker)
+//!                                            └ source ─▶ batch ─▶ socket (cut by the kernel)
 //! ```
 //!
-//! str0m does ICE, DTLS, SRTP and RTCP. It does no I/O. A session is one task, on the worker that its
-//! peer's first datagram comes to. A panic would end that one session. Offers, and the passwords of STUN
+//! str0m does ICE, DTLS and RTCP, and SRTP of publishers. It does no I/O. What viewers get is encrypted
+//! and sent without it, because that took most of a viewer's time: `keys` says why that is safe, `resends`
+//! what a viewer gets again, and `play` reports. A session is one task, on the worker that its peer's
+//! first datagram comes to. A panic would end that one session. Offers, and the passwords of STUN
 //! requests, are checked before str0m sees them: anybody can send these.
 
+#[cfg(test)]
+mod against_str0m;
+mod ages;
+mod batch;
 mod datagrams;
 mod end;
 mod feed;
+mod keys;
 mod offer;
+mod output;
 mod play;
 mod publish;
+mod resends;
 mod server;
 mod session;
 mod sessions;
 mod shared;
 mod signal;
 mod socket;
+mod source;
 
 use std::time::Duration;
 

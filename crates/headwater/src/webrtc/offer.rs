@@ -12,8 +12,8 @@ use str0m::rtp::Extension;
 use str0m::{Candidate, IceCreds, Rtc};
 use tokio::time::Instant;
 
-/// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
-const NTP_BEFORE_UNIX: i64 = 2_208_988_800;
+use super::keys::{self, Keys};
+use super::source::{NTP_BEFORE_UNIX, Terms};
 
 /// The longest identification tag of a media description. str0m cuts off what is longer, and browsers
 /// number their media descriptions.
@@ -22,12 +22,11 @@ const LONGEST_MID: usize = 16;
 /// The most media descriptions of an offer. Peers offer one of each kind, and a data channel.
 const MOST_MEDIA: usize = 16;
 
-/// Packets of one viewer's video and audio that may be sent again.
-const KEPT: (usize, usize) = (512, 64);
-
 /// The server's certificate for DTLS, which all sessions share, and the cryptography.
 pub(super) struct Identity {
     crypto: Arc<CryptoProvider>,
+    /// The same for viewers.
+    apart: Arc<CryptoProvider>,
     certificate: DtlsCert,
 }
 
@@ -36,7 +35,8 @@ impl Identity {
     pub(super) fn new() -> Option<Self> {
         let crypto = Arc::new(str0m::crypto::from_feature_flags());
         let certificate = crypto.dtls_provider.generate_certificate()?;
-        Some(Self { crypto, certificate })
+        let apart = Arc::new(keys::apart(&crypto));
+        Some(Self { crypto, apart, certificate })
     }
 
     pub(super) fn crypto(&self) -> Arc<CryptoProvider> {
@@ -54,6 +54,8 @@ pub(super) struct Agreed {
     /// A media description that can carry H.264, and one for Opus.
     pub(super) video: Option<Line>,
     pub(super) audio: Option<Line>,
+    /// The keys of our side, if the peer plays.
+    pub(super) keys: Keys,
 }
 
 /// A media description, and the payload type of our codec in it.
@@ -61,6 +63,8 @@ pub(super) struct Agreed {
 pub(super) struct Line {
     pub(super) mid: Mid,
     pub(super) payload: Pt,
+    /// How packets are sent, if they are.
+    pub(super) terms: Option<Terms>,
 }
 
 /// Why there is no agreement.
@@ -101,15 +105,15 @@ pub(super) fn agree(
         no_offer("it cannot be parsed".to_owned())
     })?;
     let own = IceCreds::new();
-    let (video_packets, audio_packets) = KEPT;
+    let crypto = if publishes { &identity.crypto } else { &identity.apart };
     let mut config = Rtc::builder()
-        .set_crypto_provider(Arc::clone(&identity.crypto))
+        .set_crypto_provider(Arc::clone(crypto))
         .set_dtls_cert(identity.certificate.clone())
         .set_local_ice_credentials(own.clone())
         .set_ice_lite(true)
         .set_rtp_mode(true)
-        .set_send_buffer_video(video_packets)
-        .set_send_buffer_audio(audio_packets)
+        // What a viewer misses is asked for in RTCP that only such events tell of.
+        .enable_raw_packets(!publishes)
         .set_stats_interval(None)
         .clear_codecs()
         .enable_opus(true, false)
@@ -120,7 +124,12 @@ pub(super) fn agree(
         // Transport-wide sequence numbers cost a third of a viewer, and nothing needs them yet.
         config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
     }
-    let mut rtc = config.build(Instant::now().into_std());
+    let now = Instant::now().into_std();
+    let (mut rtc, keys) = if publishes {
+        (config.build(now), Keys::default())
+    } else {
+        keys::connection(config, now)
+    };
     for &address in addresses {
         if let Ok(candidate) = Candidate::host(address, "udp") {
             rtc.add_local_candidate(candidate);
@@ -134,7 +143,7 @@ pub(super) fn agree(
         let mid = Mid::from(mid.trim_end());
         let Some(media) = rtc.media(mid) else { continue };
         let (kind, direction) = (media.kind(), media.direction());
-        let line = line(&rtc, mid, kind);
+        let line = line(&mut rtc, mid, kind, publishes);
         let line = line.filter(|_| direction == wanted || direction == Direction::SendRecv);
         match kind {
             MediaKind::Video => video = video.or(line),
@@ -144,13 +153,13 @@ pub(super) fn agree(
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
     }
-    let answer = together(&answer);
-    Ok(Agreed { rtc, answer, own, peer, video, audio })
+    let answer = together(&answer, &own.ufrag);
+    Ok(Agreed { rtc, answer, own, peer, video, audio, keys })
 }
 
-/// The payload type for our codec in a media description.
-fn line(rtc: &Rtc, mid: Mid, kind: MediaKind) -> Option<Line> {
-    let remote = rtc.media(mid)?.remote_pts();
+/// The payload type for our codec in a media description, and how a player gets packets.
+fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Line> {
+    let remote = rtc.media(mid)?.remote_pts().to_vec();
     let codec = if kind == MediaKind::Video { Codec::H264 } else { Codec::Opus };
     let fits = |params: &&PayloadParams| {
         let spec = params.spec();
@@ -160,8 +169,17 @@ fn line(rtc: &Rtc, mid: Mid, kind: MediaKind) -> Option<Line> {
             && remote.contains(&params.pt())
             && (takes_fragments || codec == Codec::Opus)
     };
-    let payload = rtc.codec_config().params().iter().find(fits)?.pt();
-    Some(Line { mid, payload })
+    let params = *rtc.codec_config().params().iter().find(fits)?;
+    let payload = params.pt();
+    if publishes {
+        return Some(Line { mid, payload, terms: None });
+    }
+    let extension = rtc.media(mid)?.remote_extmap().id_of(Extension::RtpMid);
+    let mut api = rtc.direct_api();
+    let stream = api.stream_tx_by_mid(mid, None)?;
+    let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
+    let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension });
+    Some(Line { mid, payload, terms })
 }
 
 /// The first ICE user fragment in a description.
@@ -216,10 +234,17 @@ pub(super) fn tell_clock(answer: &str, epoch: i64) -> String {
     out
 }
 
-/// Puts all tracks of an answer into one stream: browsers play only such tracks in step.
-fn together(answer: &str) -> String {
-    let mut out = String::with_capacity(answer.len());
+/// Puts all tracks of an answer into one stream: browsers play only such tracks in step. `cname` names
+/// their source, as in our reports.
+fn together(answer: &str, cname: &str) -> String {
+    let mut out = String::with_capacity(answer.len() + 64);
     for line in answer.split_inclusive('\n') {
+        if let Some((source, _)) = line.split_once(" cname:")
+            && source.starts_with("a=ssrc:")
+        {
+            out.extend([source, " cname:", cname, "\r\n"]);
+            continue;
+        }
         match line.strip_prefix("a=msid:").and_then(|ids| ids.split_once(' ')) {
             Some((_, track)) => {
                 out.push_str("a=msid:headwater ");
@@ -237,9 +262,11 @@ mod tests {
 
     #[test]
     fn tracks_of_an_answer_are_one_stream() {
-        let answer = "v=0\r\na=msid:x y\r\na=msid-semantic:WMS x\r\na=msid:z w\r\n";
-        let one = "v=0\r\na=msid:headwater y\r\na=msid-semantic:WMS x\r\na=msid:headwater w\r\n";
-        assert_eq!(together(answer), one);
+        let answer =
+            "v=0\r\na=msid:x y\r\na=msid-semantic:WMS x\r\na=ssrc:5 cname:z\r\na=msid:z w\r\n";
+        let one = "v=0\r\na=msid:headwater y\r\na=msid-semantic:WMS x\r\na=ssrc:5 cname:me\r\n\
+                   a=msid:headwater w\r\n";
+        assert_eq!(together(answer, "me"), one);
     }
 
     #[test]
@@ -264,7 +291,7 @@ mod tests {
     fn the_video_clock_is_told() {
         let answer = "v=0\r\nm=audio 9\r\na=mid:0\r\nm=video 9\r\na=mid:1\r\na=rtcp-mux\r\n";
         // Time 0 is 11 s after 1900, so the clock would have shown -11 s then.
-        let told = tell_clock(answer, 11_000_000 - NTP_BEFORE_UNIX * 1_000_000);
+        let told = tell_clock(answer, 11_000_000 - i64::from(NTP_BEFORE_UNIX) * 1_000_000);
         let clock = format!("a=mediaclk:direct={}", (1u64 << 32) - 11 * 90_000);
         let expected = format!(
             "v=0\r\nm=audio 9\r\na=mid:0\r\nm=video 9\r\na=mid:1\r\n\

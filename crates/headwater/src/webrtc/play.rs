@@ -1,38 +1,31 @@
 //! A viewer by WHEP.
 
-use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use live::{Stream, Track, UnixMicros, Viewing};
+use rtp::srtp::Sender;
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::Mid;
-use str0m::rtp::RtpWrite;
-use tokio::sync::broadcast;
+use str0m::rtp::RawPacket;
+use str0m::rtp::rtcp::{ReceptionReport, ReportList, Rtcp};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
+use super::batch::Batch;
 use super::end::End;
-use super::feed::{Fed, Feed, Feeds, Frame};
+use super::feed::{Fed, Feeds};
+use super::keys::Keys;
 use super::offer::Line;
-use super::{BURST, PAUSE};
+use super::output::Output;
+use super::resends::named;
+use super::socket::{Path, Socket};
+use super::{BURST, PAUSE, source};
 use crate::ladder::companion::Watching;
-
-/// Frames before the newest are shown this long after each other, in RTP units: a viewer that begins
-/// gets all since the keyframe and must be at the newest at once.
-const CATCH_UP: i64 = 9;
-
-/// Frames that may wait for their turn. With more, the viewer goes on at the next keyframe.
-const MOST_WAITING: usize = 2_048;
 
 /// Shortest time between two restarts from the newest keyframe, which a viewer asks for by PLI.
 const RESTART: Duration = Duration::from_secs(1);
-
-/// A frame that was captured longer ago counts as captured now: the clock was set, or the stream is
-/// none that anybody calls live.
-const LONG_AGO: Duration = Duration::from_secs(60);
 
 /// The tracks of a stream that a viewer gets, and how its connection carries them.
 pub(super) struct Watched {
@@ -41,29 +34,14 @@ pub(super) struct Watched {
     pub(super) audio: Option<(Line, Arc<Track>)>,
     /// Makes one of the tracks, or both.
     pub(super) companion: Option<Watching>,
-}
-
-/// A track on its way to a viewer.
-struct Output {
-    line: Line,
-    track: Arc<Track>,
-    rate: u32,
-    source: Option<(Rc<Feed>, broadcast::Receiver<Fed>)>,
-    /// Frames to send, and how many packets of the first are sent.
-    waiting: VecDeque<Rc<Frame>>,
-    sent: usize,
-    /// RTP time of the first of `waiting`, once a packet of it is sent.
-    time: Option<i64>,
-    /// Whether frames are left out until a keyframe.
-    waits: bool,
-    next_sequence: u64,
-    /// RTP time of the last frame.
-    last: Option<i64>,
+    pub(super) keys: Keys,
+    /// The name of both tracks' source in reports, RFC 3550 6.5.1.
+    pub(super) cname: String,
 }
 
 /// What is to be done for a viewer.
 pub(super) enum Due {
-    /// Frames that wait can be sent.
+    /// Packets that wait can be sent.
     Waiting,
     Video(Result<Fed, RecvError>),
     Audio(Result<Fed, RecvError>),
@@ -76,92 +54,31 @@ pub(super) struct Play {
     audio: Option<Output>,
     _viewing: Viewing,
     companion: Option<Watching>,
+    keys: Keys,
+    /// Encrypts, once there are keys.
+    sender: Option<Sender>,
+    /// The way to the viewer, once str0m has found it.
+    path: Option<Path>,
+    cname: String,
     /// When more may be sent.
     pause: Option<Instant>,
     restarted: Option<Instant>,
 }
 
-impl Output {
-    fn new(line: Line, track: Arc<Track>, rate: u32) -> Self {
-        Self {
-            line,
-            track,
-            rate,
-            source: None,
-            waiting: VecDeque::new(),
-            sent: 0,
-            time: None,
-            waits: true,
-            next_sequence: 1,
-            last: None,
-        }
-    }
-
-    async fn next(&mut self) -> Result<Fed, RecvError> {
-        match &mut self.source {
-            Some((_, frames)) => frames.recv().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Begins with the frames since the newest keyframe.
-    fn restart(&mut self, frames: Vec<Rc<Frame>>) {
-        if !frames.is_empty() {
-            self.waiting = frames.into();
-            (self.waits, self.sent, self.time) = (false, 0, None);
-        }
-    }
-
-    fn take(&mut self, fed: Result<Fed, RecvError>) -> Result<(), End> {
-        match fed {
-            Ok(Fed::Frame(frame)) => {
-                self.waits &= !frame.key;
-                if !self.waits {
-                    self.waiting.push_back(frame);
-                }
-                if self.waiting.len() > MOST_WAITING {
-                    self.skip();
-                }
-                Ok(())
-            }
-            Ok(Fed::Over(why)) => Err(End::Stream(why)),
-            Err(RecvError::Lagged(_)) => {
-                self.skip();
-                Ok(())
-            }
-            Err(RecvError::Closed) => Err(End::Stream("the stream is over")),
-        }
-    }
-
-    /// Leaves out all until the next keyframe, but for a frame that is sent in part.
-    fn skip(&mut self) {
-        self.waiting.truncate(usize::from(self.sent > 0));
-        self.waits = true;
-    }
-
-    /// RTP time at which the first frame that waits is shown.
-    fn shown(&self, frame: &Frame) -> i64 {
-        let scale = |time| live::rescale(time, self.track.header().track.timescale, self.rate);
-        let newest = self.waiting.back().map_or(frame.time, |newest| newest.time);
-        let behind = i64::try_from(self.waiting.len()).unwrap_or(0).saturating_sub(1);
-        let time = if behind > 1 && self.rate == VIDEO_RATE {
-            scale(newest).saturating_sub(behind.saturating_mul(CATCH_UP)).max(scale(frame.time))
-        } else {
-            scale(frame.time)
-        };
-        self.last.map_or(time, |last| time.max(last + 1))
-    }
-}
-
 impl Play {
-    pub(super) fn new(Watched { stream, video, audio, companion }: Watched) -> Self {
+    pub(super) fn new(watched: Watched) -> Self {
+        let Watched { stream, video, audio, companion, keys, cname } = watched;
         let viewing = stream.watch(live::Delivery::WebRtc);
         Self {
-            video: video.map(|(line, track)| Output::new(line, track, VIDEO_RATE)),
-            audio: audio.map(|(line, track)| Output::new(line, track, AUDIO_RATE)),
+            video: video.and_then(|(line, track)| Output::new(line, track, VIDEO_RATE)),
+            audio: audio.and_then(|(line, track)| Output::new(line, track, AUDIO_RATE)),
             stream,
             _viewing: viewing,
             companion,
+            keys,
+            sender: None,
+            path: None,
+            cname,
             pause: None,
             restarted: None,
         }
@@ -172,26 +89,26 @@ impl Play {
         self.stream.name()
     }
 
+    fn outputs(&mut self) -> impl Iterator<Item = &mut Output> {
+        [&mut self.audio, &mut self.video].into_iter().flatten()
+    }
+
     /// Whether a media description is that of the video.
     pub(super) fn is_video(&self, mid: Mid) -> bool {
         self.video.as_ref().is_some_and(|video| video.line.mid == mid)
     }
 
     /// Begins to play.
-    pub(super) fn begin(&mut self, feeds: &Feeds) {
+    pub(super) fn begin(&mut self, feeds: &Feeds) -> Result<(), End> {
+        // Without a path, or without keys, packets would wait for ever. str0m has sent its part of the
+        // handshake on the path.
+        let sender = self.keys.take().filter(|_| self.path.is_some());
+        self.sender = Some(sender.ok_or(End::NotEncrypted)?);
         if let Some(companion) = &self.companion {
             companion.begin();
         }
-        for output in [&mut self.video, &mut self.audio].into_iter().flatten() {
-            let feed = feeds.of(&output.track);
-            let (recent, frames) = feed.subscribe();
-            output.source = Some((feed, frames));
-            if output.rate == VIDEO_RATE {
-                output.restart(recent);
-            } else {
-                output.waits = false;
-            }
-        }
+        self.outputs().for_each(|output| output.begin(feeds));
+        Ok(())
     }
 
     /// Begins again from the newest keyframe, because the viewer lost a picture. Returns false if that
@@ -201,20 +118,62 @@ impl Play {
             return false;
         }
         self.restarted = Some(now);
-        if let Some(video) = &mut self.video
-            && video.waiting.is_empty()
-            && let Some((feed, _)) = &video.source
-        {
-            let recent = feed.recent();
-            video.restart(recent);
+        if let Some(video) = &mut self.video {
+            video.begin_again();
         }
         true
+    }
+
+    /// Notes on which path str0m sends.
+    pub(super) fn follow(&mut self, path: Path) {
+        self.path = Some(path);
+    }
+
+    /// Asks str0m on which path it would send now, if a check of connectivity came on another one: a viewer
+    /// may change its address. str0m tells only by sending. A source that it takes for a new one, it
+    /// reports on at once, and `report` gets that.
+    pub(super) fn ask_for_path(&mut self, path: Path, rtc: &mut Rtc) {
+        let is_same = |own: Path| own.destination == path.destination;
+        if self.sender.is_none() || self.path.is_none_or(is_same) {
+            return;
+        }
+        let output = [&self.video, &self.audio].into_iter().flatten().next();
+        let Some((line, terms)) = output.and_then(|output| Some((output.line, output.line.terms?)))
+        else {
+            return;
+        };
+        let mut api = rtc.direct_api();
+        api.remove_stream_tx(terms.ssrc.into());
+        let resends = terms.resends.map(|(ssrc, _)| ssrc.into());
+        api.declare_stream_tx(terms.ssrc.into(), resends, line.mid, None);
+    }
+
+    /// Takes RTCP of the viewer.
+    pub(super) fn take(&mut self, packet: &RawPacket) {
+        let RawPacket::RtcpRx(packet) = packet else { return };
+        match packet {
+            Rtcp::Nack(nack) => {
+                for output in self.outputs() {
+                    let numbers = nack.reports.iter().flat_map(|nack| named(nack.pid, nack.blp));
+                    output.ask(*nack.ssrc, numbers);
+                }
+            }
+            Rtcp::ReceiverReport(report) => self.know(&report.reports),
+            Rtcp::SenderReport(report) => self.know(&report.reports),
+            _ => {}
+        }
+    }
+
+    fn know(&mut self, reports: &ReportList<ReceptionReport>) {
+        for report in reports {
+            self.outputs().for_each(|output| output.is_known(*report.ssrc));
+        }
     }
 
     /// Waits for something to send.
     pub(super) async fn next(&mut self) -> Due {
         let Self { video, audio, pause, .. } = self;
-        let has_more = [&*video, &*audio].into_iter().flatten().any(|out| !out.waiting.is_empty());
+        let has_more = [&*video, &*audio].into_iter().flatten().any(Output::has_more);
         let (until, next_video, next_audio) = (*pause, next(video), next(audio));
         let paused = async {
             match until {
@@ -235,7 +194,8 @@ impl Play {
     pub(super) fn send(
         &mut self,
         due: Due,
-        rtc: &mut Rtc,
+        socket: &Socket,
+        batch: &mut Batch,
         now: Instant,
         wall: UnixMicros,
     ) -> Result<(), End> {
@@ -245,21 +205,49 @@ impl Play {
             (Due::Audio(fed), _, Some(audio)) => audio.take(fed)?,
             _ => {}
         }
-        for output in [&self.video, &self.audio].into_iter().flatten() {
-            if let Some(why) = output.source.as_ref().and_then(|(feed, _)| feed.over()) {
-                return Err(End::Stream(why));
-            }
+        if let Some(why) = self.outputs().find_map(|output| output.over()) {
+            return Err(End::Stream(why));
         }
         if self.pause.is_some_and(|until| now < until) {
             return Ok(());
         }
-        let ages = Ages { now, wall, epoch: epoch(&self.stream) };
+        let Self { audio, video, sender, path, pause, .. } = self;
+        let (Some(sender), Some(path)) = (sender, *path) else { return Ok(()) };
         let mut allowed = BURST;
-        for output in [&mut self.audio, &mut self.video].into_iter().flatten() {
-            write(output, rtc, &ages, &mut allowed);
+        batch.clear();
+        for output in [audio, video].into_iter().flatten() {
+            output.write(sender, batch, (now, wall), &mut allowed)?;
         }
-        self.pause = Some(now + PAUSE).filter(|_| allowed == 0);
+        *pause = Some(now + PAUSE).filter(|_| allowed == 0);
+        socket.send_all(path, batch);
+        // Players put video beside audio by reports, so the first does not wait for str0m's clock.
+        if self.outputs().any(|output| output.wants_report()) {
+            self.report(socket, batch, (now, wall), false);
+        }
         Ok(())
+    }
+
+    /// Reports on what was sent, and says farewell if this is the end.
+    pub(super) fn report(
+        &mut self,
+        socket: &Socket,
+        batch: &mut Batch,
+        (now, wall): (Instant, UnixMicros),
+        ends: bool,
+    ) {
+        let epoch = epoch(&self.stream);
+        let counts: Vec<_> =
+            self.outputs().filter_map(|output| output.counts(now, epoch)).collect();
+        let (Some(sender), Some(path)) = (&mut self.sender, self.path) else { return };
+        if counts.is_empty() {
+            return;
+        }
+        let mut report = source::report(&counts, &self.cname, wall, ends);
+        if sender.protect_rtcp(&mut report).is_some() {
+            batch.clear();
+            batch.add_packet(&report);
+            socket.send_all(path, batch);
+        }
     }
 }
 
@@ -270,94 +258,8 @@ async fn next(output: &mut Option<Output>) -> Result<Fed, RecvError> {
     }
 }
 
-/// Writes packets of a track while bytes are allowed.
-fn write(output: &mut Output, rtc: &mut Rtc, ages: &Ages, allowed: &mut usize) {
-    while let Some(frame) = output.waiting.front().cloned() {
-        let time = match output.time {
-            Some(time) => time,
-            None => output.shown(&frame),
-        };
-        let at = ages.captured(time, output.rate);
-        let mut api = rtc.direct_api();
-        let Some(stream) = api.stream_tx_by_mid(output.line.mid, None) else {
-            // The peer gave it up.
-            output.waiting.clear();
-            return;
-        };
-        (output.time, output.last) = (Some(time), Some(time));
-        let packets = frame.payloads.iter().enumerate().skip(output.sent);
-        for (index, payload) in packets {
-            if *allowed == 0 {
-                return;
-            }
-            *allowed = allowed.saturating_sub(payload.len());
-            let is_last = index + 1 == frame.payloads.len();
-            let marker = is_last && output.rate == VIDEO_RATE;
-            let sequence = output.next_sequence.into();
-            output.next_sequence += 1;
-            output.sent = index + 1;
-            // RTP times wrap after 32 bits.
-            let time = time as u32;
-            let write = RtpWrite::new(output.line.payload, sequence, time, at, Arc::clone(payload));
-            stream.write_rtp(write.marker(marker).nackable(output.rate == VIDEO_RATE));
-        }
-        output.waiting.pop_front();
-        (output.sent, output.time) = (0, None);
-    }
-}
-
 /// When time 0 of a stream was captured, in microseconds of the wall clock. `None` until it has media.
 pub(super) fn epoch(stream: &Stream) -> Option<i64> {
     let of = |track: &Arc<Track>| track.window().newest().map(|segment| segment.epoch());
     stream.state().tracks.iter().find_map(of)
-}
-
-/// What tells how old frames are.
-struct Ages {
-    now: Instant,
-    /// The wall clock, now.
-    wall: UnixMicros,
-    /// When time 0 of the stream was captured, in microseconds of the wall clock, if known.
-    epoch: Option<i64>,
-}
-
-impl Ages {
-    /// When a frame with this RTP time was captured. Sender reports tell viewers, who put video beside
-    /// audio by this and know how far behind they are.
-    fn captured(&self, time: i64, rate: u32) -> std::time::Instant {
-        let age = self.epoch.and_then(|epoch| {
-            let at = epoch.saturating_add(live::rescale(time, rate, 1_000_000));
-            let age = i64::try_from(self.wall.0).ok()?.saturating_sub(at);
-            // A report cannot tell of a time that has not come.
-            Some(Duration::from_micros(age.max(0).unsigned_abs()))
-        });
-        let age = age.filter(|age| *age < LONG_AGO).unwrap_or_default();
-        self.now.checked_sub(age).unwrap_or(self.now).into_std()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn captures_are_in_the_past_and_on_one_clock() {
-        let now = Instant::now() + LONG_AGO;
-        let ages = |wall, epoch| Ages { now, wall: UnixMicros(wall), epoch };
-        let ago = |ages: Ages, time, rate| {
-            now.into_std().duration_since(ages.captured(time, rate)).as_micros()
-        };
-        let epoch = 1_700_000_000_000_000_i64;
-        let wall = epoch.unsigned_abs() + 10_000_000;
-        // Video and audio of one moment, 10 s after the beginning, of which 0.3 s are gone.
-        for (time, rate) in [(90_000 * 97 / 10, VIDEO_RATE), (48_000 * 97 / 10, AUDIO_RATE)] {
-            assert_eq!(ago(ages(wall, Some(epoch)), time, rate), 300_000);
-        }
-        // What seems to come from the future, or is of no known time, is captured now.
-        assert_eq!(ago(ages(wall, Some(epoch)), 90_000 * 11, VIDEO_RATE), 0);
-        assert_eq!(ago(ages(wall, None), 90_000 * 5, VIDEO_RATE), 0);
-        for time in [i64::MIN, i64::MAX, -90_000 * 3600] {
-            assert_eq!(ago(ages(wall, Some(epoch)), time, VIDEO_RATE), 0);
-        }
-    }
 }

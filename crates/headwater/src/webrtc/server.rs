@@ -1,5 +1,6 @@
 //! The listener of WebRTC.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroUsize;
@@ -82,6 +83,7 @@ impl Server {
             sessions: Arc::clone(&self.sessions),
             crypto: self.identity.crypto(),
             socket,
+            batch: RefCell::default(),
             feeds: Rc::new(Feeds::default()),
             drain: worker.drain.clone(),
         };

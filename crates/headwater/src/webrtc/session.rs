@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use str0m::net::{DatagramRecv, Protocol, Receive};
+use str0m::net::{DatagramRecv, Protocol, Receive, Transmit};
 use str0m::{Event, IceConnectionState, Input, Output, Rtc};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -13,6 +13,11 @@ use super::play::{Due, Play};
 use super::publish::Publish;
 use super::sessions::{Datagram, Message, Waiting, Wanted};
 use super::shared::Shared;
+use super::socket::Path;
+use super::source::GOODBYE;
+
+/// The shortest time after which str0m is asked again.
+const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What the peer does. A session that plays stays on its thread.
 enum Role {
@@ -66,13 +71,17 @@ impl Session<'_> {
         inbox: &mut mpsc::Receiver<Message>,
     ) -> Result<std::convert::Infallible, End> {
         let mut drained = self.shared.drain.begun();
+        let now = Instant::now();
+        // str0m's times may be over already.
+        let mut timeout = self.flush(now)?.max(now + SHORTEST);
+        let mut asleep = pin!(sleep_until(timeout));
         loop {
-            let now = Instant::now();
-            let timeout = self.flush(now)?;
-            self.check(now)?;
+            self.check(Instant::now())?;
             let until = timeout.min(self.heard + SILENCE);
             let until = self.connects.map_or(until, |connects| until.min(connects));
-            let mut asleep = pin!(sleep_until(until.max(now + Duration::from_millis(1))));
+            if asleep.deadline() != until {
+                asleep.as_mut().reset(until);
+            }
             let due = match &mut self.role {
                 Role::Play(play) => Some(play),
                 Role::Publish(_) => None,
@@ -93,10 +102,16 @@ impl Session<'_> {
                     }
                     Some(Message::End) | None => return Err(End::Asked),
                 },
-                due = due => self.send(due)?,
+                due = due => {
+                    // str0m has no part in what a viewer gets, so it need not be asked.
+                    self.send(due)?;
+                    continue;
+                }
                 () = &mut asleep => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
                 () = &mut drained => return Err(End::Drained),
             }
+            let now = Instant::now();
+            timeout = self.flush(now)?.max(now + SHORTEST);
         }
     }
 
@@ -113,17 +128,41 @@ impl Session<'_> {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
             self.shared.sessions.count_dropped();
         }
+        if let Role::Play(play) = &mut self.role
+            && kind(&datagram.bytes) == Kind::Stun
+        {
+            let path = Path { source: destination, destination: source };
+            play.ask_for_path(path, &mut self.rtc);
+        }
     }
 
     /// Sends a viewer what is due.
     fn send(&mut self, due: Due) -> Result<(), End> {
-        let now = Instant::now();
+        let Role::Play(play) = &mut self.role else { return Ok(()) };
+        let Shared { origin, socket, batch, .. } = self.shared;
+        play.send(due, socket, &mut batch.borrow_mut(), Instant::now(), origin.now())
+    }
+
+    /// Sends what str0m wants to send. What it says to a viewer by RTCP is said by `play` in its place:
+    /// str0m lacks the keys (see `keys`), but knows when it is time for reports, and the path.
+    fn transmit(&mut self, transmit: &Transmit) {
+        let Shared { origin, socket, batch, .. } = self.shared;
         if let Role::Play(play) = &mut self.role {
-            play.send(due, &mut self.rtc, now, self.shared.origin.now())?;
+            let kind = kind(&transmit.contents);
+            if kind != Kind::Stun {
+                let (source, destination) = (transmit.source, transmit.destination);
+                play.follow(Path { source, destination });
+            }
+            if kind == Kind::Rtp {
+                // Its farewell comes after that of DTLS, when a peer listens no more: see `close`.
+                if transmit.contents.get(1) != Some(&GOODBYE) {
+                    let now = (Instant::now(), origin.now());
+                    play.report(socket, &mut batch.borrow_mut(), now, false);
+                }
+                return;
+            }
         }
-        // What was written is sent only after time has passed.
-        self.rtc.handle_input(Input::Timeout(now.into_std()))?;
-        Ok(())
+        socket.send(transmit);
     }
 
     /// Handles all that the connection has to send and tell. Returns when to wake up.
@@ -144,7 +183,7 @@ impl Session<'_> {
     fn poll(&mut self, now: Instant) -> Result<Instant, End> {
         loop {
             match self.rtc.poll_output()? {
-                Output::Transmit(transmit) => self.shared.socket.send(&transmit),
+                Output::Transmit(transmit) => self.transmit(&transmit),
                 Output::Event(event) => self.handle(event, now)?,
                 Output::Timeout(timeout) => return Ok(Instant::from_std(timeout)),
             }
@@ -156,11 +195,12 @@ impl Session<'_> {
             (Event::Connected, role) => {
                 self.connects = None;
                 if let Role::Play(play) = role {
-                    play.begin(&self.shared.feeds);
+                    play.begin(&self.shared.feeds)?;
                 }
             }
             (Event::IceConnectionStateChange(IceConnectionState::Disconnected), _)
             | (Event::Closed, _) => return Err(End::Lost),
+            (Event::RawPacket(packet), Role::Play(play)) => play.take(&packet),
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
                 publish.take(packet, &mut self.rtc, now);
             }
@@ -191,15 +231,37 @@ impl Session<'_> {
 
     /// Tells the peer that this is the end, as far as one datagram can.
     fn close(&mut self) {
+        if let Role::Play(play) = &mut self.role {
+            let Shared { origin, socket, batch, .. } = self.shared;
+            let now = (Instant::now(), origin.now());
+            play.report(socket, &mut batch.borrow_mut(), now, true);
+        }
         if self.rtc.close().is_err() {
             return;
         }
         while let Ok(output) = self.rtc.poll_output() {
             match output {
-                Output::Transmit(transmit) => self.shared.socket.send(&transmit),
+                Output::Transmit(transmit) => self.transmit(&transmit),
                 Output::Event(_) => {}
                 Output::Timeout(_) => break,
             }
         }
+    }
+}
+
+/// What a datagram is, RFC 7983 7.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    Stun,
+    /// RTP and RTCP, encrypted.
+    Rtp,
+    Other,
+}
+
+fn kind(datagram: &[u8]) -> Kind {
+    match datagram.first() {
+        Some(0..=3) => Kind::Stun,
+        Some(128..=191) => Kind::Rtp,
+        _ => Kind::Other,
     }
 }

@@ -1,9 +1,11 @@
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::net::Drain;
 use str0m::config::CryptoProvider;
 
+use super::batch::Batch;
 use super::feed::Feeds;
 use super::sessions::Sessions;
 use super::socket::Socket;
@@ -15,6 +17,8 @@ pub(super) struct Shared {
     pub(super) sessions: Arc<Sessions>,
     pub(super) crypto: Arc<CryptoProvider>,
     pub(super) socket: Socket,
+    /// Packets that are written and sent before anything else runs.
+    pub(super) batch: RefCell<Batch>,
     pub(super) feeds: Rc<Feeds>,
     pub(super) drain: Drain,
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::feed::{B_FRAMES, has_b_frames};
+use super::keys::Keys;
 use super::offer::{self, Agreed, Line, Refusal};
 use super::play::{self, Watched};
 use super::publish::Publish;
@@ -154,7 +155,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
             tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
             (status, why)
         })?;
-    let Agreed { rtc, answer, own, peer, video, audio } = agreed;
+    let Agreed { rtc, answer, own, peer, video, audio, keys } = agreed;
     let wanted = match watched {
         None => {
             let info = PublisherInfo {
@@ -168,7 +169,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
             Wanted::Publish(Box::new(Publish::new(publisher, times, video, audio)))
         }
-        Some(tracks) => Wanted::Play(tracks.watch(server, video, audio)?),
+        Some(tracks) => Wanted::Play(tracks.watch(server, (video, audio), keys, &own.ufrag)?),
     };
     let epoch = match &wanted {
         Wanted::Play(watched) => play::epoch(&watched.stream),
@@ -226,8 +227,9 @@ impl Tracks {
     fn watch(
         self,
         server: &Server,
-        video: Option<Line>,
-        audio: Option<Line>,
+        (video, audio): (Option<Line>, Option<Line>),
+        keys: Keys,
+        cname: &str,
     ) -> Result<Watched, Refused> {
         let Self { stream, video: picture, audio: sound, sources } = self;
         let needs_picture = video.is_some() && sources.picture.is_some();
@@ -248,7 +250,8 @@ impl Tracks {
             let why = "the stream has no track that the offer could carry";
             return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
         }
-        Ok(Watched { stream, video, audio, companion })
+        let cname = cname.to_owned();
+        Ok(Watched { stream, video, audio, companion, keys, cname })
     }
 }
 

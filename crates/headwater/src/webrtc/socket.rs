@@ -8,10 +8,19 @@ use str0m::net::Transmit;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use super::batch::Batch;
+
 /// How many buffers one call fills, and the bytes of each: the kernel joins datagrams of one peer up
 /// to this length.
 pub(super) const BUFFERS: usize = 8;
 pub(super) const BUFFER: usize = 1 << 16;
+
+/// From which address of ours a datagram is sent, and to which of the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Path {
+    pub(super) source: SocketAddr,
+    pub(super) destination: SocketAddr,
+}
 
 /// A worker's socket.
 pub(super) struct Socket {
@@ -30,17 +39,59 @@ impl Socket {
     /// Sends a datagram, or drops it if the kernel has no room: the peer asks again for what it
     /// misses.
     pub(super) fn send(&self, transmit: &Transmit) {
-        let transmit = quinn_udp::Transmit {
-            destination: self.as_family(transmit.destination),
-            ecn: None,
-            contents: &transmit.contents,
-            segment_size: None,
-            src_ip: self.address.ip().is_unspecified().then(|| transmit.source.ip()),
-        };
-        let send = || self.state.try_send((&self.io).into(), &transmit);
-        if let Err(error) = self.io.try_io(Interest::WRITABLE, send) {
+        let path = Path { source: transmit.source, destination: transmit.destination };
+        if let Err(error) = self.send_one(path, &transmit.contents, None) {
             tracing::trace!(destination = %transmit.destination, %error, "datagram not sent");
         }
+    }
+
+    /// Sends packets, with as few calls as the kernel allows. Those for which it has no room are dropped,
+    /// and so are all after them: the next would find no room either.
+    pub(super) fn send_all(&self, path: Path, batch: &Batch) {
+        for (bytes, size) in batch.groups() {
+            if let Err(error) = self.send_group(path, bytes, size)
+                && error.kind() == io::ErrorKind::WouldBlock
+            {
+                tracing::trace!(destination = %path.destination, "packets not sent: no room");
+                return;
+            }
+        }
+    }
+
+    /// Sends packets of one size, but for a shorter last one.
+    fn send_group(&self, path: Path, bytes: &[u8], size: usize) -> io::Result<()> {
+        if bytes.len() > size && self.state.max_gso_segments() > 1 {
+            match self.send_one(path, bytes, Some(size)) {
+                // The network card, its driver or the path cannot cut datagrams. `state` remembers it.
+                Err(error) if is_refused(&error) => {
+                    tracing::debug!(%error, "packets are sent one by one from now on");
+                }
+                sent => return sent,
+            }
+        }
+        for packet in bytes.chunks(size) {
+            match self.send_one(path, packet, None) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(error),
+                Err(error) => {
+                    tracing::trace!(destination = %path.destination, %error, "packet not sent");
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one call. The kernel cuts `contents` into packets of `segment_size`, if that is given.
+    fn send_one(&self, path: Path, contents: &[u8], segment_size: Option<usize>) -> io::Result<()> {
+        let transmit = quinn_udp::Transmit {
+            destination: self.as_family(path.destination),
+            ecn: None,
+            contents,
+            segment_size,
+            src_ip: self.address.ip().is_unspecified().then(|| path.source.ip()),
+        };
+        let send = || self.state.try_send((&self.io).into(), &transmit);
+        self.io.try_io(Interest::WRITABLE, send)
     }
 
     /// The address in the form that a socket of this family takes.
@@ -66,5 +117,84 @@ impl Socket {
             self.state.recv((&self.io).into(), &mut slices, metas)
         };
         self.io.async_io(Interest::READABLE, receive).await
+    }
+}
+
+/// Whether the kernel refused to cut a datagram into packets (udp(7), UDP_SEGMENT).
+fn is_refused(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket as Plain;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A socket, a peer, and the path between them.
+    async fn pair() -> (Socket, Plain, Path) {
+        let bind = || Plain::bind("127.0.0.1:0").unwrap();
+        let (own, peer) = (bind(), bind());
+        own.set_nonblocking(true).unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let own = Socket::new(own).unwrap();
+        // tokio must have heard once that there is room.
+        own.io.writable().await.unwrap();
+        let path = Path { source: own.address, destination: peer.local_addr().unwrap() };
+        (own, peer, path)
+    }
+
+    /// A batch with these packets.
+    fn batch(mut batch: Batch, sizes: impl IntoIterator<Item = usize>) -> Batch {
+        for (number, size) in sizes.into_iter().enumerate() {
+            batch.add_packet(&vec![number as u8; size]);
+        }
+        batch
+    }
+
+    /// The size and the first byte of each packet that comes.
+    fn received(peer: &Plain, count: usize) -> Vec<(usize, u8)> {
+        let mut buffer = [0; 2048];
+        let mut next = |_| {
+            let length = peer.recv(&mut buffer).unwrap();
+            (length, buffer[0])
+        };
+        let all = (0..count).map(&mut next).collect();
+        peer.set_nonblocking(true).unwrap();
+        assert!(peer.recv(&mut [0; 2048]).is_err());
+        all
+    }
+
+    #[tokio::test]
+    async fn packets_arrive_as_they_were_added() {
+        let (socket, peer, path) = pair().await;
+        assert!(socket.state.max_gso_segments() > 1, "this kernel has no UDP_SEGMENT");
+        let sizes = [40, 1000, 1000, 1000, 7, 7, 300];
+        socket.send_all(path, &batch(Batch::default(), sizes));
+        let expected: Vec<_> = sizes.into_iter().zip(0..).collect();
+        assert_eq!(received(&peer, 7), expected);
+        assert!(socket.state.max_gso_segments() > 1);
+    }
+
+    #[tokio::test]
+    async fn where_the_kernel_refuses_to_cut_packets_are_sent_one_by_one() {
+        let (socket, peer, path) = pair().await;
+        // Linux takes 128 packets as one at most, so it refuses these as some drivers refuse any.
+        socket.send_all(path, &batch(Batch::joining(200), [10; 200]));
+        let expected: Vec<_> = (0..200).map(|number| (10, number)).collect();
+        assert_eq!(received(&peer, 200), expected);
+        assert_eq!(socket.state.max_gso_segments(), 1);
+        peer.set_nonblocking(false).unwrap();
+        socket.send_all(path, &batch(Batch::default(), [9, 9, 4]));
+        assert_eq!(received(&peer, 3), [(9, 0), (9, 1), (4, 2)]);
+    }
+
+    #[tokio::test]
+    async fn packets_that_cannot_be_sent_are_dropped() {
+        let (socket, peer, path) = pair().await;
+        // A datagram of IPv4 has at most 65,507 bytes. Those after it are sent.
+        socket.send_all(path, &batch(Batch::default(), [5, 65_600, 6]));
+        assert_eq!(received(&peer, 2), [(5, 0), (6, 2)]);
     }
 }

@@ -6,5 +6,6 @@ mod bad_input;
 mod companion;
 mod foreign;
 mod offers;
+mod play;
 mod publish;
 mod support;

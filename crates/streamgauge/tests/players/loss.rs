@@ -12,7 +12,7 @@ use crate::support::{LIMIT, document, origin, start};
 
 /// One in this many datagrams of media gets lost.
 const LOSES: usize = 20;
-/// All of these get lost: more than the server sends again when it is asked.
+/// All of these get lost: more than the viewer asks for again. str0m asks for the newest 100 packets.
 const GAP: std::ops::Range<usize> = 300..600;
 
 /// Relays datagrams between one viewer and the server. Some of the server's media get lost. Its

@@ -1,0 +1,250 @@
+//! A track on its way to one viewer.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use live::{Track, UnixMicros};
+use rtp::VIDEO_RATE;
+use rtp::srtp::Sender;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::Instant;
+
+use super::ages::Ages;
+use super::batch::Batch;
+use super::end::End;
+use super::feed::{Fed, Feed, Feeds, Frame};
+use super::offer::Line;
+use super::resends::Resends;
+use super::source::{self, Counts, Packet, Source};
+
+/// Frames before the newest are shown this long after each other, in RTP units: a viewer that begins
+/// gets all since the keyframe and must be at the newest at once.
+const CATCH_UP: i64 = 9;
+
+/// Frames that may wait for their turn. With more, the viewer goes on at the next keyframe.
+const MOST_WAITING: usize = 2_048;
+
+/// A track on its way to a viewer.
+pub(super) struct Output {
+    pub(super) line: Line,
+    track: Arc<Track>,
+    rate: u32,
+    feed: Option<(Rc<Feed>, broadcast::Receiver<Fed>)>,
+    /// Frames to send, and how many packets of the first are sent.
+    waiting: VecDeque<Rc<Frame>>,
+    sent: usize,
+    /// RTP time of the first of `waiting`, once a packet of it is sent.
+    time: Option<i64>,
+    /// Whether frames are left out until a keyframe.
+    waits: bool,
+    /// RTP time of the last frame.
+    last: Option<i64>,
+    /// The RTP time of the last frame that was sent, and when that was.
+    newest: Option<(i64, Instant, UnixMicros)>,
+    source: Source,
+    /// Packets that are sent again, if the viewer can take them.
+    resends: Option<Resends>,
+    is_reported: bool,
+}
+
+impl Output {
+    /// `None` if the viewer did not agree on how packets are sent.
+    pub(super) fn new(line: Line, track: Arc<Track>, rate: u32) -> Option<Self> {
+        let terms = line.terms?;
+        let extension = terms.extension.map(|identifier| source::extension(identifier, line.mid));
+        let source = |ssrc, payload_type| {
+            Source::new(ssrc, payload_type, extension.as_deref().unwrap_or_default())
+        };
+        // Sound that is late is of no use, and Opus hides what is missing.
+        let resends = terms.resends.filter(|_| rate == VIDEO_RATE);
+        Some(Self {
+            line,
+            track,
+            rate,
+            feed: None,
+            waiting: VecDeque::new(),
+            sent: 0,
+            time: None,
+            waits: true,
+            last: None,
+            newest: None,
+            source: source(terms.ssrc, *line.payload),
+            resends: resends.map(|(ssrc, payload)| Resends::new(source(ssrc, payload))),
+            is_reported: false,
+        })
+    }
+
+    /// Begins to play.
+    pub(super) fn begin(&mut self, feeds: &Feeds) {
+        let feed = feeds.of(&self.track);
+        let (recent, frames) = feed.subscribe();
+        self.feed = Some((feed, frames));
+        if self.rate == VIDEO_RATE {
+            self.restart(recent);
+        } else {
+            self.waits = false;
+        }
+    }
+
+    pub(super) async fn next(&mut self) -> Result<Fed, RecvError> {
+        match &mut self.feed {
+            Some((_, frames)) => frames.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Begins with the frames since the newest keyframe.
+    fn restart(&mut self, frames: Vec<Rc<Frame>>) {
+        if !frames.is_empty() {
+            self.waiting = frames.into();
+            (self.waits, self.sent, self.time) = (false, 0, None);
+        }
+    }
+
+    /// Begins again from the newest keyframe, if nothing waits.
+    pub(super) fn begin_again(&mut self) {
+        if self.waiting.is_empty()
+            && let Some((feed, _)) = &self.feed
+        {
+            let recent = feed.recent();
+            self.restart(recent);
+        }
+    }
+
+    /// Takes what the feed has.
+    pub(super) fn take(&mut self, fed: Result<Fed, RecvError>) -> Result<(), End> {
+        match fed {
+            Ok(Fed::Frame(frame)) => {
+                self.waits &= !frame.key;
+                if !self.waits {
+                    self.waiting.push_back(frame);
+                }
+                if self.waiting.len() > MOST_WAITING {
+                    self.skip();
+                }
+                Ok(())
+            }
+            Ok(Fed::Over(why)) => Err(End::Stream(why)),
+            Err(RecvError::Lagged(_)) => {
+                self.skip();
+                Ok(())
+            }
+            Err(RecvError::Closed) => Err(End::Stream("the stream is over")),
+        }
+    }
+
+    /// Why there are no more frames, if so.
+    pub(super) fn over(&self) -> Option<&'static str> {
+        self.feed.as_ref().and_then(|(feed, _)| feed.over())
+    }
+
+    /// Leaves out all until the next keyframe, but for a frame that is sent in part.
+    fn skip(&mut self) {
+        self.waiting.truncate(usize::from(self.sent > 0));
+        self.waits = true;
+    }
+
+    /// Whether something can be sent.
+    pub(super) fn has_more(&self) -> bool {
+        !self.waiting.is_empty() || self.resends.as_ref().is_some_and(Resends::has_more)
+    }
+
+    /// RTP time at which the first frame that waits is shown.
+    fn shown(&self, frame: &Frame) -> i64 {
+        let scale = |time| live::rescale(time, self.track.header().track.timescale, self.rate);
+        let newest = self.waiting.back().map_or(frame.time, |newest| newest.time);
+        let behind = i64::try_from(self.waiting.len()).unwrap_or(0).saturating_sub(1);
+        let time = if behind > 1 && self.rate == VIDEO_RATE {
+            scale(newest).saturating_sub(behind.saturating_mul(CATCH_UP)).max(scale(frame.time))
+        } else {
+            scale(frame.time)
+        };
+        self.last.map_or(time, |last| time.max(last + 1))
+    }
+
+    /// Notes that the viewer asks again for packets of a source.
+    pub(super) fn ask(&mut self, ssrc: u32, numbers: impl Iterator<Item = u16>) {
+        if ssrc == self.source.ssrc
+            && let Some(resends) = &mut self.resends
+        {
+            resends.ask(numbers);
+        }
+    }
+
+    /// Notes that the viewer has reported on a source.
+    pub(super) fn is_known(&mut self, ssrc: u32) {
+        if ssrc == self.source.ssrc {
+            self.source.is_known();
+        } else if let Some(resends) = &mut self.resends
+            && ssrc == resends.source().ssrc
+        {
+            resends.source().is_known();
+        }
+    }
+
+    /// Writes packets while bytes are allowed: first those that are sent again, which are due sooner. The
+    /// clocks show `now`.
+    pub(super) fn write(
+        &mut self,
+        sender: &Sender,
+        batch: &mut Batch,
+        now: (Instant, UnixMicros),
+        allowed: &mut usize,
+    ) -> Result<(), End> {
+        if let Some(resends) = &mut self.resends {
+            resends.write(self.source.next(), sender, batch, allowed);
+        }
+        while let Some(frame) = self.waiting.front().cloned() {
+            let time = match self.time {
+                Some(time) => time,
+                None => self.shown(&frame),
+            };
+            (self.time, self.last) = (Some(time), Some(time));
+            let packets = frame.payloads.iter().enumerate().skip(self.sent);
+            for (index, payload) in packets {
+                if *allowed == 0 {
+                    return Ok(());
+                }
+                // RTP times wrap after 32 bits.
+                let (time, full) = (time as u32, time);
+                if index == 0
+                    && let Some(resends) = &mut self.resends
+                {
+                    resends.begin(&frame, self.source.next(), time);
+                }
+                let is_last = index + 1 == frame.payloads.len();
+                let marker = is_last && self.rate == VIDEO_RATE;
+                let packet = Packet { time, marker, head: &[], payload };
+                self.sent = index + 1;
+                let bytes = self.source.write(&packet, sender, batch).ok_or(End::NotEncrypted)?;
+                self.newest = Some((full, now.0, now.1));
+                *allowed = allowed.saturating_sub(bytes);
+                if let Some(resends) = &mut self.resends {
+                    resends.earn(bytes);
+                }
+            }
+            self.waiting.pop_front();
+            (self.sent, self.time) = (0, None);
+        }
+        Ok(())
+    }
+
+    /// Whether something was sent, and no report yet.
+    pub(super) fn wants_report(&self) -> bool {
+        self.newest.is_some() && !self.is_reported
+    }
+
+    /// What a report at `now` says of it, where time 0 of the stream was captured at `epoch`. `None` while
+    /// nothing is sent.
+    pub(super) fn counts(&mut self, now: Instant, epoch: Option<i64>) -> Option<Counts> {
+        let (time, sent, wall) = self.newest?;
+        self.is_reported = true;
+        let at = Ages { now: sent, wall, epoch }.captured(time, self.rate);
+        let since = now.saturating_duration_since(at).as_micros();
+        let since = since * u128::from(self.rate) / 1_000_000;
+        // RTP times wrap after 32 bits.
+        Some(self.source.counts((time as u32).wrapping_add(since as u32)))
+    }
+}

@@ -1,0 +1,239 @@
+//! RTP packets and reports of what a viewer gets, RFC 3550.
+
+use live::UnixMicros;
+use rtp::srtp::{Indices, Sender};
+use str0m::media::Mid;
+
+use super::batch::Batch;
+
+/// Bytes of the fixed header.
+const HEADER: usize = 12;
+
+/// The first sequence number of a source.
+const FIRST: u16 = 1;
+
+/// Types of RTCP packets, RFC 3550 12.1.
+const SENDER_REPORT: u8 = 200;
+const DESCRIPTION: u8 = 202;
+/// The type of RTCP packets that say that a source has ended.
+pub(super) const GOODBYE: u8 = 203;
+
+/// The name of a participant, RFC 3550 6.5.1.
+const CNAME: u8 = 1;
+
+/// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
+pub(super) const NTP_BEFORE_UNIX: u32 = 2_208_988_800;
+
+/// What an offer and its answer agree on about the packets of a track that is sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Terms {
+    pub(super) ssrc: u32,
+    /// The source and the payload type of packets that are sent again (RFC 4588).
+    pub(super) resends: Option<(u32, u8)>,
+    /// The identifier of the header extension with the media description's tag (RFC 8843 15).
+    pub(super) extension: Option<u8>,
+}
+
+/// A packet without its header.
+pub(super) struct Packet<'a> {
+    /// RTP time.
+    pub(super) time: u32,
+    pub(super) marker: bool,
+    /// What comes before `payload` in it.
+    pub(super) head: &'a [u8],
+    pub(super) payload: &'a [u8],
+}
+
+/// One synchronization source (SSRC).
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) ssrc: u32,
+    payload_type: u8,
+    indices: Indices,
+    /// The header extension that says to which media description the source belongs. A viewer needs it
+    /// until it has reported on the source.
+    extension: Vec<u8>,
+    /// Packets so far, and bytes of their payloads. Both wrap, RFC 3550 6.4.1.
+    packets: u32,
+    octets: u32,
+}
+
+impl Source {
+    pub(super) fn new(ssrc: u32, payload_type: u8, extension: &[u8]) -> Self {
+        let indices = Indices::new(FIRST);
+        let extension = extension.to_vec();
+        Self { ssrc, payload_type, indices, extension, packets: 0, octets: 0 }
+    }
+
+    /// The index of the next packet.
+    pub(super) fn next(&self) -> u64 {
+        self.indices.next()
+    }
+
+    /// Notes that the viewer has reported on this source.
+    pub(super) fn is_known(&mut self) {
+        self.extension = Vec::new();
+    }
+
+    /// Adds an encrypted packet to those that are to be sent. Returns its bytes, or `None` if the source has
+    /// no more indices.
+    pub(super) fn write(
+        &mut self,
+        packet: &Packet<'_>,
+        sender: &Sender,
+        batch: &mut Batch,
+    ) -> Option<usize> {
+        let index = self.indices.take()?;
+        let Packet { time, marker, head, payload } = packet;
+        let header = HEADER + self.extension.len();
+        let written = batch.add(|out| {
+            let start = out.len();
+            // Version 2, and whether there is an extension.
+            out.push(0x80 | if self.extension.is_empty() { 0 } else { 0x10 });
+            out.push(self.payload_type | if *marker { 0x80 } else { 0 });
+            out.extend_from_slice(&index.sequence().to_be_bytes());
+            out.extend_from_slice(&time.to_be_bytes());
+            out.extend_from_slice(&self.ssrc.to_be_bytes());
+            out.extend_from_slice(&self.extension);
+            out.extend_from_slice(head);
+            out.extend_from_slice(payload);
+            sender.protect(index, out, start, header)?;
+            Some(out.len() - start)
+        })?;
+        self.packets = self.packets.wrapping_add(1);
+        self.octets = self.octets.wrapping_add((head.len() + payload.len()) as u32);
+        Some(written)
+    }
+
+    /// Leaves out packets, as if they had been sent.
+    #[cfg(test)]
+    pub(super) fn skip(&mut self, packets: usize) {
+        (0..packets).for_each(|_| _ = self.indices.take());
+    }
+
+    /// What a report says of this source, of which `time` is the RTP time now.
+    pub(super) fn counts(&self, time: u32) -> Counts {
+        Counts { ssrc: self.ssrc, time, packets: self.packets, octets: self.octets }
+    }
+}
+
+/// A header extension of one byte's form (RFC 8285 4.2) with the tag of a media description. Empty if that
+/// form cannot have it.
+pub(super) fn extension(identifier: u8, mid: Mid) -> Vec<u8> {
+    let tag = mid.as_bytes();
+    if !(1..=14).contains(&identifier) || !(1..=16).contains(&tag.len()) {
+        return Vec::new();
+    }
+    let words = (1 + tag.len()).div_ceil(4);
+    let mut out = vec![0xbe, 0xde, 0, words as u8, identifier << 4 | (tag.len() - 1) as u8];
+    out.extend_from_slice(tag);
+    out.resize(4 + 4 * words, 0);
+    out
+}
+
+/// What a report says of a source.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    ssrc: u32,
+    time: u32,
+    packets: u32,
+    octets: u32,
+}
+
+/// A compound packet of RTCP that reports on sources at `wall`, and says farewell if they end.
+pub(super) fn report(sources: &[Counts], cname: &str, wall: UnixMicros, ends: bool) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    // NTP's time, of 32 bits each for seconds and for fractions of them. It wraps in 2036.
+    let seconds = (wall.0 / 1_000_000) as u32;
+    let seconds = seconds.wrapping_add(NTP_BEFORE_UNIX);
+    let fraction = ((wall.0 % 1_000_000) << 32) / 1_000_000;
+    for source in sources {
+        out.extend_from_slice(&[0x80, SENDER_REPORT, 0, 6]);
+        let words = [source.ssrc, seconds, fraction as u32, source.time];
+        for word in words.into_iter().chain([source.packets, source.octets]) {
+            out.extend_from_slice(&word.to_be_bytes());
+        }
+    }
+    let count = sources.len() as u8;
+    let name = &cname.as_bytes()[..cname.len().min(255)];
+    // Each name ends with a zero, and then at a multiple of four bytes.
+    let words = 1 + (2 + name.len()) / 4 + 1;
+    out.extend_from_slice(&[0x80 | count, DESCRIPTION]);
+    out.extend_from_slice(&((words * sources.len()) as u16).to_be_bytes());
+    for source in sources {
+        let end = out.len() + 4 * words;
+        out.extend_from_slice(&source.ssrc.to_be_bytes());
+        out.extend_from_slice(&[CNAME, name.len() as u8]);
+        out.extend_from_slice(name);
+        out.resize(end, 0);
+    }
+    if ends {
+        out.extend_from_slice(&[0x80 | count, GOODBYE, 0, count]);
+        out.extend(sources.iter().flat_map(|source| source.ssrc.to_be_bytes()));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use rtp::srtp::Profile;
+
+    use super::*;
+
+    #[test]
+    fn headers_have_the_tag_until_the_viewer_knows_the_source() {
+        let sender = Sender::new(Profile::AeadAes128Gcm, &[1; 16], &[2; 12]).unwrap();
+        let extension = extension(1, "ab".into());
+        assert_eq!(extension, [0xbe, 0xde, 0, 1, 0x11, b'a', b'b', 0]);
+        let mut source = Source::new(0x0102_0304, 102, &extension);
+        let mut batch = Batch::default();
+        let mut write = |source: &mut Source, marker| {
+            let packet = Packet { time: 9, marker, head: &[], payload: &[7; 100] };
+            source.write(&packet, &sender, &mut batch).unwrap()
+        };
+        assert_eq!(write(&mut source, false), 12 + 8 + 100 + 16);
+        source.is_known();
+        assert_eq!(write(&mut source, true), 12 + 100 + 16);
+        assert_eq!(source.next(), 3);
+        let packets: Vec<_> = batch.groups().flat_map(|(bytes, size)| bytes.chunks(size)).collect();
+        let head = [0x90, 102, 0, 1, 0, 0, 0, 9, 1, 2, 3, 4, 0xbe, 0xde, 0, 1, 0x11, b'a', b'b', 0];
+        assert_eq!(packets[0][..20], head);
+        assert_eq!(packets[1][..12], [0x80, 0x80 | 102, 0, 2, 0, 0, 0, 9, 1, 2, 3, 4]);
+        let counts = source.counts(5);
+        assert_eq!((counts.packets, counts.octets), (2, 200));
+    }
+
+    #[test]
+    fn tags_that_do_not_fit_are_left_out() {
+        for identifier in [0, 15] {
+            assert!(extension(identifier, "0".into()).is_empty());
+        }
+        assert_eq!(extension(14, "0123456789abcdef".into()).len(), 4 + 20);
+    }
+
+    #[test]
+    fn a_report_and_a_farewell() {
+        let counts = |ssrc, time| Counts { ssrc, time, packets: 3, octets: 300 };
+        // Half a second after 1970 began.
+        let at = UnixMicros(500_000);
+        let bytes = report(&[counts(1, 7), counts(2, 8)], "me", at, true);
+        let sender = |ssrc, time| {
+            let mut expected = vec![0x80, 200, 0, 6, 0, 0, 0, ssrc];
+            expected.extend(NTP_BEFORE_UNIX.to_be_bytes());
+            expected.extend([0x80, 0, 0, 0, 0, 0, 0, time, 0, 0, 0, 3, 0, 0, 1, 44]);
+            expected
+        };
+        let mut expected = [sender(1, 7), sender(2, 8)].concat();
+        expected.extend([0x82, 202, 0, 6]);
+        for ssrc in [1, 2] {
+            expected.extend([0, 0, 0, ssrc, 1, 2, b'm', b'e', 0, 0, 0, 0]);
+        }
+        expected.extend([0x82, 203, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
+        assert_eq!(bytes, expected);
+        // Without a farewell, and with a name that ends at a word.
+        let bytes = report(&[counts(1, 7)], "of6old", at, false);
+        let description = [0x81, 202, 0, 4, 0, 0, 0, 1, 1, 6, b'o', b'f', b'6', b'o', b'l', b'd'];
+        assert_eq!(bytes[28..44], description);
+        assert_eq!(bytes[44..], [0; 4]);
+    }
+}

@@ -1,0 +1,326 @@
+//! What a viewer by WHEP gets, packet by packet. The viewer is str0m.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant, SystemTime};
+
+use rtp::h264::{Depacketizer, Output as Unit};
+use str0m::change::SdpAnswer;
+use str0m::media::{Direction, MediaKind};
+use str0m::net::{DatagramRecv, Protocol, Receive};
+use str0m::rtp::rtcp::{Rtcp, SenderInfo};
+use str0m::rtp::{RawPacket, RtpPacket};
+use str0m::{Candidate, Event, Input, Output, Rtc};
+use testkit::{Program, Server};
+
+use crate::support::{LIMIT, ask, post, server};
+
+/// Publishes pictures without B-frames, and Opus, again and again: some 50 packets a second. On a busy machine
+/// those of two seconds fit into a socket's buffer.
+#[track_caller]
+fn publish(server: &Server, folder: &Path) -> Program {
+    let clip = folder.join("clip.mp4");
+    let picture = "testsrc2=s=320x180:r=10:d=10";
+    let sound = "sine=frequency=440:sample_rate=48000:duration=10";
+    let encode =
+        "-c:v libx264 -preset ultrafast -bf 0 -g 20 -b:v 300k -pix_fmt yuv420p -c:a libopus";
+    testkit::ffmpeg(
+        ["-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", sound]
+            .into_iter()
+            .chain(encode.split_ascii_whitespace())
+            .chain([clip.to_str().unwrap()]),
+    );
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    let to = server.url("/live/x/whip");
+    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(to).arg("--loop"));
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    publisher
+}
+
+/// A viewer.
+struct Viewer {
+    rtc: Rtc,
+    socket: UdpSocket,
+    /// The address that str0m knows.
+    local: SocketAddr,
+    /// Its session's URL, and what the server said of its media.
+    session: String,
+    answer: String,
+    /// Of the packets of video that come for the first time, one in so many is lost.
+    loses: Option<usize>,
+    lost: usize,
+    /// Packets of each source, by sequence number. str0m puts those that were sent again among them.
+    packets: BTreeMap<u32, BTreeMap<u64, RtpPacket>>,
+    /// Sender reports, with the highest sequence number of the source that had come.
+    reports: Vec<(SenderInfo, SystemTime, u64)>,
+    cnames: BTreeSet<String>,
+    left: Vec<u32>,
+    /// Datagrams, and packets of RTX in them.
+    came: usize,
+    again: usize,
+}
+
+impl Viewer {
+    #[track_caller]
+    fn new(server: &Server) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = socket.local_addr().unwrap();
+        let config = Rtc::builder().set_rtp_mode(true).enable_raw_packets(true);
+        let mut rtc = config.clear_codecs().enable_opus(true, false).enable_h264(true).build(now());
+        rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
+        let mut sdp = rtc.sdp_api();
+        sdp.add_media(MediaKind::Video, Direction::RecvOnly, None, None, None);
+        sdp.add_media(MediaKind::Audio, Direction::RecvOnly, None, None, None);
+        let (offer, pending) = sdp.apply().unwrap();
+        let answer = post(server, "/live/x/whep", &offer.to_sdp_string());
+        assert_eq!(answer.status(), 201, "{}", answer.text());
+        let sdp = SdpAnswer::from_sdp_string(answer.text()).unwrap();
+        rtc.sdp_api().accept_answer(pending, sdp).unwrap();
+        Self {
+            rtc,
+            socket,
+            local,
+            session: answer.header("location").unwrap().to_owned(),
+            answer: answer.text().to_owned(),
+            loses: None,
+            lost: 0,
+            packets: BTreeMap::new(),
+            reports: Vec::new(),
+            cnames: BTreeSet::new(),
+            left: Vec::new(),
+            came: 0,
+            again: 0,
+        }
+    }
+
+    /// The sources of a kind of media: the first, and that of packets that are sent again.
+    #[track_caller]
+    fn sources(&self, kind: &str) -> Vec<u32> {
+        let media = self.answer.split("\r\nm=").find(|media| media.starts_with(kind)).unwrap();
+        let sources = media.lines().filter_map(|line| line.strip_prefix("a=ssrc:"));
+        let mut sources: Vec<_> =
+            sources.map(|line| line.split(' ').next().unwrap().parse().unwrap()).collect();
+        sources.dedup();
+        sources
+    }
+
+    fn of(&self, kind: &str) -> &BTreeMap<u64, RtpPacket> {
+        &self.packets[&self.sources(kind)[0]]
+    }
+
+    /// The highest sequence number of a kind of media that came.
+    fn newest(&self, kind: &str) -> u64 {
+        self.of(kind).keys().next_back().copied().unwrap()
+    }
+
+    /// Plays for a second.
+    #[track_caller]
+    fn play_on(&mut self) {
+        let until = now() + Duration::from_secs(1);
+        self.play(|_| now() >= until);
+    }
+
+    /// Plays until it has what it needs.
+    #[track_caller]
+    fn play(&mut self, enough: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !enough(self) {
+            assert!(begun.elapsed() < LIMIT, "{} datagrams, {:?}", self.came, self.reports);
+            let wakes = self.poll();
+            let wait = wakes.saturating_duration_since(now());
+            let wait = wait.clamp(Duration::from_millis(1), Duration::from_millis(100));
+            self.socket.set_read_timeout(Some(wait)).unwrap();
+            let mut buffer = [0; 2048];
+            let Ok((length, source)) = self.socket.recv_from(&mut buffer) else {
+                self.rtc.handle_input(Input::Timeout(now())).unwrap();
+                continue;
+            };
+            self.came += 1;
+            let datagram = &buffer[..length];
+            let is_rtp = (128..192).contains(&datagram[0]) && !(192..224).contains(&datagram[1]);
+            if is_rtp && self.is_lost(datagram) {
+                continue;
+            }
+            let destination = self.local;
+            let contents = DatagramRecv::try_from(datagram).unwrap();
+            let receive = Receive { proto: Protocol::Udp, source, destination, contents };
+            self.rtc.handle_input(Input::Receive(now(), receive)).unwrap();
+        }
+    }
+
+    /// Whether a packet of RTP is lost on the way.
+    fn is_lost(&mut self, packet: &[u8]) -> bool {
+        let source = u32::from_be_bytes(packet[8..12].try_into().unwrap());
+        let video = self.sources("video");
+        self.again += usize::from(video[1] == source);
+        let sequence = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
+        let is_lost =
+            video[0] == source && self.loses.is_some_and(|loses| sequence.is_multiple_of(loses));
+        self.lost += usize::from(is_lost);
+        is_lost
+    }
+
+    fn poll(&mut self) -> Instant {
+        loop {
+            match self.rtc.poll_output().unwrap() {
+                Output::Timeout(wakes) => return wakes,
+                Output::Transmit(datagram) => {
+                    // One of the server's addresses may be out of reach.
+                    let _ = self.socket.send_to(&datagram.contents, datagram.destination);
+                }
+                Output::Event(Event::RtpPacket(packet)) => {
+                    let source = self.packets.entry(*packet.header.ssrc).or_default();
+                    source.insert(*packet.seq_no, packet);
+                }
+                Output::Event(Event::RawPacket(packet)) => self.take(*packet),
+                Output::Event(_) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, packet: RawPacket) {
+        let RawPacket::RtcpRx(packet) = packet else { return };
+        match packet {
+            Rtcp::SenderReport(report) => {
+                let info = report.sender_info;
+                let source = self.packets.get(&*info.ssrc);
+                let newest = source.and_then(|packets| packets.keys().next_back());
+                self.reports.push((info, SystemTime::now(), newest.copied().unwrap_or(0)));
+            }
+            Rtcp::SourceDescription(all) => {
+                let names = all.reports.iter().flat_map(|it| it.values.iter());
+                self.cnames.extend(names.map(|(_, name)| name.clone()));
+            }
+            Rtcp::Goodbye(goodbye) => self.left.extend(goodbye.reports.iter().map(|it| **it)),
+            _ => {}
+        }
+    }
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// How many access units these packets make, and how many after the first keyframe are broken.
+fn units<'a>(packets: impl Iterator<Item = &'a RtpPacket>) -> (usize, usize) {
+    let (mut depacketizer, mut whole, mut broken) = (Depacketizer::default(), 0, 0);
+    for packet in packets {
+        let header = &packet.header;
+        depacketizer.push(
+            header.timestamp,
+            header.marker,
+            &packet.payload,
+            |output| match output {
+                Unit::Unit(_) => whole += 1,
+                Unit::Broken(_) => broken += usize::from(whole > 0),
+            },
+        );
+    }
+    (whole, broken)
+}
+
+#[test]
+fn what_is_lost_comes_again_from_the_cache_of_all_viewers() {
+    let server = server("");
+    let folder = tempfile::tempdir().unwrap();
+    let _publisher = publish(&server, folder.path());
+    let play = |loses| {
+        let mut viewer = Viewer::new(&server);
+        viewer.play(|viewer| viewer.packets.len() == 2);
+        // What it gets to begin with is more than str0m asks for again: its newest 100 packets.
+        viewer.play_on();
+        let from = viewer.newest("video");
+        viewer.loses = Some(loses);
+        viewer.play(|viewer| viewer.lost >= 30);
+        // Those that were lost last have time to come.
+        viewer.loses = None;
+        viewer.play_on();
+        (viewer, from)
+    };
+    // They lose other packets of the same frames.
+    let viewers = std::thread::scope(|scope| {
+        let viewers = [3, 4].map(|loses| scope.spawn(move || play(loses)));
+        viewers.map(|viewer| viewer.join().unwrap())
+    });
+    for (viewer, from) in viewers {
+        let (video, last) = (viewer.of("video"), viewer.newest("video"));
+        let missing: Vec<_> = (from..=last).filter(|number| !video.contains_key(number)).collect();
+        assert!(missing.is_empty(), "{missing:?} of {from} to {last}");
+        assert!(viewer.again >= viewer.lost, "{} of {}", viewer.again, viewer.lost);
+        let (whole, broken) = units(video.range(from..).map(|(_, packet)| packet));
+        assert!(whole > 20 && broken == 0, "{whole} {broken}");
+        assert!(viewer.of("audio").len() > 50);
+        // The tag of the media description is there until the viewer has reported.
+        let tag = |packet: &RtpPacket| packet.header.ext_vals.mid;
+        assert!(tag(&video[video.keys().next().unwrap()]).is_some());
+        assert!(tag(&video[&last]).is_none());
+    }
+}
+
+#[test]
+fn reports_tell_when_packets_were_captured_and_how_many_there_are() {
+    let server = server("");
+    let folder = tempfile::tempdir().unwrap();
+    let _publisher = publish(&server, folder.path());
+    let mut viewer = Viewer::new(&server);
+    let of = |viewer: &Viewer, kind: &str| {
+        let source = viewer.sources(kind)[0];
+        let of = viewer.reports.iter().filter(|(info, ..)| *info.ssrc == source);
+        of.map(|(info, at, newest)| (*info, *at, *newest)).collect::<Vec<_>>()
+    };
+    viewer.play(|viewer| ["video", "audio"].iter().all(|kind| of(viewer, kind).len() >= 4));
+    for (kind, rate) in [("video", 90_000.0), ("audio", 48_000.0)] {
+        let reports = of(&viewer, kind);
+        let (first, ..) = reports[0];
+        for (info, at, newest) in &reports {
+            // All packets of a source are counted, and they come in order: the first is 1.
+            assert_eq!(u64::from(info.sender_packet_count), *newest, "{kind}");
+            let late = at.duration_since(info.ntp_time).unwrap_or_default();
+            assert!(late < Duration::from_secs(5), "{kind} {late:?}");
+            // Both clocks run alike. A frame that comes early counts as captured when it came.
+            let wall = info.ntp_time.duration_since(first.ntp_time).unwrap().as_secs_f64();
+            let media = info.rtp_time.numer().wrapping_sub(first.rtp_time.numer()) as u32 as i32;
+            assert!((f64::from(media) / rate - wall).abs() < 0.05, "{kind} {media} {wall}");
+        }
+        // The first report comes with the first packets, so none of them is missing.
+        let (info, _, newest) = &reports[0];
+        let sent = viewer.of(kind).range(..=newest).map(|(_, packet)| packet.payload.len());
+        assert_eq!(sent.sum::<usize>(), info.sender_octet_count as usize, "{kind}");
+    }
+    // Time 0 of both tracks is one moment.
+    let zero = |kind, rate| {
+        let (info, ..) = of(&viewer, kind)[1];
+        let since = info.ntp_time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
+        since - info.rtp_time.numer() as f64 / rate
+    };
+    let apart = zero("video", 90_000.0) - zero("audio", 48_000.0);
+    assert!(apart.abs() < 0.05, "{apart}");
+    assert_eq!(viewer.cnames.len(), 1, "{:?}", viewer.cnames);
+    assert!(viewer.answer.contains(&format!(" cname:{}\r\n", viewer.cnames.first().unwrap())));
+
+    // The server says farewell.
+    let session = viewer.session.clone();
+    assert_eq!(ask(&server, "DELETE", &session, &[], b"").status(), 200);
+    viewer.play(|viewer| viewer.left.len() >= 2);
+    let expected = ["video", "audio"].map(|kind| viewer.sources(kind)[0]);
+    assert_eq!(BTreeSet::from_iter(viewer.left.clone()), BTreeSet::from(expected));
+}
+
+#[test]
+fn a_viewer_that_changes_its_address_goes_on() {
+    let server = server("");
+    let folder = tempfile::tempdir().unwrap();
+    let _publisher = publish(&server, folder.path());
+    let mut viewer = Viewer::new(&server);
+    viewer.play(|viewer| viewer.packets.len() == 2);
+    // As behind a router that gives it another port: str0m knows nothing of it.
+    for _ in 0..2 {
+        viewer.socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let before = viewer.came;
+        let newest = viewer.newest("video");
+        viewer.play(|viewer| viewer.came > before + 50 && viewer.newest("video") > newest + 20);
+    }
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
+}

@@ -1,0 +1,294 @@
+//! Encryption of what we send: SRTP and SRTCP, RFC 3711 and RFC 7714.
+//!
+//! Only the sender's side is here. A peer's packets are decrypted by str0m.
+//!
+//! With AES-GCM, two packets of one source that are encrypted with the same index tell an attacker the
+//! key that authenticates packets (RFC 7714 8.1). So an [`Index`] can be had only from [`Indices`], which
+//! gives each out once, and [`Sender::protect`] takes it away.
+
+use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::cipher::{AES_128, AES_256, EncryptingKey, EncryptionContext, UnboundCipherKey};
+use aws_lc_rs::hmac;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes by which [`Sender::protect`] makes a packet longer, at most.
+pub const MOST_TAG: usize = 16;
+
+/// Labels of the key derivation, RFC 3711 4.3.2. Those of SRTCP are three higher.
+const ENCRYPTION: u8 = 0;
+const AUTHENTICATION: u8 = 1;
+const SALT: u8 = 2;
+const RTCP: u8 = 3;
+
+/// Bytes of the authentication key and of the tag, RFC 3711 8.2.
+const AUTHENTICATION_KEY: usize = 20;
+const SHORT_TAG: usize = 10;
+
+/// Bytes of the fixed header of RTP, and of that of RTCP with the sender's SSRC, which stay readable.
+const RTP_HEADER: usize = 12;
+const RTCP_HEADER: usize = 8;
+
+/// How many indices there are, RFC 3711 3.3.1 and 3.4. Nothing is sent after that many packets.
+const MOST_PACKETS: u64 = 1 << 48;
+const MOST_REPORTS: u32 = 1 << 31;
+
+/// A protection profile, RFC 5764 4.1.2 and RFC 7714 14.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// AES-128 in counter mode, and HMAC-SHA1 with a tag of 80 bits.
+    Aes128CmSha1_80,
+    /// AES-128 in Galois/Counter mode.
+    AeadAes128Gcm,
+    /// AES-256 in Galois/Counter mode.
+    AeadAes256Gcm,
+}
+
+impl Profile {
+    /// Bytes of the master key, and of the master salt.
+    pub fn lengths(self) -> (usize, usize) {
+        match self {
+            Self::Aes128CmSha1_80 => (16, 14),
+            Self::AeadAes128Gcm => (16, 12),
+            Self::AeadAes256Gcm => (32, 12),
+        }
+    }
+}
+
+/// The index of a packet: its sequence number, and how often that has wrapped, RFC 3711 3.3.1.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Index(u64);
+
+impl Index {
+    /// The sequence number in the packet's header.
+    pub fn sequence(&self) -> u16 {
+        self.0 as u16
+    }
+
+    /// The index as a number.
+    pub fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Gives out the indices of one source (SSRC) in order, each once.
+#[derive(Debug)]
+pub struct Indices(u64);
+
+impl Indices {
+    /// Begins with a sequence number. It is below 65,536, because a receiver takes the first packet that
+    /// it sees for one before the first wrap.
+    pub fn new(first: u16) -> Self {
+        Self(first.into())
+    }
+
+    /// The number of the next index.
+    pub fn next(&self) -> u64 {
+        self.0
+    }
+
+    /// The next index. `None` after 2^48, when there are no more.
+    pub fn take(&mut self) -> Option<Index> {
+        let index = self.0;
+        (index < MOST_PACKETS).then(|| {
+            self.0 += 1;
+            Index(index)
+        })
+    }
+}
+
+/// Encrypts what one side of a session sends.
+#[derive(Debug)]
+pub struct Sender {
+    rtp: Cipher,
+    rtcp: Cipher,
+    /// SRTCP has one index for all sources of the session, RFC 3711 3.2.1.
+    reports: u32,
+}
+
+/// The session keys of SRTP, or those of SRTCP.
+enum Cipher {
+    Gcm { key: LessSafeKey, salt: [u8; 12] },
+    Cm { key: Box<EncryptingKey>, salt: [u8; 14], authentication: Box<hmac::Key> },
+}
+
+impl std::fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Gcm { .. } => "Gcm",
+            Self::Cm { .. } => "Cm",
+        })
+    }
+}
+
+impl Sender {
+    /// Derives the session keys from a master key and a master salt, RFC 3711 4.3. `None` if their
+    /// lengths are not those of the profile.
+    pub fn new(profile: Profile, key: &[u8], salt: &[u8]) -> Option<Self> {
+        if profile.lengths() != (key.len(), salt.len()) {
+            return None;
+        }
+        let cipher = |first| Cipher::derived(profile, key, salt, first);
+        Some(Self { rtp: cipher(0)?, rtcp: cipher(RTCP)?, reports: 1 })
+    }
+
+    /// Takes our side out of the keying material of a DTLS handshake (RFC 5764 4.2), and leaves random
+    /// bytes in its place. So nobody else who has the material can send in our name. `None` if the
+    /// material has another length than the profile wants.
+    pub fn take(profile: Profile, material: &mut [u8], is_client: bool) -> Option<Self> {
+        let (key, salt) = profile.lengths();
+        if material.len() != 2 * (key + salt) {
+            return None;
+        }
+        // Both keys, then both salts, and the client's first.
+        let (keys, salts) = material.split_at_mut(2 * key);
+        let place = usize::from(!is_client);
+        let key = keys.get_mut(place * key..)?.get_mut(..key)?;
+        let salt = salts.get_mut(place * salt..)?.get_mut(..salt)?;
+        let sender = Self::new(profile, key, salt);
+        for own in [key, salt] {
+            own.fill(0);
+            aws_lc_rs::rand::fill(own).ok()?;
+        }
+        sender
+    }
+
+    /// Encrypts the RTP packet that begins at `start` and is the end of `bytes`, and appends the tag.
+    /// `header` is the length of its header with the extension. The packet must have the sequence number
+    /// of the index, which must be of its source. `None` if there is no such packet.
+    #[allow(clippy::needless_pass_by_value, reason = "no index may be used twice")]
+    pub fn protect(
+        &self,
+        index: Index,
+        bytes: &mut Vec<u8>,
+        start: usize,
+        header: usize,
+    ) -> Option<()> {
+        let packet = bytes.get_mut(start..)?;
+        if header < RTP_HEADER || packet.get(2..4)? != index.sequence().to_be_bytes() {
+            return None;
+        }
+        let (header, body) = packet.split_at_mut_checked(header)?;
+        let (source, number) = (header.get(8..12)?, index.0.to_be_bytes());
+        match &self.rtp {
+            Cipher::Gcm { key, salt } => {
+                let mut iv = *salt;
+                mix(&mut iv[2..6], source);
+                mix(&mut iv[6..12], &number[2..]);
+                let nonce = Nonce::assume_unique_for_key(iv);
+                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(&*header), body).ok()?;
+                bytes.extend_from_slice(tag.as_ref());
+            }
+            Cipher::Cm { key, salt, authentication } => {
+                let mut iv = counter(salt);
+                mix(&mut iv[4..8], source);
+                mix(&mut iv[8..14], &number[2..]);
+                key.less_safe_encrypt(body, EncryptionContext::Iv128(iv.into())).ok()?;
+                let mut tag = hmac::Context::with_key(authentication);
+                tag.update(bytes.get(start..)?);
+                // How often the sequence number has wrapped.
+                tag.update(&number[2..6]);
+                bytes.extend_from_slice(tag.sign().as_ref().get(..SHORT_TAG)?);
+            }
+        }
+        Some(())
+    }
+
+    /// Encrypts `bytes`, a compound RTCP packet, and appends the index and the tag. `None` if it is none,
+    /// or after 2^31 of them.
+    pub fn protect_rtcp(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
+        let index = self.reports;
+        if index >= MOST_REPORTS {
+            return None;
+        }
+        self.reports += 1;
+        self.rtcp.protect_rtcp(index, bytes)
+    }
+}
+
+impl Cipher {
+    /// The session keys whose labels begin with `first`.
+    fn derived(profile: Profile, key: &[u8], salt: &[u8], first: u8) -> Option<Self> {
+        let mut session = [0; 32];
+        let session = session.get_mut(..key.len())?;
+        derive(key, salt, first + ENCRYPTION, session)?;
+        let mut session_salt = [0; 14];
+        derive(key, salt, first + SALT, session_salt.get_mut(..salt.len())?)?;
+        if profile != Profile::Aes128CmSha1_80 {
+            return Self::gcm(session, session_salt[..12].try_into().ok()?);
+        }
+        let mut authentication = [0; AUTHENTICATION_KEY];
+        derive(key, salt, first + AUTHENTICATION, &mut authentication)?;
+        let key = EncryptingKey::ctr(UnboundCipherKey::new(&AES_128, session).ok()?).ok()?;
+        let authentication = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &authentication);
+        Some(Self::Cm {
+            key: Box::new(key),
+            salt: session_salt,
+            authentication: Box::new(authentication),
+        })
+    }
+
+    fn gcm(key: &[u8], salt: [u8; 12]) -> Option<Self> {
+        let algorithm = if key.len() == 32 { &AES_256_GCM } else { &AES_128_GCM };
+        Some(Self::Gcm { key: LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?), salt })
+    }
+
+    fn protect_rtcp(&self, index: u32, bytes: &mut Vec<u8>) -> Option<()> {
+        // The first bit says that the packet is encrypted, RFC 3711 3.4.
+        let word = (1 << 31 | index).to_be_bytes();
+        let (header, body) = bytes.split_at_mut_checked(RTCP_HEADER)?;
+        let source = header.get(4..8)?;
+        match self {
+            Self::Gcm { key, salt } => {
+                let mut iv = *salt;
+                mix(&mut iv[2..6], source);
+                mix(&mut iv[8..12], &index.to_be_bytes());
+                let nonce = Nonce::assume_unique_for_key(iv);
+                // RFC 7714 9.2.
+                let mut clear = [0; RTCP_HEADER + 4];
+                clear[..RTCP_HEADER].copy_from_slice(header);
+                clear[RTCP_HEADER..].copy_from_slice(&word);
+                let tag = key.seal_in_place_separate_tag(nonce, Aad::from(clear), body).ok()?;
+                bytes.extend_from_slice(tag.as_ref());
+                bytes.extend_from_slice(&word);
+            }
+            Self::Cm { key, salt, authentication } => {
+                let mut iv = counter(salt);
+                mix(&mut iv[4..8], source);
+                mix(&mut iv[10..14], &index.to_be_bytes());
+                key.less_safe_encrypt(body, EncryptionContext::Iv128(iv.into())).ok()?;
+                bytes.extend_from_slice(&word);
+                let tag = hmac::sign(authentication, bytes);
+                bytes.extend_from_slice(tag.as_ref().get(..SHORT_TAG)?);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Derives a session key or salt, RFC 3711 4.3.1 with a key derivation rate of 0. AES in counter mode,
+/// with the length of the master key (RFC 6188), makes its bytes.
+fn derive(key: &[u8], salt: &[u8], label: u8, out: &mut [u8]) -> Option<()> {
+    let algorithm = if key.len() == 32 { &AES_256 } else { &AES_128 };
+    let key = EncryptingKey::ctr(UnboundCipherKey::new(algorithm, key).ok()?).ok()?;
+    // A salt of 12 bytes counts as one of 14 that ends with zeros (RFC 7714 11).
+    let mut iv = counter(salt);
+    iv[7] ^= label;
+    out.fill(0);
+    key.less_safe_encrypt(out, EncryptionContext::Iv128(iv.into())).ok()?;
+    Some(())
+}
+
+/// A counter block that has a salt, and no block counted yet.
+fn counter(salt: &[u8]) -> [u8; 16] {
+    let mut block = [0; 16];
+    mix(&mut block, salt);
+    block
+}
+
+fn mix(to: &mut [u8], from: &[u8]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to ^= from;
+    }
+}
