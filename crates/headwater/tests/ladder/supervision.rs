@@ -220,13 +220,15 @@ fn one_that_is_not_there_is_told_of_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("headwater.toml");
     let text = configuration("enabled = true\nffmpeg = \"no-such-ffmpeg\"\n");
+    let line = 1 + text.lines().position(|line| line.starts_with("ffmpeg")).unwrap();
     std::fs::write(&config, text).unwrap();
     for verb in ["serve", "check"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
         let finished = Program::spawn(command.args([verb, "--config"]).arg(&config)).wait(LIMIT);
         assert_eq!(finished.status.code(), Some(2));
-        let expected = "headwater.toml:7: ladder.ffmpeg: there is no program no-such-ffmpeg";
-        assert!(finished.stderr.contains(expected), "{}", finished.stderr);
+        let what = "ladder.ffmpeg: there is no program no-such-ffmpeg";
+        let expected = format!("headwater.toml:{line}: {what}");
+        assert!(finished.stderr.contains(&expected), "{}", finished.stderr);
     }
 }
 
