@@ -58,8 +58,9 @@ const OVERLAP: u64 = 1000;
 /// How long a manifest may wait for media at the place where a new player begins.
 const HOLDS: Duration = Duration::from_secs(5);
 
-/// How long such a manifest waits before it looks again.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// How long such a manifest waits before it looks again. All players of a stream may wait at once, so this
+/// must not cost more than their usual requests.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Serves `manifest.mpd`. If the stream has just begun, waits until its tracks are known.
 pub(super) async fn manifest(
@@ -88,13 +89,15 @@ pub(super) async fn manifest(
     }
     seen(stream, Delivery::Dash, request, origin);
     let deadline = tokio::time::Instant::now() + HOLDS;
+    let mut asked = None;
     let (state, entrance) = loop {
         let state = stream.state();
         if state.tracks.is_empty() {
             return not_found();
         }
         let entrance = Entrance::at(stream, &state, origin.wall_clock().0 / 1000);
-        let waits = entrance.is_in_void() && state.status == Status::Live;
+        let asked = asked.get_or_insert(entrance);
+        let waits = entrance.is_worth_a_wait(asked) && state.status == Status::Live;
         if !waits || tokio::time::Instant::now() >= deadline {
             break (state, entrance);
         }

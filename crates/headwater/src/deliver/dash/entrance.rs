@@ -12,8 +12,8 @@ use media::Kind;
 
 use super::{Manifested, has_ended, is_regular, latency_target, listed, on_clock};
 
-/// A period without audio, or without video, waits this many milliseconds for it, in time of the media. Silence
-/// stands in for missing audio sooner. dash.js, up to 5.2 at least, plays a period to its end with
+/// A period without audio, or without video, waits this many milliseconds for it, in time of the media.
+/// Silence stands in for missing audio sooner. dash.js, up to 5.2 at least, plays a period to its end with
 /// the kinds of media that it had when dash.js first read of it.
 const STRAGGLES: i64 = 4000;
 
@@ -27,6 +27,7 @@ const SILENT: i64 = 1000;
 const GAP: i64 = 100;
 
 /// Where a player that reads the manifest now begins, and what the manifest says because of that.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Entrance {
     /// The wall clock, in milliseconds since 1970.
     pub(super) now: u64,
@@ -38,12 +39,14 @@ pub(super) struct Entrance {
     pub(super) held: bool,
     /// How much farther from live than usual players should be, in milliseconds.
     pub(super) farther: u64,
+    /// Until when there are media, in milliseconds since `availabilityStartTime`.
+    end: i64,
 }
 
 impl Entrance {
     pub(super) fn at(stream: &Stream, state: &State, now: u64) -> Self {
         let regular = is_regular(stream, state);
-        let usual = Self { now, sends: true, regular, held: false, farther: 0 };
+        let usual = Self { now, sends: true, regular, held: false, farther: 0, end: 0 };
         let listed = listed(&state.tracks);
         let newest = Newest::of(state, &listed).filter(|_| !has_ended(state));
         let Some(newest) = newest else { return usual };
@@ -52,7 +55,7 @@ impl Entrance {
         let now = millis(now) - millis(state.epoch.0 / 1000);
         let sends = state.status == Status::Live && now <= newest.end + SILENT;
         let regular = regular && sends;
-        let usual = Self { sends, regular, ..usual };
+        let usual = Self { sends, regular, end: newest.end, ..usual };
         let place = now - millis(latency_target(stream.settings(), regular));
         let end = if sends { newest.foretold } else { newest.end };
         match newest.before {
@@ -63,9 +66,11 @@ impl Entrance {
         }
     }
 
-    /// Whether no media are listed where a player would begin, if it were not told to stay farther away.
-    pub(super) fn is_in_void(&self) -> bool {
-        self.farther > 0
+    /// Whether no media are listed where a player would begin, but may be soon. `asked` is what held when
+    /// the player asked. Where media came meanwhile, and not to that place, the publisher is slower than
+    /// real time: it will not come to that place.
+    pub(super) fn is_worth_a_wait(&self, asked: &Self) -> bool {
+        self.farther > 0 && (self.held || self.end == asked.end)
     }
 
     /// Moves `place` to before the `end` of the listed media. The manifest changes at most once a second

@@ -339,7 +339,7 @@ fn a_player_that_begins_while_a_publisher_is_away_or_back_finds_media() {
         let mut look = |renditions: &Renditions, is_live: bool| {
             let now = Renditions::at(u64::from(renditions.frame) * 1_000_000 / 30).0 / 1000;
             let entrance = Entrance::at(&stream, &stream.state(), now);
-            if is_live && entrance.is_in_void() {
+            if is_live && entrance.is_worth_a_wait(&entrance) {
                 waited += 1;
                 longest = longest.max(waited);
                 return;
@@ -390,4 +390,33 @@ fn a_player_that_begins_while_a_publisher_is_away_or_back_finds_media() {
         let never: BTreeSet<_> = never.collect();
         assert!(never.is_empty(), "{distance}, {away}: {never:?} of {made:?}");
     }
+}
+
+/// A publisher that is slower than real time never comes to the place where players begin. Their requests
+/// wait no longer than until its next media.
+#[test]
+fn nobody_waits_for_a_publisher_that_is_slower_than_real_time() {
+    let mut renditions = Renditions::new(&[60]);
+    let stream = renditions.registry.stream("x").unwrap();
+    let (mut asked, mut waited, mut answered) = (None, 0, 0);
+    for _ in 0..900 {
+        renditions.publish(1);
+        let media = u64::from(renditions.frame) * 1000 / 30;
+        // Each second of the media comes a fifth of a second later.
+        let now = Renditions::at(0).0 / 1000 + media * 6 / 5;
+        if stream.track("v0").unwrap().window().newest().is_none() {
+            continue;
+        }
+        let entrance = Entrance::at(&stream, &stream.state(), now);
+        let asked_then = asked.get_or_insert(entrance);
+        if entrance.is_worth_a_wait(asked_then) {
+            waited += 1;
+            // A segment is listed once it has lasted a while.
+            assert!(waited <= 45, "{now}");
+        } else {
+            (asked, waited) = (None, 0);
+            answered += u32::from(entrance.farther > 0);
+        }
+    }
+    assert!(answered > 10, "{answered}");
 }
