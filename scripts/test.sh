@@ -115,25 +115,19 @@ export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 # The tests of these crates read files, let other programs read files, or need little of a processor.
-# They yield to the browsers' tests, which mostly wait and must not be delayed. But they always run on:
-# at idle priority they would stand still on a machine that is never idle.
+# They yield to the first browsers' tests, which play many pages at a time and need most of the machine.
+# But they always run on: at idle priority they would stand still on a machine that is never idle.
 light="baselines http live media payload protocol testkit viewer vod"
 {
     step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
+    step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built"
 } >/dev/null &
 beside=$!
-# How closely a page follows live is a matter of time. So these browsers run one after the other, and
-# no other tests at normal priority.
-step e2e-young e2e young
-step e2e-live e2e live
+# Most of these tests wait for live media, so the others beside them take little of their time.
+for part in young live pages; do step "e2e-$part" e2e "$part"; done
 wait "$beside"
-later cargo-light doc-test
-step e2e-pages e2e pages >/dev/null &
-beside=$!
-step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built"
-wait "$beside"
-later e2e-pages
+later cargo-light doc-test cargo-test
 
 # --- The sum --------------------------------------------------------------------------------------
 

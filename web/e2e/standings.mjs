@@ -10,6 +10,8 @@ export const STANDS = 300;
  * counts every standing longer than STANDS, on a quiet machine.
  */
 export const STOOD = 2000;
+/** Of a standing that is longer than this, in milliseconds, the page's requests are noted. */
+export const ASKS = 1000;
 
 /**
  * Runs in the page before its own scripts. Notes when frames are shown, how much media was played
@@ -17,9 +19,10 @@ export const STOOD = 2000;
  * stands for longer than `stands` milliseconds. Such a standing has the length of the media
  * buffered ahead (`ahead`, seconds), and the longest time for which this script did not run
  * (`late`, milliseconds). A page that stands with media ahead, or whose script does not run, waits
- * for the machine and not for the stream.
+ * for the machine and not for the stream. A standing longer than `asks` also has the `requests` that
+ * the page made then, and shortly before: they tell the page's wait from the server's.
  */
-export function observe([stands, jump]) {
+export function observe([stands, jump, asks]) {
   const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [], over: null };
   window.seen = seen;
   let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
@@ -30,6 +33,17 @@ export function observe([stands, jump]) {
     }
     return 0;
   };
+  performance.setResourceTimingBufferSize(5_000);
+  const requests = (from) =>
+    performance
+      .getEntriesByType('resource')
+      .filter(({ responseEnd }) => responseEnd >= from)
+      .map(({ name, startTime, responseStart, responseEnd, responseStatus }) => {
+        const [asked, begun, ended] = [startTime, responseStart, responseEnd].map((at) =>
+          Math.round(at - seen.first),
+        );
+        return `${new URL(name).pathname} ${responseStatus}: asked ${asked}, begun ${begun}, ended ${ended}`;
+      });
   const look = () => {
     const video = document.querySelector('video');
     const now = performance.now();
@@ -48,6 +62,7 @@ export function observe([stands, jump]) {
     if (video.currentTime !== time || video.paused || video.ended) {
       const step = video.currentTime - time;
       if (time >= 0 && step > 0 && step < jump) seen.played += step;
+      if (standing?.ms > asks) standing.requests = requests(since - asks);
       [time, since, standing, late] = [video.currentTime, now, null, 0];
       seen.moves += 1;
       if (window.watchFor && seen.played >= window.watchFor) {

@@ -109,7 +109,7 @@ fn front(http: SocketAddr, media: SocketAddr) -> SocketAddr {
             let answer = server.receive().unwrap();
             let own = format!(" {} typ ", media.port());
             // The request that ends the session is relayed, too, and nothing uses this relay.
-            let port = relay(media, Gaps::new(&answer.text()));
+            let port = relay(media, Gaps::new(answer.text()));
             let text = answer.text().replace(&own, &format!(" {port} typ "));
             let (status, length) = (answer.status(), text.len());
             let location = answer.header("location").unwrap_or("/");
