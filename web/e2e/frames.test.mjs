@@ -132,7 +132,7 @@ function assertWhole(
     .filter(([from, to, ahead]) => !ahead && from >= span[0] && to <= span[1])
     .filter(([from]) => !isBehind(behind, shown[from].at))
     .reduce((sum, jump) => sum + source[indices[jump[0]] + left(jump)] - source[indices[jump[0]]], 0);
-  const stood = standings.map(({ ms }) => `${ms} ms`).join(', ') || 'never';
+  const stood = standings.map(({ ms, dry }) => `${ms} ms (${dry} dry)`).join(', ') || 'never';
   t.diagnostic(
     `played ${played.toFixed(2)} s in ${seconds.toFixed(2)} s; decoded ${decoded} of ${has} frames, ` +
       `${dropped} dropped, ${shown.length} seen, ${(off * 1000).toFixed(1)} ms off at most; ` +

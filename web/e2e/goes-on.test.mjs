@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { addressOf, startPlain } from './plain.mjs';
+import { startProxy } from './proxy.mjs';
 import { pageTests } from './push.mjs';
+import { longStandings, standingsOf } from './standings.mjs';
 import {
   openPage,
   PATIENCE,
@@ -164,6 +166,25 @@ describe('pages go on', { concurrency: 4 }, () => {
     };
     withPage(`a part of video and one of audio: each ${how}`, body, SMALL);
   }
+
+  // A part of the demo lasts a quarter of a second.
+  const body = async (page) => {
+    const proxy = await startProxy(server.url, 300);
+    try {
+      await page.goto(`${proxy.url}/watch/live/demo?via=llhls`);
+      await page.getByText('too slow for LL-HLS').waitFor();
+      await untilCondition(page, 'playing');
+      const { via, currentTime } = await stats(page);
+      assert.equal(via, 'dash');
+      await untilTime(page, currentTime + 1);
+      const since = await page.evaluate(() => performance.now());
+      await playOn(page, 6);
+      assert.deepEqual(longStandings(await standingsOf(page, since)), []);
+    } finally {
+      await proxy.stop();
+    }
+  };
+  withPage('a page of LL-HLS far away goes over to DASH', body, SMALL);
 
   test('a publisher returns without its audio', async (t) => {
     const vias = ['llhls', 'dash', 'plain', 'plain-dash'];

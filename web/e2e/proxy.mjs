@@ -1,26 +1,27 @@
 /**
- * A proxy whose connections a test can cut. It runs in a process of its own, so that media go on to
+ * A proxy whose connections a test can cut, and which may be far away. It runs in a process of its own, so that media go on to
  * the page where the test's own process is late.
  *
- * As a program: `node proxy.mjs URL`, with a channel to its parent. It sends its port, and an answer
+ * As a program: `node proxy.mjs URL DELAY`, with a channel to its parent. It sends its port, and an answer
  * to each command. `startProxy` sends the commands.
  */
 
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
+import { Transform } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 
 const PROGRAM = fileURLToPath(import.meta.url);
 
 /**
- * Starts a proxy to a server.
+ * Starts a proxy to a server. Bytes take `delay` milliseconds each way.
  *
  * - `drop` cuts all connections and admits no new ones.
  * - `restore` cuts all connections that are left, and admits new ones, to this server or another.
  */
-export async function startProxy(url) {
-  const child = fork(PROGRAM, [url]);
+export async function startProxy(url, delay = 0) {
+  const child = fork(PROGRAM, [url, String(delay)]);
   const answer = async () => (await once(child, 'message'))[0];
   const say = async (command) => {
     child.send(command);
@@ -39,8 +40,21 @@ export async function startProxy(url) {
   };
 }
 
+/** Lets bytes through `delay` milliseconds after they came. */
+function late(delay) {
+  return new Transform({
+    transform(bytes, _encoding, done) {
+      setTimeout(() => this.push(bytes), delay);
+      done();
+    },
+    flush(done) {
+      setTimeout(done, delay);
+    },
+  });
+}
+
 /** Serves until the parent ends. */
-async function serve(url) {
+async function serve(url, delay) {
   let { hostname, port } = new URL(url);
   const sockets = new Set();
   const proxy = createServer((socket) => {
@@ -50,7 +64,7 @@ async function serve(url) {
       [other, socket],
     ]) {
       sockets.add(from);
-      from.pipe(to);
+      (delay > 0 ? from.pipe(late(delay)) : from).pipe(to);
       from.on('error', () => to.destroy());
       from.on('close', () => {
         sockets.delete(from);
@@ -81,4 +95,4 @@ async function serve(url) {
   process.send(own);
 }
 
-if (process.argv[1] === PROGRAM) await serve(process.argv[2]);
+if (process.argv[1] === PROGRAM) await serve(process.argv[2], Number(process.argv[3]));

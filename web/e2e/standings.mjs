@@ -10,22 +10,28 @@ export const STANDS = 300;
  * counts every standing longer than STANDS, on a quiet machine.
  */
 export const STOOD = 2000;
-/** Of a standing that is longer than this, in milliseconds, the page's requests are noted. */
+/**
+ * Media ahead that do not let a page go on, in seconds: after a wait, Chromium wants more than a quarter of
+ * a second of them.
+ */
+export const LITTLE = 0.3;
+/** Of a page that is dry for longer than this, in milliseconds, the requests are noted. */
 export const ASKS = 1000;
 
 /**
  * Runs in the page before its own scripts. Notes when frames are shown, how much media was played
- * (`played`, seconds, without what a player jumped over), and each time that playback
- * stands for longer than `stands` milliseconds. Such a standing has the length of the media
- * buffered ahead (`ahead`, seconds), and the longest time for which this script did not run
- * (`late`, milliseconds). A page that stands with media ahead, or whose script does not run, waits
- * for the machine and not for the stream. A standing longer than `asks` also has the `requests` that
- * the page made then, and shortly before: they tell the page's wait from the server's.
+ * (`played`, seconds, without what a player jumped over), and each time that playback stands for longer
+ * than `stands` milliseconds. Such a standing has its length (`ms`), the time of it in which less than
+ * `little` seconds of media were ahead (`dry`, milliseconds), the length of the media ahead when it began
+ * (`ahead`, seconds), and the longest time for which this script did not run (`late`, milliseconds).
+ * A page that stands with media ahead, or whose script does not run, waits for the machine and not for
+ * the stream. A page that was dry for longer than `asks` also has the `requests` that it made then, and
+ * shortly before: they tell the page's wait from the server's.
  */
-export function observe([stands, jump, asks]) {
+export function observe([stands, jump, asks, little]) {
   const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [], over: null };
   window.seen = seen;
-  let [time, since, standing, looked, late] = [-1, 0, null, performance.now(), 0];
+  let [time, since, standing, looked, late, dry] = [-1, 0, null, performance.now(), 0, 0];
   const ahead = ({ buffered, currentTime }) => {
     for (let i = 0; i < buffered.length; i++) {
       if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
@@ -47,6 +53,7 @@ export function observe([stands, jump, asks]) {
   const look = () => {
     const video = document.querySelector('video');
     const now = performance.now();
+    if (video && ahead(video) < little) dry += now - looked;
     [looked, late] = [now, Math.max(late, now - looked)];
     if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
       video.observed = true;
@@ -62,8 +69,8 @@ export function observe([stands, jump, asks]) {
     if (video.currentTime !== time || video.paused || video.ended) {
       const step = video.currentTime - time;
       if (time >= 0 && step > 0 && step < jump) seen.played += step;
-      if (standing?.ms > asks) standing.requests = requests(since - asks);
-      [time, since, standing, late] = [video.currentTime, now, null, 0];
+      if (standing?.dry > asks) standing.requests = requests(since - asks);
+      [time, since, standing, late, dry] = [video.currentTime, now, null, 0, 0];
       seen.moves += 1;
       if (window.watchFor && seen.played >= window.watchFor) {
         const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
@@ -73,29 +80,27 @@ export function observe([stands, jump, asks]) {
       // The first frame is shown before playback moves, until enough is buffered to play.
     } else if (now - since > stands && seen.moves > 1) {
       if (!standing) {
-        standing = { at: Math.round(since - seen.first), time, ms: 0, ahead: ahead(video), late: 0 };
+        standing = { at: Math.round(since - seen.first), time, ms: 0, dry: 0, ahead: ahead(video), late: 0 };
         seen.standings.push(standing);
       }
-      [standing.ms, standing.late] = [Math.round(now - since), Math.round(late)];
+      [standing.ms, standing.dry, standing.late] = [now - since, dry, late].map(Math.round);
     }
   };
   const timer = setInterval(look, 20);
 }
 
 /**
- * Standings longer than STOOD in which the page waited for media. A page that had media ahead, or was
- * not run itself, waited for the machine: such a standing counts from 12 s on. So did unmodified
- * hls.js where it fell `behind` (plain.mjs). hls.js may then stand until the parts of the segment
- * leave the playlist, which takes three times the longest segment, and until the next keyframe comes.
- * `far` is the longest distance of keyframes, in seconds.
+ * Standings in which the page waited for media for longer than STOOD. A page that had media ahead, or was
+ * not run itself, waited for the machine: such a wait may last 12 s. So did unmodified hls.js where it
+ * fell `behind` (plain.mjs). hls.js may then stand until the parts of the segment leave the playlist,
+ * which takes three times the longest segment, and until the next keyframe comes. `far` is the longest
+ * distance of keyframes, in seconds.
  */
 export function longStandings(standings, far = 2) {
-  const most = (one) => (one.behind ? 4_000 * (1 + far) : isOfMachine(one) ? 12_000 : STOOD);
-  return standings.filter((standing) => standing.ms > most(standing));
-}
-
-function isOfMachine({ ahead, late }) {
-  return ahead > 0.1 || late > 200;
+  return standings.filter(({ ms, dry, late, behind }) => {
+    if (behind) return ms > 4_000 * (1 + far);
+    return ms > 12_000 || (late <= 200 && dry > STOOD);
+  });
 }
 
 /** The page's standings since its first frame, or since `since`, in milliseconds of its clock. */

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
-import { ASKS, JUMP, observe, STANDS } from './standings.mjs';
+import { ASKS, JUMP, LITTLE, observe, STANDS } from './standings.mjs';
 
 const ARTEFACTS = fileURLToPath(new URL('../../artefacts/', import.meta.url));
 export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
@@ -140,7 +140,7 @@ export async function openPage(browser, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
-  await page.addInitScript(observe, [STANDS, JUMP, ASKS]);
+  await page.addInitScript(observe, [STANDS, JUMP, ASKS, LITTLE]);
   const complaints = [];
   page.on('console', (message) => {
     if (message.type() === 'error') complaints.push(`console: ${message.text()} ${message.location().url}`);

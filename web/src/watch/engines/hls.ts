@@ -2,6 +2,7 @@ import Hls, { type ErrorData, type Fragment, type LevelDetails } from 'hls.js';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import { LOW_LATENCY, Pace, WHOLE_SEGMENTS } from '../pace';
+import { PartTimes } from '../parts';
 import { PageClock, Standstill } from '../standstill';
 import {
   type Choices,
@@ -64,6 +65,20 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     for (const event of INTERRUPTIONS) video.addEventListener(event, forget);
   }
   const unwatch = lowLatency && !recorded ? goOnWhereItStands(hls, video) : () => undefined;
+  const times = new PartTimes();
+  const leave = () => {
+    if (!times.waiting(performance.now())) return;
+    // dash.js asks once for a segment, and its parts come as they are made, with no round trip for each.
+    const what = 'Parts take longer to come than they last: this network is too slow for LL-HLS.';
+    const detail = `${times.share.toFixed(2)} of its length for a part`;
+    events.failed({ kind: 'network', what, detail, instead: 'dash' });
+  };
+  if (lowLatency && !recorded) {
+    hls.on(Hls.Events.FRAG_LOADED, (_event, { part }) => {
+      if (part) times.arrived(part.stats.loading.end - part.stats.loading.start, part.duration * 1_000);
+    });
+    video.addEventListener('waiting', leave);
+  }
 
   hls.on(Hls.Events.MANIFEST_PARSED, () => events.manifest());
   if (!recorded) {
@@ -133,6 +148,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     destroy() {
       unwatch();
       video.removeEventListener('timeupdate', steer);
+      video.removeEventListener('waiting', leave);
       for (const event of INTERRUPTIONS) video.removeEventListener(event, forget);
       video.playbackRate = 1;
       hls.destroy();
