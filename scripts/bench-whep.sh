@@ -1,7 +1,8 @@
 #!/bin/sh
 # Measures what a viewer by WHEP costs the origin: processor time per viewer and second, and memory
 # per viewer. The origin with its demo stream, one event loop, has core 0, and the viewers core 1.
-# ffmpeg, which makes their sound, is on core 0, too; its time is not counted.
+# ffmpeg, which makes their sound, is on core 0, too; its time is not counted. With CLIP, the viewers watch
+# that file instead, which `headwater publish` sends in a loop from core 1.
 #
 #   scripts/bench-whep.sh [VIEWERS...]
 #
@@ -17,8 +18,8 @@ settle=10
 out=${OUT:-lab/runs/$(date -u +%Y-%m-%d)-whep}
 mkdir -p "$out"
 work=$(mktemp -d)
-server= viewers=
-trap 'for pid in $viewers $server; do kill "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT INT TERM
+server= viewers= publisher=
+trap 'for pid in $viewers $publisher $server; do kill "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT INT TERM
 
 if [ -z "${STREAMGAUGE:-}" ] || [ -z "${HEADWATER:-}" ]; then
     cargo build --release -q -p streamgauge -p headwater
@@ -40,9 +41,16 @@ for count in "$@"; do
     server=$!
     until grep -q ready "$work/ready"; do sleep 0.1; done
     base=$(sed -n 's/^ready http=\([^ ]*\).*/http:\/\/\1/p' "$work/ready")
-    until [ "$(curl -s "$base/live/demo/v0/media.m3u8" | grep -c EXTINF)" -ge 4 ]; do sleep 0.2; done
+    stream=demo
+    if [ -n "${CLIP:-}" ]; then
+        stream=clip
+        rtmp=$(sed -n 's/.* rtmp=\([^ ]*\).*/\1/p' "$work/ready")
+        taskset -c 1 "$HEADWATER" publish "$CLIP" "rtmp://$rtmp/live/clip" --loop > /dev/null 2>> "$work/log" &
+        publisher=$!
+    fi
+    until [ "$(curl -s "$base/live/$stream/v0/media.m3u8" | grep -c EXTINF)" -ge 4 ]; do sleep 0.2; done
     before=$(memory "$server")
-    taskset -c 1 "$STREAMGAUGE" viewers "$base/live/demo/whep" --batch-size "$count" --loops 1 \
+    taskset -c 1 "$STREAMGAUGE" viewers "$base/live/$stream/whep" --batch-size "$count" --loops 1 \
         --duration "$((settle + measured + 3))s" --json > "$work/$count.json" 2> /dev/null &
     viewers=$!
     sleep "$settle"
@@ -52,9 +60,11 @@ for count in "$@"; do
     after=$(memory "$server") own=$(memory "$viewers") load=$(cut -d ' ' -f 1-3 /proc/loadavg)
     wait "$viewers" || true
     viewers=
-    kill "$server"
-    wait "$server" || true
-    server=
+    # shellcheck disable=SC2086
+    kill $publisher "$server"
+    # shellcheck disable=SC2086
+    wait $publisher "$server" || true
+    server= publisher=
     python3 - "$work/$count.json" "$count" "$from" "$to" "$server_from" "$server_to" "$viewers_from" \
         "$viewers_to" "$before" "$after" "$own" "$load" <<'P' | tee -a "$out/figures.txt"
 import json, sys

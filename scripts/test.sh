@@ -121,12 +121,17 @@ light="baselines http live media payload protocol testkit viewer vod"
 {
     step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
-    step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built"
 } >/dev/null &
 beside=$!
-# Most of these tests wait for live media, so the others beside them take little of their time.
-for part in young live pages; do step "e2e-$part" e2e "$part"; done
-wait "$beside"
+step e2e-young e2e young
+# The other tests mostly wait, those with a browser too, and leave each other enough of the machine.
+step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built" >/dev/null &
+beside="$beside $!"
+step e2e-live e2e live
+step e2e-pages e2e pages
+# The words are process ids, so splitting is intended.
+# shellcheck disable=SC2086
+wait $beside
 later cargo-light doc-test cargo-test
 
 # --- The sum --------------------------------------------------------------------------------------

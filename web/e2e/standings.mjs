@@ -40,16 +40,17 @@ export function observe([stands, jump, asks, little]) {
     return 0;
   };
   performance.setResourceTimingBufferSize(5_000);
-  const requests = (from) =>
-    performance
-      .getEntriesByType('resource')
-      .filter(({ responseEnd }) => responseEnd >= from)
-      .map(({ name, startTime, responseStart, responseEnd, responseStatus }) => {
-        const [asked, begun, ended] = [startTime, responseStart, responseEnd].map((at) =>
-          Math.round(at - seen.first),
-        );
-        return `${new URL(name).pathname} ${responseStatus}: asked ${asked}, begun ${begun}, ended ${ended}`;
-      });
+  // A request as text. Its times are in milliseconds after the first frame.
+  window.describeRequest = ({ name, startTime, responseStart, responseEnd, responseStatus }) => {
+    const [asked, begun, ended] = [startTime, responseStart, responseEnd].map((at) =>
+      Math.round(at - seen.first),
+    );
+    return `${new URL(name).pathname} ${responseStatus}: asked ${asked}, begun ${begun}, ended ${ended}`;
+  };
+  const requests = (from) => {
+    const all = performance.getEntriesByType('resource');
+    return all.filter(({ responseEnd }) => responseEnd >= from).map(window.describeRequest);
+  };
   const look = () => {
     const video = document.querySelector('video');
     const now = performance.now();

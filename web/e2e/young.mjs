@@ -87,9 +87,23 @@ export async function publishFile(server, file, name, input = [], output = []) {
 export async function untilFirstFrame(page, what) {
   await page
     .waitForFunction(() => window.seen.first !== null)
-    .catch((error) => {
-      throw new Error(`${what}: no picture: ${error.message}`);
+    .catch(async (error) => {
+      throw new Error(`${what}: no picture: ${error.message}\n${await stateOf(page)}`);
     });
+}
+
+/** The state of a page's player, and its last requests, for the message of a failed test. */
+function stateOf(page) {
+  return page.evaluate(() => {
+    const { buffered, currentTime, paused, readyState, seeking } = document.querySelector('video') ?? {};
+    const ranges = Array.from({ length: buffered?.length ?? 0 }, (_, i) => [
+      buffered.start(i),
+      buffered.end(i),
+    ]);
+    const requests = performance.getEntriesByType('resource').slice(-30).map(window.describeRequest);
+    const player = window.headwater?.stats();
+    return JSON.stringify({ player, currentTime, paused, readyState, seeking, ranges, requests }, null, 1);
+  });
 }
 
 /**

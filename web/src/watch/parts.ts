@@ -1,10 +1,13 @@
-/** Parts that must have come before their times tell anything. */
-const LEAST_PARTS = 16;
-/** Weight of the newest part in the average. */
-const WEIGHT = 1 / 16;
+/** How many of the newest parts count: those of audio and video in a few seconds. */
+const NEWEST = 40;
+/**
+ * A player cannot keep up if so many of them took longer than they last. A busy machine gets some parts
+ * late, and others at once.
+ */
+const LATE = 30;
 /** Waits for media within `WITHIN` milliseconds that make a player leave. One may have another cause. */
-const WAITS = 2;
-const WITHIN = 20_000;
+const WAITS = 3;
+const WITHIN = 30_000;
 
 /**
  * Tells a player of LL-HLS that it cannot keep up. hls.js asks for a part when the one before it has
@@ -12,25 +15,23 @@ const WITHIN = 20_000;
  * again and again, however fast the network is. Times are arguments, in milliseconds on one clock.
  */
 export class PartTimes {
-  private parts = 0;
-  private average = 0;
+  /** For each of the newest parts, whether it took longer than it lasts. */
+  private newest: boolean[] = [];
   private waits: number[] = [];
 
-  /** How long a part takes to come, by how long it lasts. */
-  get share(): number {
-    return this.average;
+  /** How many of the newest parts took longer than they last. */
+  get late(): number {
+    return this.newest.filter((isLate) => isLate).length;
   }
 
   /** Notes that a part has come: how long that took, and how long the part lasts. */
   arrived(took: number, lasts: number): void {
-    if (lasts <= 0) return;
-    this.parts += 1;
-    this.average += (took / lasts - this.average) * Math.max(WEIGHT, 1 / this.parts);
+    this.newest = [...this.newest, took > lasts].slice(-NEWEST);
   }
 
   /** Notes that playback waits for media. Returns whether the player should leave LL-HLS. */
   waiting(now: number): boolean {
     this.waits = [...this.waits.filter((at) => at > now - WITHIN), now];
-    return this.waits.length >= WAITS && this.parts >= LEAST_PARTS && this.average > 1;
+    return this.waits.length >= WAITS && this.late >= LATE;
   }
 }

@@ -67,10 +67,11 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   const unwatch = lowLatency && !recorded ? goOnWhereItStands(hls, video) : () => undefined;
   const times = new PartTimes();
   const leave = () => {
-    if (!times.waiting(performance.now())) return;
+    // Before the first frame, the wait is for the beginning.
+    if (video.played.length === 0 || !times.waiting(performance.now())) return;
     // dash.js asks once for a segment, and its parts come as they are made, with no round trip for each.
     const what = 'Parts take longer to come than they last: this network is too slow for LL-HLS.';
-    const detail = `${times.share.toFixed(2)} of its length for a part`;
+    const detail = `${times.late} of the newest parts took longer than they last`;
     events.failed({ kind: 'network', what, detail, instead: 'dash' });
   };
   if (lowLatency && !recorded) {
