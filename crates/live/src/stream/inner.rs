@@ -400,7 +400,7 @@ impl Inner {
         let wall = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
         let main = self.publishers.iter().find(|active| active.derives.is_none());
         let counts = |track: &&TrackState| {
-            let of = |active: &Active| active.info.rendition == track.handle.rendition;
+            let of = |active: &Active| active.info.rendition == track.publisher;
             main.is_some_and(of) || of(&self.publishers[publisher])
         };
         self.tracks.iter().filter(counts).filter_map(TrackState::end).fold(wall, i64::max)

@@ -54,7 +54,7 @@ impl Stream {
         if derives.is_none() {
             // A returning publisher's media do not continue the earlier media, so they begin a
             // period. If others publish, it finds its place on their timeline.
-            let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
+            let returns = inner.tracks.iter().any(|track| track.publisher == info.rendition);
             if returns && !inner.is_published() {
                 if inner.period_begun && !inner.turns.allows(now) {
                     return Err(PublishError::TooOften);
@@ -139,7 +139,7 @@ impl Stream {
             }
             let id = track.id();
             let announced = inner.publishers.iter().any(|active| active.tracks.contains(&id));
-            let returned = |active: &Active| active.info.rendition == track.handle.rendition;
+            let returned = |active: &Active| active.info.rendition == track.publisher;
             // The publisher is back without this track, or may yet send it. If no track gets
             // samples, as when the publisher's network is interrupted, the stream waits for all
             // tracks.

@@ -1,0 +1,165 @@
+//! Which layers of simulcast are taken from an offer (RFC 8853).
+
+use std::fmt::Write as _;
+
+/// The most layers that are taken. Browsers send three, OBS Studio four.
+pub(super) const MOST_LAYERS: usize = 4;
+
+/// The longest rid. str0m cuts off what is longer.
+const LONGEST_RID: usize = 8;
+
+/// Leaves in an offer only the layers that are taken, at most `most` of each media description. Its answer
+/// then accepts just these.
+///
+/// An offer names its layers in order of preference (RFC 8853 5.2), so the first are taken. Of
+/// alternatives (`a,b`) the first is taken. A layer that is paused (`~a`) stays so in the answer: its
+/// sender begins it when it likes. What no `a=rid` line describes is left out, and so is a layer that may
+/// only be something else than H.264.
+///
+/// # Errors
+/// A layer's name is nothing to name a rendition by, or names two layers.
+pub(super) fn limit(offer: &str, most: usize) -> Result<String, String> {
+    let mut out = String::with_capacity(offer.len());
+    let mut rest = offer;
+    while !rest.is_empty() {
+        // What comes before the first media description is about the session, and has no layers.
+        let end = rest.find("\nm=").map_or(rest.len(), |at| at + 1);
+        let (media, after) = rest.split_at(end);
+        limit_media(media, most, &mut out)?;
+        rest = after;
+    }
+    Ok(out)
+}
+
+fn limit_media(media: &str, most: usize, out: &mut String) -> Result<(), String> {
+    let layers = layers(media, most)?;
+    let mut is_told = layers.is_empty();
+    for line in media.split_inclusive('\n') {
+        if let Some(rid) = line.strip_prefix("a=rid:") {
+            let is_taken = layers.iter().any(|layer| Some(name(layer)) == rid.split(' ').next());
+            if !is_taken || described(line).is_none() {
+                continue;
+            }
+        }
+        if !line.starts_with("a=simulcast:") {
+            out.push_str(line);
+        } else if !std::mem::replace(&mut is_told, true) {
+            let _ = write!(out, "a=simulcast:send {}\r\n", layers.join(";"));
+        }
+    }
+    Ok(())
+}
+
+/// The layers of a media description that are taken, each with its mark if it is paused.
+fn layers(media: &str, most: usize) -> Result<Vec<&str>, String> {
+    let Some(list) = media.lines().find_map(|line| line.strip_prefix("a=simulcast:")) else {
+        return Ok(Vec::new());
+    };
+    let mut words = list.split_ascii_whitespace();
+    let sent = words.by_ref().find(|word| *word == "send").and_then(|_| words.next());
+    let mut layers: Vec<&str> = Vec::new();
+    for alternatives in sent.unwrap_or_default().split(';') {
+        let first = alternatives.split(',').next().unwrap_or_default();
+        let rid = name(first);
+        let mut lines = media.lines().filter_map(described).filter(|(known, _)| *known == rid);
+        let Some((_, payloads)) = lines.next() else { continue };
+        if !payloads.is_none_or(|payloads| payloads.split(',').any(|it| is_h264(media, it))) {
+            continue;
+        }
+        // RFC 8852 allows no other characters.
+        if rid.len() > LONGEST_RID || !rid.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            let rid: String = rid.chars().take(2 * LONGEST_RID).collect();
+            return Err(format!("a=rid:{rid} is not of 1 to {LONGEST_RID} letters and digits"));
+        }
+        if lines.next().is_some() || layers.iter().any(|known| name(known) == rid) {
+            return Err(format!("a=rid:{rid} names two layers"));
+        }
+        layers.push(first);
+    }
+    layers.truncate(most);
+    Ok(layers)
+}
+
+/// The name in an item of `a=simulcast`.
+fn name(item: &str) -> &str {
+    item.strip_prefix('~').unwrap_or(item)
+}
+
+/// The name of a layer that a line describes, and its payload types if they are not all (RFC 8851 5).
+fn described(line: &str) -> Option<(&str, Option<&str>)> {
+    let (rid, rest) = line.strip_prefix("a=rid:")?.trim_end().split_once(' ')?;
+    let rest = rest.strip_prefix("send").filter(|rest| rest.is_empty() || rest.starts_with(' '))?;
+    let payloads = rest.trim_start().split(';').find_map(|each| each.strip_prefix("pt="));
+    Some((rid, payloads))
+}
+
+fn is_h264(media: &str, payload: &str) -> bool {
+    let maps = media.lines().filter_map(|line| line.strip_prefix("a=rtpmap:"));
+    { maps }.filter_map(|map| map.split_once(' ')).any(|(known, codec)| {
+        known == payload && codec.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("H264/"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A media description with these lines.
+    fn offer(lines: &[&str]) -> String {
+        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        format!(
+            "v=0\r\nm=audio 9 x 111\r\na=mid:0\r\nm=video 9 x 96 97\r\na=rtpmap:96 h264/90000\r\n\
+             a=rtpmap:97 VP8/90000\r\n{lines}a=mid:1\r\n"
+        )
+    }
+
+    #[test]
+    fn layers_are_taken_in_order_of_preference() {
+        let rids = ["a=rid:a send", "a=rid:b send max-width=640", "a=rid:c send pt=96;max-br=9"];
+        let with = |simulcast: &str| {
+            let lines = [&rids[..], &[simulcast]].concat();
+            limit(&offer(&lines), 3).unwrap()
+        };
+        for (offered, taken, left) in [
+            ("send a;b;c", "send a;b;c", 3),
+            ("send c;a", "send c;a", 2),
+            ("recv a;b send c,b;~a", "send c;~a", 2),
+            ("send a;x;c recv b", "send a;c", 2),
+        ] {
+            let offer = with(&format!("a=simulcast:{offered}"));
+            assert!(offer.contains(&format!("a=simulcast:{taken}\r\n")), "{offered}: {offer}");
+            assert_eq!(offer.matches("a=rid:").count(), left, "{offered}: {offer}");
+        }
+        for none in ["a=simulcast:recv a", "a=simulcast:send", "a=simulcast:", "a=x"] {
+            assert!(!with(none).contains("a=rid:"), "{none}");
+        }
+    }
+
+    #[test]
+    fn there_is_a_limit_and_other_codecs_are_left_out() {
+        let lines = ["a=rid:a send pt=97", "a=rid:b send pt=97,96", "a=rid:c send", "a=rid:d send"];
+        let lines = [&lines[..], &["a=rid:e recv", "a=simulcast:send a;b;c;d;e"]].concat();
+        let expected = ["a=rid:b send pt=97,96", "a=rid:c send", "a=simulcast:send b;c"];
+        assert_eq!(limit(&offer(&lines), 2).unwrap(), offer(&expected));
+        assert_eq!(limit(&offer(&lines), 0).unwrap(), offer(&[]));
+        // Nothing else is changed.
+        assert_eq!(limit("", 3).unwrap(), "");
+        assert_eq!(limit(&offer(&expected), 3).unwrap(), offer(&expected));
+    }
+
+    #[test]
+    fn names_that_name_no_layer_are_refused() {
+        for (rids, simulcast) in [
+            (&["a=rid:a send"][..], "a;a"),
+            (&["a=rid:a send", "a=rid:a send"], "a"),
+            (&["a=rid:a send"], "a;~a"),
+            (&["a=rid:a/b send"], "a/b"),
+            (&["a=rid:ü send"], "ü"),
+            (&["a=rid:123456789 send"], "123456789"),
+        ] {
+            let lines = [rids, &[&format!("a=simulcast:send {simulcast}")]].concat();
+            let error = limit(&offer(&lines), 3).unwrap_err();
+            assert!(error.starts_with("a=rid:"), "{error}");
+        }
+    }
+}
