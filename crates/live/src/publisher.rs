@@ -186,16 +186,10 @@ impl Publisher {
             return Ok(());
         }
         let index = inner.track(source.track).ok_or(Refused::UnknownTrack)?;
-        let track = &mut inner.tracks[index];
-        track.last_sample = now;
-        track.over = None;
-        // A track that comes again after others went on without it leads them no more: its pause would begin
-        // a period for all.
-        if !track.handle.is_coming() {
-            track.began = None;
-        }
-        track.began.get_or_insert(now);
+        inner.tracks[index].last_sample = now;
+        inner.tracks[index].over = None;
         inner.publishers[publisher].owns(source.track);
+        inner.tracks[index].began.get_or_insert(now);
 
         let ahead = self.stream.ahead();
         if inner.begin(now, ahead) {

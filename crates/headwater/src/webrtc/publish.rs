@@ -71,6 +71,8 @@ pub(super) struct Publish {
     /// first leads the others (crates/live/README.md): nobody waits for a layer that its publisher may
     /// never send. Browsers begin with the smallest, and switch it off last.
     video: Vec<Layer>,
+    /// The place of the layer whose packets came first.
+    lead: Option<usize>,
     audio: Option<Input>,
     /// How far keyframes may be apart: encoders of WebRTC send one only when they are asked.
     distance: Duration,
@@ -108,6 +110,7 @@ impl Publish {
             began: Instant::now(),
             first: None,
             video: rids.into_iter().filter_map(layer).collect(),
+            lead: None,
             audio: audio.map(|line| Input::new(line, AUDIO_RATE, jitter)),
             distance,
             has_asked: false,
@@ -139,8 +142,11 @@ impl Publish {
             let audio = self.audio.as_mut().filter(|audio| audio.line.mid == mid);
             audio.is_some_and(|audio| audio.take(packet, now) != Taken::Dropped)
         } else {
-            let layer = self.video.iter_mut().find(|layer| layer.is(mid, rid));
-            layer.is_some_and(|layer| layer.take(packet, now))
+            let place = self.video.iter().position(|layer| layer.is(mid, rid));
+            place.is_some_and(|place| {
+                self.lead.get_or_insert(place);
+                self.video[place].take(packet, now)
+            })
         };
         if is_taken {
             self.first.get_or_insert(now);
@@ -152,17 +158,15 @@ impl Publish {
     pub(super) fn report(&mut self, feedback: &SenderFeedback) {
         let inputs = self.video.iter_mut().map(|layer| &mut layer.input);
         inputs.chain(&mut self.audio).for_each(|input| input.report(feedback));
-        // Without sound, the layers are put beside the first of them.
-        let inputs = self.audio.iter().chain(self.video.iter().map(|layer| &layer.input));
-        let Some(clock) = { inputs }.find(|it| it.stream.is_some()).map(|it| it.clock.clone())
-        else {
-            return;
-        };
+        // Without sound, layers are put beside the one that came first.
+        let sound = self.audio.as_ref().filter(|audio| audio.stream.is_some());
+        let lead = self.lead.map(|place| &self.video[place].input);
+        let Some(clock) = sound.or(lead).map(|input| input.clock.clone()) else { return };
         let stream = self.ingest.publisher().stream().name();
         for layer in &mut self.video {
             if let Some(by) = layer.align(&clock) {
                 let rid = layer.rid.map(display);
-                tracing::debug!(stream, layer = rid, by_us = by, "video put beside audio");
+                tracing::debug!(stream, layer = rid, by_us = by, "video put in its place");
             }
         }
     }

@@ -114,8 +114,14 @@ impl Stream {
         inner.disown(self.settings.reconnect.max(self.settings.silence));
         let mut gone = Vec::new();
         let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
+        let patience = self.target_duration() / 2;
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
+            // A track that stops while others go on leads them no more. Otherwise its pause would begin a
+            // period for all when it comes again.
+            if newest.since(track.last_sample) >= patience && track.began.is_some() {
+                track.began = Some(now);
+            }
             if track.packager.quiet(now) > HELD.max(track.packager.awaits()) {
                 match track.packager.flush(now) {
                     Ok(true) => track.publish(),
