@@ -213,12 +213,12 @@ describe('WebRTC', () => {
     assert.deepEqual(publisher.complaints, []);
   });
 
-  test('the page sends several sizes at once, and each is a rendition', async () => {
+  test('the page sends simulcast, and each layer is a rendition', async () => {
     const publisher = await openPage(browser);
     const { page } = publisher;
     await page.goto(`${server.url}/publish/live/sizes`);
     await page.waitForFunction(() => document.querySelector('.preview video').videoWidth > 0);
-    await page.getByLabel('Several sizes at once').check();
+    await page.getByLabel('smaller pictures').check();
     await page.getByRole('button', { name: 'Start publishing' }).click();
     await page.getByTestId('state').getByText('Live').waitFor();
     const video = ({ tracks }) => tracks.filter(({ kind }) => kind === 'video');
@@ -231,7 +231,7 @@ describe('WebRTC', () => {
     ]);
     await page.getByTestId('layers').getByText('1280 × 720').waitFor();
     assert.equal(await page.getByTestId('layers').locator('tbody tr').count(), 3);
-    assert.ok(await page.getByLabel('Several sizes at once').isDisabled());
+    assert.ok(await page.getByLabel('smaller pictures').isDisabled());
     await assertAccessible(page);
     await keep(page, 'simulcast');
 

@@ -152,10 +152,10 @@ function Sources({ publication, settings }: { publication: Publication; settings
           aria-describedby="simulcast-hint"
           onChange={(event) => choose({ simulcast: event.currentTarget.checked })}
         />
-        <span>Several sizes at once (simulcast)</span>
+        <span>Also send smaller pictures (simulcast)</span>
       </label>
       <p class="hint" id="simulcast-hint">
-        Viewers with less bandwidth get a smaller picture. This takes about half as much bandwidth again. It
+        Viewers with less bandwidth get a smaller picture. This takes up to half as much bandwidth again. It
         can be changed while nothing is published.
       </p>
     </form>
@@ -229,7 +229,7 @@ function SentFigures({ publication }: { publication: Publication }) {
       </dl>
       {sent.layers.length > 0 && (
         <table class="card layers" data-testid="layers">
-          <caption>Sizes that are sent</caption>
+          <caption>Layers that are sent</caption>
           <thead>
             <tr>
               <th scope="col">Size</th>

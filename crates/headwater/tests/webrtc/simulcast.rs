@@ -33,6 +33,8 @@ struct Layer {
     /// RTP time of the first picture. It differs from layer to layer, as with browsers.
     base: u32,
     sequence: u64,
+    /// How many frames after its capture a picture is sent.
+    late: usize,
 }
 
 impl Layer {
@@ -48,7 +50,7 @@ impl Layer {
         let stream = ["-i", clip.to_str().unwrap(), "-c", "copy", "-f", "h264", "-"];
         let pictures = pictures(&testkit::ffmpeg(stream));
         assert_eq!(pictures.len(), FRAMES);
-        Self { rid, size, clip, pictures, base, sequence: 1 }
+        Self { rid, size, clip, pictures, base, sequence: 1, late: 0 }
     }
 }
 
@@ -185,6 +187,7 @@ impl Publisher {
                     continue;
                 }
                 let layer = &mut self.layers[at];
+                let (frame, due) = (frame - layer.late, due - FRAME * layer.late as u32);
                 let payloads = layer.pictures[frame % FRAMES].clone();
                 let time = layer.base.wrapping_add(9000 * frame as u32);
                 let (rid, count) = (layer.rid.into(), payloads.len());
@@ -247,7 +250,7 @@ fn has(tracks: &[Value], rids: &[&str]) -> bool {
 #[track_caller]
 fn received(server: &Server, track: &str, until: &[&str]) -> Vec<AccessUnit> {
     let playlist = server.url(&format!("/live/x/{track}/media.m3u8"));
-    let options = ["-live_start_index", "0"];
+    let options = ["-copyts", "-live_start_index", "0"];
     access_unit_hashes_with(playlist, &options, until)
 }
 
@@ -256,11 +259,13 @@ fn each_layer_is_a_rendition_and_all_share_one_time() {
     let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n");
     let folder = tempfile::tempdir().unwrap();
     let of = |rid, size, base| Layer::new(folder.path(), rid, size, base);
-    let layers = vec![
+    let mut layers = vec![
         of("h", (960, 540), 1_000_000),
         of("m", (640, 360), u32::MAX - 90_000),
         of("l", (320, 180), 2_000_000_000),
     ];
+    // Its pictures come later than those of the others, and are still shown at the same times.
+    layers[0].late = 3;
     let mut publisher = Publisher::new(&server, layers);
     let told = "a=simulcast:recv h;m;l\r\n";
     assert!(publisher.answer.contains(told), "{}", publisher.answer);
@@ -276,7 +281,7 @@ fn each_layer_is_a_rendition_and_all_share_one_time() {
     }
     // The largest layer begins later, as with browsers, and nobody waits for it.
     publisher.send_until(&server, &["l", "m"], |tracks| has(tracks, &["l", "m"]));
-    let begins = publisher.next.next_multiple_of(KEYFRAMES);
+    let begins = publisher.next.next_multiple_of(KEYFRAMES) + publisher.layers[0].late;
     publisher.send(begins, &["l", "m"]);
     publisher.asked.clear();
     publisher.send(begins + 90, &["l", "m", "h"]);
