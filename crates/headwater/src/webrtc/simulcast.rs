@@ -157,7 +157,8 @@ mod tests {
             (&["a=rid:ü send"], "ü"),
             (&["a=rid:123456789 send"], "123456789"),
         ] {
-            let lines = [rids, &[&format!("a=simulcast:send {simulcast}")]].concat();
+            let simulcast = format!("a=simulcast:send {simulcast}");
+            let lines = [rids, &[simulcast.as_str()]].concat();
             let error = limit(&offer(&lines), 3).unwrap_err();
             assert!(error.starts_with("a=rid:"), "{error}");
         }
