@@ -1,5 +1,6 @@
 //! Which layers of simulcast are taken from an offer (RFC 8853).
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// The most layers that are taken. Browsers send three, OBS Studio four.
@@ -55,15 +56,26 @@ fn layers(media: &str, most: usize) -> Result<Vec<&str>, String> {
     let Some(list) = media.lines().find_map(|line| line.strip_prefix("a=simulcast:")) else {
         return Ok(Vec::new());
     };
+    // An offer may have thousands of each, so each line is read once.
+    let mut h264 = HashSet::new();
+    let mut known: HashMap<&str, Vec<Option<&str>>> = HashMap::new();
+    for line in media.lines() {
+        if let Some((rid, payloads)) = described(line) {
+            known.entry(rid).or_default().push(payloads);
+        }
+        h264.extend(h264_payload(line));
+    }
     let mut words = list.split_ascii_whitespace();
     let sent = words.by_ref().find(|word| *word == "send").and_then(|_| words.next());
     let mut layers: Vec<&str> = Vec::new();
     for alternatives in sent.unwrap_or_default().split(';') {
+        if layers.len() >= most {
+            break;
+        }
         let first = alternatives.split(',').next().unwrap_or_default();
         let rid = name(first);
-        let mut lines = media.lines().filter_map(described).filter(|(known, _)| *known == rid);
-        let Some((_, payloads)) = lines.next() else { continue };
-        if !payloads.is_none_or(|payloads| payloads.split(',').any(|it| is_h264(media, it))) {
+        let Some([payloads, others @ ..]) = known.get(rid).map(Vec::as_slice) else { continue };
+        if !payloads.is_none_or(|payloads| payloads.split(',').any(|it| h264.contains(it))) {
             continue;
         }
         // RFC 8852 allows no other characters.
@@ -71,12 +83,11 @@ fn layers(media: &str, most: usize) -> Result<Vec<&str>, String> {
             let rid: String = rid.chars().take(2 * LONGEST_RID).collect();
             return Err(format!("a=rid:{rid} is not of 1 to {LONGEST_RID} letters and digits"));
         }
-        if lines.next().is_some() || layers.iter().any(|known| name(known) == rid) {
+        if !others.is_empty() || layers.iter().any(|layer| name(layer) == rid) {
             return Err(format!("a=rid:{rid} names two layers"));
         }
         layers.push(first);
     }
-    layers.truncate(most);
     Ok(layers)
 }
 
@@ -93,11 +104,11 @@ fn described(line: &str) -> Option<(&str, Option<&str>)> {
     Some((rid, payloads))
 }
 
-fn is_h264(media: &str, payload: &str) -> bool {
-    let maps = media.lines().filter_map(|line| line.strip_prefix("a=rtpmap:"));
-    { maps }.filter_map(|map| map.split_once(' ')).any(|(known, codec)| {
-        known == payload && codec.get(..5).is_some_and(|name| name.eq_ignore_ascii_case("H264/"))
-    })
+/// The payload type that a line makes one of H.264.
+fn h264_payload(line: &str) -> Option<&str> {
+    let (payload, codec) = line.strip_prefix("a=rtpmap:")?.split_once(' ')?;
+    let name = codec.get(..5).filter(|name| name.eq_ignore_ascii_case("H264/"));
+    name.map(|_| payload)
 }
 
 #[cfg(test)]

@@ -78,6 +78,8 @@ struct Publisher {
     local: SocketAddr,
     mid: Mid,
     payload: Pt,
+    /// The payload type of Opus, of which nothing is sent.
+    silent: Pt,
     layers: Vec<Layer>,
     answer: String,
     is_connected: bool,
@@ -94,8 +96,8 @@ impl Publisher {
     fn new(server: &Server, layers: Vec<Layer>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let local = socket.local_addr().unwrap();
-        let config = Rtc::builder().set_rtp_mode(true).clear_codecs().enable_h264(true);
-        let mut rtc = config.build(Instant::now());
+        let config = Rtc::builder().set_rtp_mode(true).clear_codecs();
+        let mut rtc = config.enable_opus(true, false).enable_h264(true).build(Instant::now());
         rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
         let mut simulcast = Simulcast::new();
         for layer in &layers {
@@ -103,23 +105,24 @@ impl Publisher {
         }
         let mut sdp = rtc.sdp_api();
         let mid = sdp.add_media(MediaKind::Video, Direction::SendOnly, None, None, Some(simulcast));
+        sdp.add_media(MediaKind::Audio, Direction::SendOnly, None, None, None);
         let (offer, pending) = sdp.apply().unwrap();
         let answer = post(server, "/live/x/whip", &offer.to_sdp_string());
         assert_eq!(answer.status(), 201, "{}", answer.text());
         let sdp = SdpAnswer::from_sdp_string(answer.text()).unwrap();
         rtc.sdp_api().accept_answer(pending, sdp).unwrap();
-        let agreed = rtc.media(mid).unwrap().remote_pts().to_vec();
-        let mut params = rtc.codec_config().params().iter();
-        let payload = params
-            .find(|it| it.spec().codec == Codec::H264 && agreed.contains(&it.pt()))
-            .unwrap()
-            .pt();
+        let agreed = rtc.media(mid).unwrap().remote_pts();
+        let params = rtc.codec_config().params();
+        let h264 = { params.iter() }.find(|it| agreed.contains(&it.pt())).unwrap();
+        let opus = { params.iter() }.find(|it| it.spec().codec == Codec::Opus).unwrap();
+        let (payload, silent) = (h264.pt(), opus.pt());
         let mut publisher = Self {
             rtc,
             socket,
             local,
             mid,
             payload,
+            silent,
             layers,
             answer: answer.text().to_owned(),
             is_connected: false,
@@ -176,6 +179,11 @@ impl Publisher {
         }
     }
 
+    fn write(&mut self, rid: &str, packet: RtpWrite) {
+        let mut api = self.rtc.direct_api();
+        api.stream_tx_by_mid(self.mid, Some(rid.into())).unwrap().write_rtp(packet);
+    }
+
     /// Sends the frames before `until` of these layers, each when it is due.
     #[track_caller]
     fn send(&mut self, until: usize, rids: &[&str]) {
@@ -190,15 +198,13 @@ impl Publisher {
                 let (frame, due) = (frame - layer.late, due - FRAME * layer.late as u32);
                 let payloads = layer.pictures[frame % FRAMES].clone();
                 let time = layer.base.wrapping_add(9000 * frame as u32);
-                let (rid, count) = (layer.rid.into(), payloads.len());
+                let (rid, count) = (layer.rid, payloads.len());
                 for (index, payload) in payloads.into_iter().enumerate() {
                     let sequence = self.layers[at].sequence;
                     self.layers[at].sequence += 1;
                     let (payload_type, marker) = (self.payload, index + 1 == count);
                     let write = RtpWrite::new(payload_type, sequence.into(), time, due, payload);
-                    let write = write.marker(marker).nackable(true);
-                    let mut api = self.rtc.direct_api();
-                    api.stream_tx_by_mid(self.mid, Some(rid)).unwrap().write_rtp(write);
+                    self.write(rid, write.marker(marker).nackable(true));
                 }
             }
             self.next += 1;
@@ -350,16 +356,6 @@ fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
     let tracks = publisher.send_until(&server, &["hi", "lo"], |it| has(it, &["hi", "lo"]));
     let low = name(&tracks, "lo");
     publisher.send(publisher.next.next_multiple_of(KEYFRAMES), &["hi", "lo"]);
-    // Packets with a name that was not agreed on are dropped.
-    let mut api = publisher.rtc.direct_api();
-    api.declare_stream_tx(4711.into(), None, publisher.mid, Some("x".into()));
-    for sequence in 1..50u64 {
-        let payload = publisher.layers[0].pictures[0][0].clone();
-        let write = RtpWrite::new(publisher.payload, sequence.into(), 5, Instant::now(), payload);
-        let mut api = publisher.rtc.direct_api();
-        let stream = api.stream_tx_by_mid(publisher.mid, Some("x".into())).unwrap();
-        stream.write_rtp(write);
-    }
     publisher.send_until(&server, &["lo"], |tracks| has(tracks, &["lo"]));
     let listed = server.get("/live/x/index.m3u8");
     assert!(!listed.text().contains("640x360"), "{}", listed.text());
@@ -369,6 +365,18 @@ fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
     publisher.send(publisher.next + 30, &["hi", "lo"]);
     let playlist = server.get(&format!("/live/x/{low}/media.m3u8"));
     assert!(!playlist.text().contains("DISCONTINUITY"), "{}", playlist.text());
+    // Packets of a layer that was not agreed on are dropped, and so is sound among pictures.
+    let mut api = publisher.rtc.direct_api();
+    api.declare_stream_tx(4711.into(), None, publisher.mid, Some("x".into()));
+    for index in 0..50 {
+        let (pt, payload) = (publisher.payload, publisher.layers[0].pictures[0][0].clone());
+        publisher.write("x", RtpWrite::new(pt, (1 + index).into(), 5, Instant::now(), payload));
+        let (pt, next) = (publisher.silent, publisher.layers[0].sequence + index);
+        publisher.write("hi", RtpWrite::new(pt, next.into(), 5, Instant::now(), [0u8; 20]));
+    }
+    let tracks = publisher.send_until(&server, &["lo"], |tracks| has(tracks, &["lo"]));
+    assert!(tracks.iter().all(|track| track["kind"] == "video"), "{tracks:?}");
+    assert!(!server.log().contains("publisher's media"), "{}", server.log());
     // No picture of the layer that stayed is missing or wrong.
     let sent = access_unit_hashes_with(&publisher.layers[1].clip, &[], &[]);
     let got = received(&server, &low, &["-frames:v", "80"]);
