@@ -65,7 +65,7 @@ impl Publisher {
     /// [`Publisher::track`]. A publisher of a rendition `R` has renditions `R-NAME`.
     ///
     /// # Errors
-    /// The name is no name of a rendition.
+    /// The name is no name of a rendition, or another publisher's.
     pub fn name(&mut self, source: u32, rendition: &str) -> Result<(), PublishError> {
         let name = match &self.info.rendition {
             Some(own) => format!("{own}-{rendition}"),
@@ -73,6 +73,9 @@ impl Publisher {
         };
         if !is_rendition(&name) {
             return Err(PublishError::BadRendition(shown(&name)));
+        }
+        if let Some(other) = self.stream.lock().publishes(&name) {
+            return Err(PublishError::InUse(other.clone()));
         }
         self.names.insert(source, name);
         Ok(())

@@ -185,6 +185,17 @@ fn layers_of_one_publisher_are_renditions_with_names() {
         let refused = layers.publisher.name(7, bad).unwrap_err();
         assert!(matches!(refused, live::PublishError::BadRendition(_)), "{refused}");
     }
+    // A name means one rendition.
+    let info = |rendition: &str| PublisherInfo {
+        peer: None,
+        protocol: "test",
+        rendition: Some(rendition.to_owned()),
+    };
+    let refused = registry.publish("x", info("l"), at(8000)).unwrap_err();
+    assert!(matches!(refused, live::PublishError::InUse(_)), "{refused}");
+    let _other = registry.publish("x", info("m"), at(8000)).unwrap();
+    let refused = layers.publisher.name(7, "m").unwrap_err();
+    assert!(matches!(refused, live::PublishError::InUse(_)), "{refused}");
     // A publisher that returns finds its layers.
     drop(layers);
     let mut layers = Layers::start(&registry, None);

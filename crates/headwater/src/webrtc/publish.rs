@@ -87,7 +87,7 @@ impl Publish {
     /// Begins to publish. The video has these layers, or none without simulcast.
     ///
     /// # Errors
-    /// A layer's name may not name a rendition.
+    /// A layer's name may not name a rendition, or names that of another publisher.
     pub(super) fn new(
         mut publisher: Publisher,
         (jitter, distance): (Duration, Duration),

@@ -23,9 +23,10 @@ pub(super) fn limit(offer: &str, most: usize) -> Result<String, String> {
     let mut out = String::with_capacity(offer.len());
     let mut rest = offer;
     while !rest.is_empty() {
-        // What comes before the first media description is about the session, and has no layers.
         let end = rest.find("\nm=").map_or(rest.len(), |at| at + 1);
         let (media, after) = rest.split_at(end);
+        // Neither sound nor what comes before the first media description has layers.
+        let most = if media.starts_with("m=video ") { most } else { 0 };
         limit_media(media, most, &mut out)?;
         rest = after;
     }
@@ -156,6 +157,20 @@ mod tests {
         // Nothing else is changed.
         assert_eq!(limit("", 3).unwrap(), "");
         assert_eq!(limit(&offer(&expected), 3).unwrap(), offer(&expected));
+    }
+
+    #[test]
+    fn what_was_limited_stays_as_it_is() {
+        let rids =
+            ["a=rid:a send", "a=rid:b send pt=96;x", "a=rid:c send", "a=simulcast:send b,a;~c;a"];
+        let video = offer(&rids);
+        // Sound has no layers, wherever its description is.
+        let whole = format!("{}{video}", video.replace("m=video", "m=audio"));
+        assert_eq!(limit(&whole, 2).unwrap().matches("a=simulcast:").count(), 1);
+        for end in 0..=whole.len() {
+            let once = limit(&whole[..end], 2).unwrap();
+            assert_eq!(limit(&once, 2).unwrap(), once, "{end}");
+        }
     }
 
     #[test]

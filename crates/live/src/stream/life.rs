@@ -32,6 +32,9 @@ impl Stream {
         if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
             return Err(PublishError::Foreign);
         }
+        if let Some(other) = inner.sends_among_others(info.rendition.as_ref()) {
+            return Err(PublishError::InUse(other.clone()));
+        }
         if let Some(at) =
             inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
         {
