@@ -100,13 +100,13 @@ export function untilLive(url, wanted = 'live/demo', enough = () => true) {
   return untilState(url, wanted, 'live', enough);
 }
 
-/** Waits until the server lists the stream in this state. */
+/** Waits until the server lists the stream in this state, and returns what it says of it. */
 export async function untilState(url, wanted, awaited, enough = () => true) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
     const { streams } = await (await fetch(`${url}/api/v1/streams`)).json();
     const stream = streams.find(({ name, state }) => name === wanted && state === awaited);
-    if (stream && enough(stream)) return;
+    if (stream && enough(stream)) return stream;
     if (Date.now() > deadline) throw new Error(`${wanted} is not ${awaited}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }

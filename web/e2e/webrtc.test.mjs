@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { after, afterEach, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
 import {
   assertAccessible,
@@ -95,6 +97,13 @@ function play(page, url) {
     window.streams = streams;
     return await window.agree(peer, url);
   }, url);
+}
+
+/** The sizes of the first pictures that ffmpeg decodes, such as `640x360`. */
+async function decode(url, pictures) {
+  const words = `-nostdin -xerror -i ${url} -an -frames:v ${pictures} -vf showinfo -f null -`;
+  const { stderr } = await promisify(execFile)('ffmpeg', words.split(' '), { timeout: PATIENCE });
+  return [...stderr.matchAll(/ n: *\d+ .* s:(\d+x\d+) /g)].map(([, size]) => size);
 }
 
 /** What a page received of a kind of media, once it passes `enough`. */
@@ -202,6 +211,53 @@ describe('WebRTC', () => {
     await untilLive(server.url, 'live/own');
     await page.getByTestId('state').getByText('Live').waitFor();
     assert.deepEqual(publisher.complaints, []);
+  });
+
+  test('the page sends simulcast, and each layer is a rendition', async () => {
+    const publisher = await openPage(browser);
+    const { page } = publisher;
+    await page.goto(`${server.url}/publish/live/sizes`);
+    await page.waitForFunction(() => document.querySelector('.preview video').videoWidth > 0);
+    await page.getByLabel('smaller pictures').check();
+    await page.getByRole('button', { name: 'Start publishing' }).click();
+    await page.getByTestId('state').getByText('Live').waitFor();
+    const video = ({ tracks }) => tracks.filter(({ kind }) => kind === 'video');
+    const stream = await untilLive(server.url, 'live/sizes', (stream) => video(stream).length === 3);
+    const sizes = video(stream).map(({ rendition, height }) => [rendition, height]);
+    assert.deepEqual(sizes.sort(), [
+      ['h', 720],
+      ['l', 180],
+      ['m', 360],
+    ]);
+    await page.getByTestId('layers').getByText('1280 × 720').waitFor();
+    assert.equal(await page.getByTestId('layers').locator('tbody tr').count(), 3);
+    assert.ok(await page.getByLabel('smaller pictures').isDisabled());
+    await assertAccessible(page);
+    await keep(page, 'simulcast');
+
+    // Each is in the playlist, and ffmpeg decodes each.
+    const deadline = Date.now() + PATIENCE;
+    const listed = async () => (await fetch(`${server.url}/live/sizes/index.m3u8`)).text();
+    let playlist = await listed();
+    while (!['1280x720', '640x360', '320x180'].every((size) => playlist.includes(`RESOLUTION=${size}`))) {
+      assert.ok(Date.now() < deadline, playlist);
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      playlist = await listed();
+    }
+    for (const { name, width, height } of video(stream)) {
+      const input = `${server.url}/live/sizes/${name}/media.m3u8`;
+      const decoded = await decode(input, 15);
+      assert.deepEqual(new Set(decoded), new Set([`${width}x${height}`]), name);
+      assert.ok(decoded.length >= 15, `${decoded.length} pictures of ${name}`);
+    }
+    const viewer = await openPage(browser, SMALL);
+    await viewer.page.goto(`${server.url}/watch/live/sizes?via=llhls`);
+    await untilCondition(viewer.page, 'playing');
+    // A viewer by WebRTC gets the largest.
+    const near = await openPage(browser, SMALL);
+    await near.page.goto(`${server.url}/watch/live/sizes?via=webrtc`);
+    await near.page.waitForFunction(() => document.querySelector('video').videoHeight === 720);
+    for (const { complaints } of [publisher, viewer, near]) assert.deepEqual(complaints, []);
   });
 
   test('a page whose connection fails goes over to LL-HLS, and says so', async () => {

@@ -140,7 +140,8 @@ impl Derived {
                 index
             }
             (None, Some(codec)) => {
-                let called = (Some(self.rendition.clone()), SOURCE);
+                let name = Some(self.rendition.clone());
+                let called = (name.clone(), name, SOURCE);
                 let (settings, from) = (self.stream.settings(), (place.period, place.msn));
                 publisher::add(inner, settings, called, from, (codec, *b"und"), now)?;
                 inner.tracks.len() - 1

@@ -24,6 +24,7 @@ pub mod follow;
 mod frames;
 mod gop;
 mod info;
+mod names;
 mod packager;
 mod publisher;
 mod registry;

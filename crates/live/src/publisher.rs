@@ -9,6 +9,7 @@ use payload::memory::Arena;
 
 use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::gop::Learnt;
+use crate::names::{is_rendition, shown};
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
@@ -22,6 +23,8 @@ pub struct Publisher {
     stream: Arc<Stream>,
     id: u64,
     info: PublisherInfo,
+    /// The renditions that its tracks are, if they have names of their own.
+    names: HashMap<u32, String>,
     /// Its tracks, by the publisher's own numbers for them.
     sources: HashMap<u32, Source>,
 }
@@ -34,7 +37,13 @@ impl Publisher {
         now: UnixMicros,
     ) -> Result<Self, PublishError> {
         let id = stream.enter(&info, None, now)?;
-        Ok(Self { stream: Arc::clone(stream), id, info, sources: HashMap::new() })
+        Ok(Self {
+            stream: Arc::clone(stream),
+            id,
+            info,
+            names: HashMap::new(),
+            sources: HashMap::new(),
+        })
     }
 
     /// The stream it publishes.
@@ -50,6 +59,26 @@ impl Publisher {
     /// Whether another publisher took its place because it was silent.
     pub fn is_replaced(&self) -> bool {
         self.stream.lock().publisher(self.id).is_none()
+    }
+
+    /// Names the rendition that the samples of `source` are: one publisher may send several. Call it before
+    /// [`Publisher::track`]. A publisher of a rendition `R` has renditions `R-NAME`.
+    ///
+    /// # Errors
+    /// The name is no name of a rendition, or another publisher's.
+    pub fn name(&mut self, source: u32, rendition: &str) -> Result<(), PublishError> {
+        let name = match &self.info.rendition {
+            Some(own) => format!("{own}-{rendition}"),
+            None => rendition.to_owned(),
+        };
+        if !is_rendition(&name) {
+            return Err(PublishError::BadRendition(shown(&name)));
+        }
+        if let Some(other) = self.stream.lock().publishes(&name) {
+            return Err(PublishError::InUse(other.clone()));
+        }
+        self.names.insert(source, name);
+        Ok(())
     }
 
     /// Announces a track, or a new configuration of one. The samples of `source` that follow use
@@ -73,8 +102,10 @@ impl Publisher {
         let mut inner = self.stream.lock();
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
         inner.publishers[publisher].last_sample = now;
+        let rendition = self.names.get(&source).or(self.info.rendition.as_ref());
         let known = inner.tracks.iter().position(|track| {
-            track.handle.rendition == self.info.rendition
+            track.publisher == self.info.rendition
+                && track.handle.rendition.as_ref() == rendition
                 && track.source == source
                 && track.handle.kind == kind
         });
@@ -97,11 +128,11 @@ impl Publisher {
                 if returns && !inner.publishers[publisher].turns.allows(now) {
                     return Err(Refused::TooOften);
                 }
-                let rendition = self.info.rendition.clone();
+                let called = (self.info.rendition.clone(), rendition.cloned(), source);
                 let settings = self.stream.settings();
                 let from = (inner.period, inner.joining_msn());
                 let described = (codec.clone(), language);
-                add(&mut inner, settings, (rendition, source), from, described, now)?;
+                add(&mut inner, settings, called, from, described, now)?;
                 self.stream.announce(&inner);
                 inner.tracks.len() - 1
             }
@@ -240,11 +271,12 @@ impl Drop for Publisher {
     }
 }
 
-/// Adds a track. It begins in `period`, with segment number `msn`.
+/// Adds a track of a publisher of `publisher`, which is the rendition `rendition`. It begins in `period`, with
+/// segment number `msn`.
 pub(crate) fn add(
     inner: &mut Inner,
     settings: &Settings,
-    (rendition, source): (Option<String>, u32),
+    (publisher, rendition, source): (Option<String>, Option<String>, u32),
     (period, msn): (u64, u64),
     (codec, language): (Codec, [u8; 3]),
     now: UnixMicros,
@@ -269,7 +301,7 @@ pub(crate) fn add(
     let mut packager = Packager::new(settings, target, Arc::clone(&header), period, arena);
     packager.set_target_duration(target, learnt.regular);
     let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
-    inner.tracks.push(TrackState::new(handle, source, packager, now));
+    inner.tracks.push(TrackState::new(handle, (publisher, source), packager, now));
     inner.named[named] += 1;
     Ok(())
 }

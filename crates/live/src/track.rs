@@ -40,7 +40,7 @@ pub struct Track {
     pub name: String,
     /// Video or audio.
     pub kind: Kind,
-    /// Name of the rendition that its publisher gave, if any.
+    /// Name of the rendition that its publisher gave, if any: that of `?rendition=`, or of a layer.
     pub rendition: Option<String>,
     window: watch::Sender<Arc<Window>>,
     pub(crate) taps: Taps,
@@ -173,6 +173,8 @@ impl Track {
 /// The state that makes a track.
 pub(crate) struct TrackState {
     pub(crate) handle: Arc<Track>,
+    /// The rendition that its publisher is, if that has a name.
+    pub(crate) publisher: Option<String>,
     /// The publisher's own number for it.
     pub(crate) source: u32,
     pub(crate) packager: Packager,
@@ -206,12 +208,13 @@ impl std::fmt::Debug for TrackState {
 impl TrackState {
     pub(crate) fn new(
         handle: Arc<Track>,
-        source: u32,
+        (publisher, source): (Option<String>, u32),
         packager: Packager,
         now: UnixMicros,
     ) -> Self {
         Self {
             handle,
+            publisher,
             source,
             packager,
             last_sample: now,

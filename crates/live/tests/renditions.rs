@@ -130,3 +130,96 @@ fn a_rendition_that_returns_goes_on_at_once_and_disturbs_no_other() {
         }
     }
 }
+
+/// A publisher with two layers of one picture, each a rendition with a name of its own.
+struct Layers {
+    publisher: Publisher,
+}
+
+impl Layers {
+    const NAMES: [&str; 2] = ["h", "l"];
+
+    fn start(registry: &Registry, rendition: Option<&str>) -> Self {
+        let rendition = rendition.map(str::to_owned);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition };
+        let mut publisher = registry.publish("x", info, at(0)).unwrap();
+        for (source, (name, level)) in (0..).zip(Self::NAMES.into_iter().zip([40, 30])) {
+            publisher.name(source, name).unwrap();
+            let codec = Codec::Avc(avc::Config::parse(testkit::avc_record(level).into()).unwrap());
+            publisher.track(source, codec, 1000, *b"und", at(0)).unwrap();
+        }
+        Self { publisher }
+    }
+
+    /// Publishes the frames of some layers that are due from `from` until `until`, and lets time pass.
+    fn run(&mut self, registry: &Registry, sources: &[u32], (from, until): (i64, i64)) {
+        for now in (from..until).step_by(FRAME as usize) {
+            for source in sources {
+                let data = vec![7; 4000].into();
+                let sample = Sample { dts: now, cts: 0, duration: 0, sync: now % 2000 == 0, data };
+                self.publisher.sample(*source, sample, at(now)).unwrap();
+            }
+            if now % 1000 == 0 {
+                registry.sweep(at(now));
+            }
+        }
+    }
+}
+
+#[test]
+fn layers_of_one_publisher_are_renditions_with_names() {
+    let registry = Registry::new(Settings::default());
+    let mut layers = Layers::start(&registry, None);
+    layers.run(&registry, &[0, 1], (0, 6000));
+    let mut others = Layers::start(&registry, Some("b"));
+    others.run(&registry, &[0], (6000, 8000));
+    let stream = registry.stream("x").unwrap();
+    let names = |stream: &live::Stream| {
+        let state = stream.state();
+        let names = state.tracks.iter().map(|track| track.rendition.clone().unwrap());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&stream), ["h", "l", "b-h", "b-l"]);
+    assert_eq!(stream.state().publishers.len(), 2);
+    for bad in ["", "a/b", ".", &"n".repeat(65)] {
+        let refused = layers.publisher.name(7, bad).unwrap_err();
+        assert!(matches!(refused, live::PublishError::BadRendition(_)), "{refused}");
+    }
+    // A name means one rendition.
+    let info = |rendition: &str| PublisherInfo {
+        peer: None,
+        protocol: "test",
+        rendition: Some(rendition.to_owned()),
+    };
+    let refused = registry.publish("x", info("l"), at(8000)).unwrap_err();
+    assert!(matches!(refused, live::PublishError::InUse(_)), "{refused}");
+    let _other = registry.publish("x", info("m"), at(8000)).unwrap();
+    let refused = layers.publisher.name(7, "m").unwrap_err();
+    assert!(matches!(refused, live::PublishError::InUse(_)), "{refused}");
+    // A publisher that returns finds its layers.
+    drop(layers);
+    let mut layers = Layers::start(&registry, None);
+    layers.run(&registry, &[0, 1], (8000, 10_000));
+    assert_eq!(names(&stream), ["h", "l", "b-h", "b-l"]);
+}
+
+/// The first layer leads. A publisher that switches it off goes on with the other, and no period begins when
+/// the layer comes again, however long that takes.
+#[test]
+fn a_layer_that_is_switched_off_and_on_disturbs_no_other() {
+    for (off, on) in [(6000, 8000), (6000, 13_000), (6000, 20_000), (10_000, 34_000)] {
+        let registry = Registry::new(Settings::default());
+        let mut layers = Layers::start(&registry, None);
+        layers.run(&registry, &[0, 1], (0, off));
+        let stream = registry.stream("x").unwrap();
+        let (high, low) = (stream.track("v0").unwrap(), stream.track("v1").unwrap());
+        let before = end(&low);
+        layers.run(&registry, &[1], (off, on));
+        assert!((end(&low) - before - (on - off)).abs() <= 400, "off for {} ms", on - off);
+        assert_eq!(high.is_present(), on - off < 10_000, "off for {} ms", on - off);
+        layers.run(&registry, &[0, 1], (on, on + 6000));
+        assert!(high.is_present() && (end(&high) - end(&low)).abs() <= 400);
+        let window = low.window();
+        assert!(window.all().all(|segment| !segment.discontinuity), "off for {} ms", on - off);
+    }
+}

@@ -1,5 +1,15 @@
 import { describe, expect, test } from 'vitest';
-import { constraints, deviceTrouble, figures, NOTHING_SENT, preferred, streamOf, USUAL } from './model';
+import {
+  constraints,
+  deviceTrouble,
+  encodings,
+  figures,
+  mostBitrate,
+  NOTHING_SENT,
+  preferred,
+  streamOf,
+  USUAL,
+} from './model';
 
 describe('what is sent', () => {
   const reports = (bytes: number) => [
@@ -28,6 +38,7 @@ describe('what is sent', () => {
       frameRate: 30,
       width: 1280,
       height: 720,
+      layers: [],
       loss: 0.02,
       roundTrip: 0.05,
       limitedBy: 'processor',
@@ -36,8 +47,47 @@ describe('what is sent', () => {
 
   test('is unknown where nothing is reported, and where a new connection counts anew', () => {
     expect(figures([], 5, null)[0]).toEqual(NOTHING_SENT);
-    const [after] = figures(reports(1_000), 2_000, { at: 1_000, bytes: 50_000 });
+    const counted = { at: 1_000, bytes: 50_000, layers: new Map() };
+    const [after] = figures(reports(1_000), 2_000, counted);
     expect(after.bitrate).toBe(null);
+  });
+});
+
+describe('simulcast', () => {
+  const layer = (rid: string, height: number, bytes: number, framesPerSecond: number) => ({
+    type: 'outbound-rtp',
+    kind: 'video',
+    rid,
+    bytesSent: bytes,
+    framesPerSecond,
+    frameWidth: (height * 16) / 9,
+    frameHeight: height,
+  });
+
+  test('is told layer by layer, from the largest that is sent', () => {
+    const [, counted] = figures([layer('l', 180, 1_000, 30), layer('h', 720, 9_000, 30)], 0, null);
+    const [sent] = figures([layer('l', 180, 2_000, 30), layer('h', 720, 9_000, 0)], 1_000, counted);
+    expect(sent.layers).toEqual([
+      { rid: 'h', bitrate: 0, frameRate: 0, width: 1280, height: 720 },
+      { rid: 'l', bitrate: 8_000, frameRate: 30, width: 320, height: 180 },
+    ]);
+    expect([sent.bitrate, sent.height]).toEqual([8_000, 180]);
+  });
+
+  test('is off by default, and sends no tiny pictures', () => {
+    expect(encodings(USUAL)).toEqual([]);
+    const of = (height: number) =>
+      encodings({ ...USUAL, simulcast: true, height, bitrate: 3_000_000 }).map(
+        ({ rid, scaleResolutionDownBy, maxBitrate }) => [rid, scaleResolutionDownBy, maxBitrate],
+      );
+    const [l, m, h] = [
+      ['l', 4, 375_000],
+      ['m', 2, 1_000_000],
+      ['h', 1, 3_000_000],
+    ];
+    expect(of(720)).toEqual([l, m, h]);
+    expect(of(480)).toEqual([m, h]);
+    expect(mostBitrate(3_000_000, undefined)).toBe(3_000_000);
   });
 });
 

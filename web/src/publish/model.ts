@@ -12,6 +12,8 @@ export interface Settings {
   height: number;
   /** The most that the video takes, in bit/s. */
   bitrate: number;
+  /** Whether the video is sent in several sizes at once (simulcast). */
+  simulcast: boolean;
 }
 
 export const HEIGHTS: readonly number[] = [360, 480, 720, 1080];
@@ -22,15 +24,57 @@ export const USUAL: Settings = {
   audio: { kind: 'microphone', id: null },
   height: 720,
   bitrate: 2_500_000,
+  simulcast: false,
 };
+
+/**
+ * The layers of simulcast, from the smallest: browsers begin with the first. `share` is a layer's part of the
+ * bit rate that is chosen.
+ */
+const LAYERS: readonly { rid: string; scale: number; share: number }[] = [
+  { rid: 'l', scale: 4, share: 1 / 8 },
+  { rid: 'm', scale: 2, share: 1 / 3 },
+  { rid: 'h', scale: 1, share: 1 },
+];
+/** The fewest lines of a layer. */
+const FEWEST = 160;
+
+/** The layers in which video of these settings is sent. None without simulcast. */
+export function encodings({ simulcast, height, bitrate }: Settings): RTCRtpEncodingParameters[] {
+  const large = LAYERS.filter(({ scale }) => height / scale >= FEWEST);
+  return (simulcast ? large : []).map(({ rid, scale }) => ({
+    rid,
+    scaleResolutionDownBy: scale,
+    maxBitrate: mostBitrate(bitrate, rid),
+  }));
+}
+
+/** The most that a layer takes where `bitrate` is chosen, in bit/s. Without simulcast it has no `rid`. */
+export function mostBitrate(bitrate: number, rid: string | undefined): number {
+  const layer = LAYERS.find((layer) => layer.rid === rid);
+  return Math.round(bitrate * (layer?.share ?? 1));
+}
+
+/** What is being sent of one layer. Null where it is not known. */
+export interface SentLayer {
+  rid: string;
+  /** In bit/s. */
+  bitrate: number | null;
+  frameRate: number | null;
+  width: number | null;
+  height: number | null;
+}
 
 /** What is being sent. Null where it is not known. */
 export interface Sent {
   /** Video and audio together, in bit/s. */
   bitrate: number | null;
+  /** Of the largest layer that is sent. */
   frameRate: number | null;
   width: number | null;
   height: number | null;
+  /** The layers of simulcast, from the largest. */
+  layers: readonly SentLayer[];
   /** Share of the video's packets that did not arrive at first, from 0 to 1. */
   loss: number | null;
   /** In seconds. */
@@ -44,6 +88,7 @@ export const NOTHING_SENT: Sent = {
   frameRate: null,
   width: null,
   height: null,
+  layers: [],
   loss: null,
   roundTrip: null,
   limitedBy: null,
@@ -54,33 +99,50 @@ export interface Counted {
   /** In milliseconds. */
   at: number;
   bytes: number;
+  /** The bytes of each layer, by its rid. */
+  layers: ReadonlyMap<string, number>;
 }
 
 type Report = Record<string, unknown> & { type: string };
 
 /** Reads a connection's statistics (W3C webrtc-stats): what is sent, and the counters of this moment. */
 export function figures(reports: Iterable<Report>, at: number, before: Counted | null): [Sent, Counted] {
-  const sent = { ...NOTHING_SENT };
+  const sent: Sent = { ...NOTHING_SENT };
+  const layers: SentLayer[] = [];
+  const layerBytes = new Map<string, number>();
+  const since = (bytes: number, earlier: number | undefined) =>
+    before !== null && earlier !== undefined && at > before.at && bytes >= earlier
+      ? ((bytes - earlier) * 8 * 1000) / (at - before.at)
+      : null;
   let bytes = 0;
   for (const report of reports) {
     if (report.type === 'outbound-rtp') {
-      bytes += number(report.bytesSent) ?? 0;
+      const own = number(report.bytesSent) ?? 0;
+      bytes += own;
       if (report.kind !== 'video') continue;
-      sent.frameRate = number(report.framesPerSecond);
-      sent.width = number(report.frameWidth);
-      sent.height = number(report.frameHeight);
+      const [width, height] = [number(report.frameWidth), number(report.frameHeight)];
+      const frameRate = number(report.framesPerSecond);
+      if (typeof report.rid === 'string') {
+        const { rid } = report;
+        layers.push({ rid, bitrate: since(own, before?.layers.get(rid)), frameRate, width, height });
+        layerBytes.set(rid, own);
+      }
+      // A layer that the browser has switched off keeps its size, and has no frames.
+      if (frameRate !== null && frameRate > 0 && (height ?? 0) >= (sent.height ?? 0))
+        Object.assign(sent, { frameRate, width, height });
       const limits = { bandwidth: 'bandwidth', cpu: 'processor' } as const;
       const reason = report.qualityLimitationReason;
-      sent.limitedBy = reason === 'bandwidth' || reason === 'cpu' ? limits[reason] : null;
+      if (reason === 'bandwidth' || reason === 'cpu') sent.limitedBy = limits[reason];
     } else if (report.type === 'remote-inbound-rtp' && report.kind === 'video') {
-      sent.loss = number(report.fractionLost);
+      const loss = number(report.fractionLost);
+      if (loss !== null) sent.loss = Math.max(loss, sent.loss ?? 0);
     } else if (report.type === 'candidate-pair' && report.nominated === true) {
       sent.roundTrip = number(report.currentRoundTripTime);
     }
   }
-  if (before !== null && at > before.at && bytes >= before.bytes)
-    sent.bitrate = ((bytes - before.bytes) * 8 * 1000) / (at - before.at);
-  return [sent, { at, bytes }];
+  sent.bitrate = since(bytes, before?.bytes);
+  sent.layers = layers.sort((one, other) => (other.height ?? 0) - (one.height ?? 0));
+  return [sent, { at, bytes, layers: layerBytes }];
 }
 
 function number(value: unknown): number | null {

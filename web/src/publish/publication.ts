@@ -3,7 +3,9 @@ import {
   type Counted,
   constraints,
   deviceTrouble,
+  encodings,
   figures,
+  mostBitrate,
   NOTHING_SENT,
   preferred,
   type Sent,
@@ -89,7 +91,7 @@ export class Publication {
       this.opened = { video, audio, height };
       await this.list();
     }
-    await this.connection?.carry(this.media, settings.bitrate);
+    await this.connection?.carry(this.media, settings);
     this.tell();
   }
 
@@ -158,7 +160,7 @@ export class Publication {
     });
     this.connection = connection;
     this.tell();
-    void connection.begin(this.media, this.settings.bitrate);
+    void connection.begin(this.media, this.settings);
   }
 
   private async open(settings: Settings): Promise<MediaStreamTrack[]> {
@@ -245,7 +247,7 @@ class Connection {
   }
 
   /** Agrees with the server, and sends. */
-  async begin(media: MediaStream, bitrate: number): Promise<void> {
+  async begin(media: MediaStream, settings: Settings): Promise<void> {
     try {
       const codecs = preferred(RTCRtpSender.getCapabilities('video')?.codecs ?? []);
       if (codecs.length === 0) {
@@ -253,10 +255,15 @@ class Connection {
         return;
       }
       // Both kinds are agreed on, so that a source can be added while publishing.
-      const video = this.peer.addTransceiver('video', { direction: 'sendonly', streams: [media] });
+      const sendEncodings = encodings(settings);
+      const video = this.peer.addTransceiver('video', {
+        direction: 'sendonly',
+        streams: [media],
+        ...(sendEncodings.length > 0 && { sendEncodings }),
+      });
       video.setCodecPreferences(codecs);
       this.peer.addTransceiver('audio', { direction: 'sendonly', streams: [media] });
-      await this.carry(media, bitrate);
+      await this.carry(media, settings);
       await this.peer.setLocalDescription();
       const answer = await sendOffer(this.url, this.peer, this.asked.signal);
       const text = await answer.text();
@@ -269,20 +276,20 @@ class Connection {
       this.session = answer.headers.get('location');
       if (this.over) return endSession(this.peer, this.session);
       await this.peer.setRemoteDescription({ type: 'answer', sdp: text });
-      await this.carry(media, bitrate);
+      await this.carry(media, settings);
     } catch (error) {
       this.lose(`The server cannot be reached: ${String(error)}.`, true);
     }
   }
 
-  /** Sends these media from now on, the video at this bit rate at most. */
-  async carry(media: MediaStream, bitrate: number): Promise<void> {
+  /** Sends these media from now on, the video at the bit rate of these settings at most. */
+  async carry(media: MediaStream, { bitrate }: Settings): Promise<void> {
     for (const { sender, receiver } of this.peer.getTransceivers()) {
       const track = media.getTracks().find(({ kind }) => kind === receiver.track.kind) ?? null;
       await sender.replaceTrack(track);
       if (receiver.track.kind !== 'video') continue;
       const parameters = sender.getParameters();
-      for (const encoding of parameters.encodings) encoding.maxBitrate = bitrate;
+      for (const encoding of parameters.encodings) encoding.maxBitrate = mostBitrate(bitrate, encoding.rid);
       if (parameters.encodings.length > 0) await sender.setParameters(parameters);
     }
   }

@@ -144,6 +144,20 @@ function Sources({ publication, settings }: { publication: Publication; settings
         options={BITRATES.map((bitrate) => ({ value: String(bitrate), label: format.bitrate(bitrate) }))}
         choose={(value) => choose({ bitrate: Number(value) })}
       />
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={settings.simulcast}
+          disabled={publication.state !== 'preview'}
+          aria-describedby="simulcast-hint"
+          onChange={(event) => choose({ simulcast: event.currentTarget.checked })}
+        />
+        <span>Also send smaller pictures (simulcast)</span>
+      </label>
+      <p class="hint" id="simulcast-hint">
+        Viewers with less bandwidth get a smaller picture. This takes up to half as much bandwidth again. It
+        can be changed while nothing is published.
+      </p>
     </form>
   );
 }
@@ -213,6 +227,29 @@ function SentFigures({ publication }: { publication: Publication }) {
           </div>
         ))}
       </dl>
+      {sent.layers.length > 0 && (
+        <table class="card layers" data-testid="layers">
+          <caption>Layers that are sent</caption>
+          <thead>
+            <tr>
+              <th scope="col">Size</th>
+              <th scope="col">Frames</th>
+              <th scope="col">Bitrate</th>
+            </tr>
+          </thead>
+          <tbody>
+            {sent.layers.map(({ rid, width, height, frameRate, bitrate }) => (
+              <tr key={rid}>
+                <th scope="row">{format.resolution(width, height)}</th>
+                <td>
+                  {frameRate === null || frameRate === 0 ? 'not sent now' : format.frameRate(frameRate)}
+                </td>
+                <td>{format.bitrate(bitrate)}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
       {sent.limitedBy !== null && <p class="hint">{reasons[sent.limitedBy]}</p>}
     </section>
   );

@@ -4,7 +4,7 @@
 //! POST ─ signal ─▶ sessions (by ICE user fragment) ◀─ datagrams (one socket a worker)
 //!                      │ first datagram                  │ by the peer's address
 //!                      ▼                                 ▼
-//!                  session ─┬ publish: RTP ─▶ ingest
+//!                  session ─┬ publish ─ layer (of simulcast): RTP ─▶ ingest
 //!                           └ play ─ output ─┬ feed (packetized once a worker)
 //!                                            └ source ─▶ batch ─▶ socket (cut by the kernel)
 //! ```
@@ -22,8 +22,11 @@ mod batch;
 mod datagrams;
 mod end;
 mod feed;
+mod input;
 mod keys;
+mod layer;
 mod offer;
+mod order;
 mod output;
 mod play;
 mod publish;
@@ -33,6 +36,7 @@ mod session;
 mod sessions;
 mod shared;
 mod signal;
+mod simulcast;
 mod socket;
 mod source;
 

@@ -7,12 +7,13 @@ use rtp::VIDEO_RATE;
 use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
-use str0m::media::{Direction, MediaKind, Mid, Pt};
-use str0m::rtp::Extension;
+use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Rids};
+use str0m::rtp::{Extension, ExtensionMap};
 use str0m::{Candidate, IceCreds, Rtc};
 use tokio::time::Instant;
 
 use super::keys::{self, Keys};
+use super::simulcast::{self, MOST_LAYERS};
 use super::source::{NTP_BEFORE_UNIX, Terms};
 
 /// The longest identification tag of a media description. str0m cuts off what is longer, and browsers
@@ -54,6 +55,8 @@ pub(super) struct Agreed {
     /// A media description that can carry H.264, and one for Opus.
     pub(super) video: Option<Line>,
     pub(super) audio: Option<Line>,
+    /// The layers in which a publisher sends the video. Empty without simulcast.
+    pub(super) layers: Vec<Rid>,
     /// The keys of our side, if the peer plays.
     pub(super) keys: Keys,
 }
@@ -98,6 +101,10 @@ pub(super) fn agree(
     {
         return Err(no_offer(format!("a=mid:{mid} is longer than {LONGEST_MID} characters")));
     }
+    // Viewers get no simulcast.
+    let offer =
+        simulcast::limit(offer, if publishes { MOST_LAYERS } else { 0 }).map_err(no_offer)?;
+    let offer = offer.as_str();
     let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
     let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| {
         // The error has addresses of memory in it.
@@ -123,6 +130,9 @@ pub(super) fn agree(
     if !publishes {
         // Transport-wide sequence numbers cost a third of a viewer, and nothing needs them yet.
         config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
+    } else if !offer.contains("\na=simulcast:") {
+        // str0m would keep something for each name of a layer that comes.
+        config = config.set_extension_map(without_layers());
     }
     let now = Instant::now().into_std();
     let (mut rtc, keys) = if publishes {
@@ -153,8 +163,23 @@ pub(super) fn agree(
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
     }
+    let layers = match video.and_then(|line| rtc.media(line.mid)).map(|media| media.rids_rx()) {
+        Some(Rids::Specific(rids)) => rids.clone(),
+        _ => Vec::new(),
+    };
     let answer = together(&answer, &own.ufrag);
-    Ok(Agreed { rtc, answer, own, peer, video, audio, keys })
+    Ok(Agreed { rtc, answer, own, peer, video, audio, layers, keys })
+}
+
+/// The header extensions of a publisher that sends no simulcast.
+fn without_layers() -> ExtensionMap {
+    let mut map = ExtensionMap::empty();
+    for (id, extension) in ExtensionMap::standard().iter() {
+        if !matches!(extension, Extension::RtpStreamId | Extension::RepairedRtpStreamId) {
+            map.set(id, extension.clone());
+        }
+    }
+    map
 }
 
 /// The payload type for our codec in a media description, and how a player gets packets.

@@ -1,48 +1,35 @@
 //! A publisher by WHIP: RTP packets become samples of its live stream.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
-use live::Publisher;
+use live::{PublishError, Publisher};
 use media::Sample;
 use media::codec::opus;
-use rtp::clock::Clock;
-use rtp::h264::{AccessUnit, Depacketizer, Output};
-use rtp::reorder::{Next, Packet, Reorder};
+use rtp::h264::{AccessUnit, Output};
+use rtp::reorder::{Next, Packet};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
-use str0m::media::{KeyframeRequestKind, SenderFeedback};
-use str0m::rtp::{RtpPacket, Ssrc};
+use str0m::media::{Rid, SenderFeedback};
+use str0m::rtp::RtpPacket;
 use tokio::time::Instant;
 use tracing::field::display;
 
 use super::end::End;
+use super::input::{Input, Taken};
+use super::layer::Layer;
 use super::offer::Line;
 
 use crate::Origin;
 use crate::ingest::{Ingest, Source};
 
-/// Shortest time between two requests for a keyframe.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
-
-/// Shortest time between two such requests that are made for viewers.
+/// Shortest time between two requests for a keyframe that are made for viewers.
 const FOR_VIEWERS: Duration = Duration::from_secs(1);
-
-/// A step back of video by less than this comes of B-frames, or where video was put beside audio, in RTP
-/// units. A longer one is a jump of the publisher's clock.
-const SECOND: i64 = VIDEO_RATE as i64;
-
-/// The profile that has no B-frames, ISO/IEC 14496-10 A.2.1.
-const BASELINE: u8 = 66;
 
 /// How long audio waits for the first keyframe. A stream that begins with audio alone would be cut
 /// without regard to keyframes.
 const AWAITED: Duration = Duration::from_secs(3);
-
-/// After this time another RTP stream of the same kind takes the place of one that is silent. Until
-/// then its packets are dropped: they are other layers of simulcast.
-const GONE: Duration = Duration::from_secs(1);
 
 /// `dOps` of Opus in RTP: two channels at 48 kHz, of which the decoder makes one if there is one.
 const OPUS: [u8; 11] = [0, 2, 0, 0, 0, 0, 0xbb, 0x80, 0, 0, 0];
@@ -50,67 +37,27 @@ const OPUS: [u8; 11] = [0, 2, 0, 0, 0, 0, 0xbb, 0x80, 0, 0, 0];
 /// A track of the publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Video,
     Audio,
+    /// A layer of the video: its place among the layers, and its name.
+    Video(u32, Option<Rid>),
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::Video { "video" } else { "audio" })
+        match self {
+            Self::Audio => f.write_str("audio"),
+            Self::Video(_, None) => f.write_str("video"),
+            Self::Video(_, Some(rid)) => write!(f, "video {rid}"),
+        }
     }
 }
 
 impl Source for Kind {
     fn number(self) -> u32 {
-        self as u32
-    }
-}
-
-/// One track's packets.
-struct Input {
-    line: Line,
-    /// The RTP stream, and when its last packet came.
-    stream: Option<(Ssrc, Instant)>,
-    reorder: Reorder,
-    clock: Clock,
-}
-
-/// The order of frames. RTP tells when a frame is shown, and frames come in the order of decoding.
-#[derive(Debug, Default)]
-struct Order {
-    /// The last decode time, and the latest time at which a frame is shown.
-    last: Option<i64>,
-    latest: Option<i64>,
-    /// Whether the codec has frames that are shown in another order than they come.
-    reorders: bool,
-    /// Whether video was put beside audio, and its times are still those that were there before.
-    moved: bool,
-}
-
-impl Order {
-    /// Notes that video was put beside audio.
-    fn moved(&mut self) {
-        self.moved = true;
-    }
-
-    /// The decode time and the presentation time of a frame that is shown at `presents`, all in RTP
-    /// units.
-    fn place(&mut self, presents: i64) -> (i64, i64) {
-        let close = |last: &i64| (*last - SECOND..=*last).contains(&presents);
-        let presents = match self.latest.filter(close) {
-            // It is no B-frame, so it is shown after those before it. Viewers of WebRTC would otherwise
-            // take the step for B-frames.
-            Some(latest) if self.moved || !self.reorders => latest + 1,
-            Some(_) => presents,
-            None => {
-                self.moved = false;
-                presents
-            }
-        };
-        let dts = self.last.filter(close).map_or(presents, |last| (last + 1).max(presents));
-        self.last = Some(dts);
-        self.latest = self.latest.filter(close).max(Some(presents));
-        (dts, presents)
+        match self {
+            Self::Audio => 0,
+            Self::Video(place, _) => 1 + place,
+        }
     }
 }
 
@@ -120,20 +67,16 @@ pub(super) struct Publish {
     began: Instant,
     /// When the first packet came.
     first: Option<Instant>,
-    jitter: Duration,
-    video: Option<Input>,
+    /// The layers of the video. Each is a rendition of the stream. The one whose first keyframe comes
+    /// first leads the others (crates/live/README.md): nobody waits for a layer that its publisher may
+    /// never send. Browsers begin with the smallest, and switch it off last.
+    video: Vec<Layer>,
+    /// The place of the layer whose packets came first.
+    lead: Option<usize>,
     audio: Option<Input>,
-    depacketizer: Depacketizer,
     /// How far keyframes may be apart: encoders of WebRTC send one only when they are asked.
     distance: Duration,
-    /// When the last keyframe came.
-    keyed: Option<Instant>,
-    /// When a keyframe was asked for, and whether one is wanted that was not asked for yet.
-    asked: Option<Instant>,
-    wanted: bool,
     has_asked: bool,
-    /// Places video on the timeline.
-    order: Order,
     /// Whether the audio track is announced.
     has_audio: bool,
     /// Bytes of payloads.
@@ -141,36 +84,39 @@ pub(super) struct Publish {
 }
 
 impl Publish {
+    /// Begins to publish. The video has these layers, or none without simulcast.
+    ///
+    /// # Errors
+    /// A layer's name may not name a rendition, or names that of another publisher.
     pub(super) fn new(
-        publisher: Publisher,
+        mut publisher: Publisher,
         (jitter, distance): (Duration, Duration),
-        video: Option<Line>,
+        (video, layers): (Option<Line>, &[Rid]),
         audio: Option<Line>,
-    ) -> Self {
+    ) -> Result<Self, PublishError> {
+        for (place, rid) in (0..).zip(layers) {
+            publisher.name(Kind::Video(place, Some(*rid)).number(), rid)?;
+        }
         let (stream, info) = (publisher.stream().name(), publisher.info());
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
-        tracing::info!(peer, stream, rendition, "whip publisher");
-        let input = |line: Option<Line>, rate| {
-            let (reorder, clock) = (Reorder::new(jitter), Clock::new(rate));
-            line.map(|line| Input { line, stream: None, reorder, clock })
+        tracing::info!(peer, stream, rendition, layers = layers.len(), "whip publisher");
+        let rids = match layers {
+            [] => vec![None],
+            layers => layers.iter().copied().map(Some).collect(),
         };
-        Self {
+        let layer = |rid| video.map(|line| Layer::new(line, rid, jitter));
+        Ok(Self {
             ingest: Ingest::new(publisher),
             began: Instant::now(),
             first: None,
-            jitter,
-            video: input(video, VIDEO_RATE),
-            audio: input(audio, AUDIO_RATE),
-            depacketizer: Depacketizer::default(),
+            video: rids.into_iter().filter_map(layer).collect(),
+            lead: None,
+            audio: audio.map(|line| Input::new(line, AUDIO_RATE, jitter)),
             distance,
-            keyed: None,
-            asked: None,
-            wanted: false,
             has_asked: false,
-            order: Order::default(),
             has_audio: false,
             bytes: 0,
-        }
+        })
     }
 
     /// The stream's name.
@@ -185,58 +131,43 @@ impl Publish {
 
     /// Takes a packet. [`Publish::let_pass`] then hands it on.
     pub(super) fn take(&mut self, packet: RtpPacket, rtc: &mut Rtc, now: Instant) {
-        let ssrc = packet.header.ssrc;
-        let Some(mid) = rtc.direct_api().stream_rx(&ssrc).map(|stream| stream.mid()) else {
-            return;
+        let (ssrc, payload) = (packet.header.ssrc, packet.header.payload_type);
+        let bytes = packet.payload.len() as u64;
+        let mut api = rtc.direct_api();
+        let Some(stream) = api.stream_rx(&ssrc) else { return };
+        let (mid, rid) = (stream.mid(), stream.rid());
+        // The other codec of the connection has no place in this media description.
+        let is_audio = self.audio.as_ref().is_some_and(|audio| audio.line.payload == payload);
+        let is_taken = if is_audio {
+            let audio = self.audio.as_mut().filter(|audio| audio.line.mid == mid);
+            audio.is_some_and(|audio| audio.take(packet, now) != Taken::Dropped)
+        } else {
+            let place = self.video.iter().position(|layer| layer.is(mid, rid));
+            place.is_some_and(|place| {
+                self.lead.get_or_insert(place);
+                self.video[place].take(packet, now)
+            })
         };
-        let input = [&mut self.video, &mut self.audio].into_iter().flatten();
-        let Some(input) = { input }.find(|input| input.line.mid == mid) else { return };
-        let is_video = input.clock.rate() == VIDEO_RATE;
-        match &mut input.stream {
-            Some((known, heard)) if *known == ssrc => *heard = now,
-            Some((_, heard)) if now.duration_since(*heard) < GONE => return,
-            stream => {
-                if stream.replace((ssrc, now)).is_some() {
-                    input.reorder = Reorder::new(self.jitter);
-                    input.clock = Clock::new(input.clock.rate());
-                    if is_video {
-                        self.depacketizer.lose();
-                    }
-                }
-            }
+        if is_taken {
+            self.first.get_or_insert(now);
+            self.bytes += bytes;
         }
-        self.first.get_or_insert(now);
-        self.bytes += packet.payload.len() as u64;
-        let packet = Packet {
-            sequence: *packet.seq_no,
-            time: packet.header.timestamp,
-            marker: packet.header.marker,
-            payload: packet.payload,
-        };
-        input.reorder.push(packet, now.into_std());
     }
 
     /// Takes a sender report.
     pub(super) fn report(&mut self, feedback: &SenderFeedback) {
-        let info = &feedback.sender_info;
-        let wall = match info.ntp_time.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(after) => i64::try_from(after.as_micros()),
-            Err(before) => i64::try_from(before.duration().as_micros()).map(|before| -before),
-        };
-        let Ok(wall) = wall else { return };
-        let input = [&mut self.video, &mut self.audio].into_iter().flatten();
-        for input in input {
-            // Reports of streams that are not taken tell nothing.
-            if input.stream.is_some_and(|(ssrc, _)| ssrc == info.ssrc) {
-                // An RTP time has 32 bits.
-                input.clock.report(info.rtp_time.numer() as u32, wall);
+        let inputs = self.video.iter_mut().map(|layer| &mut layer.input);
+        inputs.chain(&mut self.audio).for_each(|input| input.report(feedback));
+        // Without sound, layers are put beside the one that came first.
+        let sound = self.audio.as_ref().filter(|audio| audio.stream.is_some());
+        let lead = self.lead.map(|place| &self.video[place].input);
+        let Some(clock) = sound.or(lead).map(|input| input.clock.clone()) else { return };
+        let stream = self.ingest.publisher().stream().name();
+        for layer in &mut self.video {
+            if let Some(by) = layer.align(&clock) {
+                let rid = layer.rid.map(display);
+                tracing::debug!(stream, layer = rid, by_us = by, "video put in its place");
             }
-        }
-        if let (Some(video), Some(audio)) = (&mut self.video, &self.audio)
-            && let Some(by) = video.clock.align(&audio.clock)
-        {
-            self.order.moved();
-            tracing::debug!(stream = self.name(), by_us = by, "video put beside audio");
         }
     }
 
@@ -253,57 +184,45 @@ impl Publish {
                 self.sound(&packet, now, origin)?;
             }
         }
-        while let Some(next) = self.video.as_mut().and_then(|video| video.reorder.pop(at)) {
-            match next {
-                Next::Lost(_) => self.depacketizer.lose(),
-                Next::Packet(packet) => {
-                    let Packet { time, marker, payload, .. } = &packet;
-                    let mut outputs = Vec::new();
-                    self.depacketizer.push(*time, *marker, payload, |output| outputs.push(output));
-                    for output in outputs {
-                        match output {
-                            Output::Unit(unit) => self.picture(unit, now, origin)?,
-                            Output::Broken(Some(error)) => {
-                                self.ingest.problem(Some(Kind::Video), &error);
-                            }
-                            Output::Broken(None) => {}
-                        }
-                    }
+        for place in 0..self.video.len() {
+            while let Some(outputs) = self.video[place].pop(now) {
+                for output in outputs {
+                    self.picture(place, output, now, origin)?;
                 }
             }
         }
         self.ingest.check().map_err(End::from)?;
-        let is_due = self.keyed.is_some_and(|keyed| now.duration_since(keyed) >= self.distance);
-        if self.wanted || is_due || (self.first.is_some() && self.depacketizer.waits()) {
-            self.ask_for_keyframe(rtc, now);
-        }
-        let inputs = [&self.video, &self.audio];
-        let deadlines = inputs.into_iter().flatten().filter_map(|input| input.reorder.deadline());
-        let asks = self.keyed.map(|keyed| {
-            let again = self.asked.map_or(now, |asked| asked + ASK_AGAIN);
-            (keyed + self.distance).max(again)
+        self.ask_for_keyframes(rtc, now);
+        let newest = self.video.iter().filter_map(|layer| layer.input.heard()).max();
+        let inputs = self.video.iter().map(|layer| &layer.input).chain(&self.audio);
+        let deadlines = inputs.filter_map(|input| input.reorder.deadline()).map(Instant::from_std);
+        let asks = self.video.iter().filter(|layer| layer.is_on(newest)).filter_map(|layer| {
+            Some(layer.due(self.distance)?.max(layer.may_ask().unwrap_or(now)))
         });
-        Ok(deadlines.map(Instant::from_std).chain(asks).min())
+        Ok(deadlines.chain(asks).min())
     }
 
-    /// Asks for a keyframe, but not too often.
-    pub(super) fn ask_for_keyframe(&mut self, rtc: &mut Rtc, now: Instant) {
-        self.wanted = true;
-        let Some((ssrc, _)) = self.video.as_ref().and_then(|video| video.stream) else { return };
-        if self.asked.is_some_and(|asked| now.duration_since(asked) < ASK_AGAIN) {
-            return;
-        }
-        if let Some(stream) = rtc.direct_api().stream_rx(&ssrc) {
-            stream.request_keyframe(KeyframeRequestKind::Pli);
-            (self.asked, self.wanted, self.has_asked) = (Some(now), false, true);
+    /// Asks for the keyframes that are wanted. When that of one layer is due, those of all are: so their
+    /// segments begin together.
+    fn ask_for_keyframes(&mut self, rtc: &mut Rtc, now: Instant) {
+        let newest = self.video.iter().filter_map(|layer| layer.input.heard()).max();
+        let is_due = |layer: &Layer| layer.due(self.distance).is_some_and(|due| now >= due);
+        let is_due = self.video.iter().any(|layer| layer.is_on(newest) && is_due(layer));
+        for layer in self.video.iter_mut().filter(|layer| layer.is_on(newest)) {
+            if is_due {
+                layer.want_keyframe();
+            }
+            self.has_asked |= layer.ask(rtc, now);
         }
     }
 
-    /// Asks for a keyframe because a viewer wants one. Viewers together get one a second: each costs all
+    /// Asks for keyframes because a viewer wants one. Viewers together get one a second: each costs all
     /// of them quality.
     pub(super) fn ask_for_viewers(&mut self, rtc: &mut Rtc, now: Instant) {
-        if self.asked.is_none_or(|asked| now.duration_since(asked) >= FOR_VIEWERS) {
-            self.ask_for_keyframe(rtc, now);
+        let asked = self.video.iter().filter_map(Layer::asked).max();
+        if asked.is_none_or(|asked| now.duration_since(asked) >= FOR_VIEWERS) {
+            self.video.iter_mut().for_each(Layer::want_keyframe);
+            self.ask_for_keyframes(rtc, now);
         }
     }
 
@@ -318,23 +237,32 @@ impl Publish {
         i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
     }
 
-    fn picture(&mut self, unit: AccessUnit, now: Instant, origin: &Origin) -> Result<(), End> {
+    /// Takes what a packet of the layer at `place` led to.
+    fn picture(
+        &mut self,
+        place: usize,
+        output: Output,
+        now: Instant,
+        origin: &Origin,
+    ) -> Result<(), End> {
         let since = self.since(now);
-        let Some(video) = &mut self.video else { return Ok(()) };
-        let presents = video.clock.time(unit.time, since);
-        if let Some(config) = unit.config {
-            self.order.reorders = config.profile != BASELINE;
-            let at = format_args!("RTP time {}", unit.time);
-            let codec = (media::Codec::Avc(config), VIDEO_RATE);
-            self.ingest.track(Kind::Video, codec, at, origin.now())?;
+        let layer = &mut self.video[place];
+        let kind = Kind::Video(u32::try_from(place).unwrap_or(0), layer.rid);
+        let unit = match output {
+            Output::Unit(unit) => unit,
+            Output::Broken(error) => {
+                if let Some(error) = error {
+                    self.ingest.problem(Some(kind), &error);
+                }
+                return Ok(());
+            }
+        };
+        if let AccessUnit { config: Some(config), time, .. } = &unit {
+            let codec = (media::Codec::Avc(config.clone()), VIDEO_RATE);
+            self.ingest.track(kind, codec, format_args!("RTP time {time}"), origin.now())?;
         }
-        let (dts, presents) = self.order.place(presents);
-        if unit.key {
-            (self.keyed, self.wanted) = (Some(now), false);
-        }
-        let cts = i32::try_from(presents - dts).unwrap_or(0);
-        let sample = Sample { dts, cts, duration: 0, sync: unit.key, data: unit.data };
-        self.ingest.sample(Kind::Video, sample, origin.now()).map_err(End::from)
+        let sample = layer.sample(unit, since, now);
+        self.ingest.sample(kind, sample, origin.now()).map_err(End::from)
     }
 
     fn sound(&mut self, packet: &Packet, now: Instant, origin: &Origin) -> Result<(), End> {
@@ -342,7 +270,8 @@ impl Publish {
         let Some(audio) = &mut self.audio else { return Ok(()) };
         let dts = audio.clock.time(packet.time, since);
         let early = now.duration_since(self.first.unwrap_or(now)) < AWAITED;
-        if self.video.is_some() && self.order.last.is_none() && early {
+        let is_first = !self.video.is_empty() && !self.video.iter().any(Layer::has_begun);
+        if is_first && early {
             return Ok(());
         }
         let Some(duration) = opus::packet_duration(&packet.payload) else {
@@ -369,41 +298,5 @@ impl Drop for Publish {
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let (after, bytes) = (Duration::from_millis(millis), self.bytes);
         tracing::info!(peer, stream = self.name(), rendition, ?after, bytes, "whip publisher left");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Decode and presentation times of frames that are shown at these times.
-    fn placed(order: &mut Order, times: &[i64]) -> Vec<(i64, i64)> {
-        times.iter().map(|time| order.place(*time)).collect()
-    }
-
-    #[test]
-    fn video_that_is_put_beside_audio_has_no_b_frames() {
-        let mut order = Order { reorders: true, ..Order::default() };
-        assert_eq!(placed(&mut order, &[0, 3000, 6000]), [(0, 0), (3000, 3000), (6000, 6000)]);
-        order.moved();
-        // It was moved back by two frames, and shows those that come after those that were shown.
-        let later = placed(&mut order, &[3000, 6000, 9000, 12_000]);
-        assert_eq!(later, [(6001, 6001), (6002, 6002), (9000, 9000), (12_000, 12_000)]);
-    }
-
-    #[test]
-    fn b_frames_stay_in_their_order() {
-        let mut order = Order { reorders: true, ..Order::default() };
-        let times = placed(&mut order, &[0, 9000, 3000, 6000, 18_000]);
-        assert_eq!(times, [(0, 0), (9000, 9000), (9001, 3000), (9002, 6000), (18_000, 18_000)]);
-    }
-
-    #[test]
-    fn a_codec_without_b_frames_has_none() {
-        let mut order = Order::default();
-        assert_eq!(placed(&mut order, &[0, 9000, 3000]), [(0, 0), (9000, 9000), (9001, 9001)]);
-        // A clock that jumps is not held up.
-        let jumped = -100 * SECOND;
-        assert_eq!(placed(&mut order, &[jumped, 9002]), [(jumped, jumped), (9002, 9002)]);
     }
 }

@@ -155,7 +155,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
             tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
             (status, why)
         })?;
-    let Agreed { rtc, answer, own, peer, video, audio, keys } = agreed;
+    let Agreed { rtc, answer, own, peer, video, audio, layers, keys } = agreed;
     let wanted = match watched {
         None => {
             let info = PublisherInfo {
@@ -167,7 +167,9 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
             let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;
             let times =
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
-            Wanted::Publish(Box::new(Publish::new(publisher, times, video, audio)))
+            let publish = Publish::new(publisher, times, (video, &layers), audio);
+            let publish = publish.map_err(|error| refused(&error, request, to.stream))?;
+            Wanted::Publish(Box::new(publish))
         }
         Some(tracks) => Wanted::Play(tracks.watch(server, (video, audio), keys, &own.ufrag)?),
     };
@@ -264,7 +266,14 @@ fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
         let mut tracks = state.tracks.iter().filter(|track| track.is_present());
         tracks.find(|track| track.kind == kind && ours(&track.header().track.codec)).cloned()
     };
-    let video = find(Kind::Video, |codec| matches!(codec, Codec::Avc(_)));
+    // A viewer stays with one track. The largest is the best that the publisher sends now.
+    let videos = state.tracks.iter().filter(|track| track.is_present());
+    let videos = videos.filter_map(|track| match &track.header().track.codec {
+        Codec::Avc(config) => Some((u64::from(config.width) * u64::from(config.height), track)),
+        _ => None,
+    });
+    // Of equal ones the first.
+    let video = videos.rev().max_by_key(|(pixels, _)| *pixels).map(|(_, track)| Arc::clone(track));
     let audio = find(Kind::Audio, |codec| matches!(codec, Codec::Opus(_)));
     let aac = find(Kind::Audio, |codec| matches!(codec, Codec::Aac(_)));
     if state.tracks.is_empty() {

@@ -45,6 +45,13 @@ fn offers_that_cannot_be_accepted() {
     assert_eq!((answer.status(), answer.text()), (400, "not UTF-8\n"));
     let long = OFFER.replace("a=mid:0", "a=mid:01234567890123456");
     refused("/live/x/whip", &long, 400, "longer than 16 characters");
+    for (layers, why) in [
+        ("a=rid:a send\r\na=simulcast:send a;a", "a=rid:a names two layers"),
+        ("a=rid:<b> send\r\na=simulcast:send <b>", "a=rid:<b> is not of 1 to 8 letters and digits"),
+        ("a=rid:123456789 send\r\na=simulcast:send 123456789", "a=rid:123456789 is not of 1 to 8"),
+    ] {
+        refused("/live/x/whip", &format!("{OFFER}{layers}\r\n"), 400, why);
+    }
     let answer = server.get("/live/x/whip");
     assert_eq!((answer.status(), answer.header("allow")), (405, Some("POST, OPTIONS")));
     // Nothing is left of all this.

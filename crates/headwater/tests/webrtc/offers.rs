@@ -1,6 +1,6 @@
 //! Offers of programs that cannot run here, written after what they were recorded to send.
 
-use crate::support::{post, server};
+use crate::support::{OFFER, post, server};
 
 /// What OBS Studio 30 offers: ICE and DTLS for the whole session and not for each media description, and
 /// groups and sources as libdatachannel writes them.
@@ -54,5 +54,67 @@ fn what_obs_offers_is_accepted() {
         // libdatachannel sends again what is asked for so.
         let asks = media.starts_with("audio") || media.contains("a=rtcp-fb:96 nack\r\n");
         assert!(asks, "{media}");
+    }
+}
+
+/// What Chromium offers of a video with `sendEncodings` of three rids, without what is not about them.
+const CHROMIUM: &str = "m=video 9 UDP/TLS/RTP/SAVPF 96 97\r\n\
+    c=IN IP4 0.0.0.0\r\n\
+    a=mid:1\r\n\
+    a=extmap:9 urn:ietf:params:rtp-hdrext:sdes:mid\r\n\
+    a=extmap:10 urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id\r\n\
+    a=extmap:11 urn:ietf:params:rtp-hdrext:sdes:repaired-rtp-stream-id\r\n\
+    a=sendonly\r\n\
+    a=rtcp-mux\r\n\
+    a=rtpmap:96 H264/90000\r\n\
+    a=rtcp-fb:96 nack\r\n\
+    a=rtcp-fb:96 nack pli\r\n\
+    a=fmtp:96 level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42e01f\r\n\
+    a=rtpmap:97 rtx/90000\r\n\
+    a=fmtp:97 apt=96\r\n\
+    a=rid:h send\r\n\
+    a=rid:m send\r\n\
+    a=rid:l send\r\n\
+    a=simulcast:send h;m;~l\r\n";
+
+/// An offer with this description of its video.
+fn with_video(video: &str) -> String {
+    let (others, _) = OFFER.split_once("m=video").unwrap();
+    format!("{others}{video}")
+}
+
+#[test]
+fn the_layers_that_chromium_offers_are_accepted() {
+    let server = server("");
+    let answer = post(&server, "/live/chromium/whip", &with_video(CHROMIUM));
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    let (_, video) = answer.text().split_once("\r\nm=video").unwrap();
+    for line in [
+        "a=rid:h recv",
+        "a=rid:m recv",
+        "a=rid:l recv",
+        // What is paused stays so: its sender has switched it off.
+        "a=simulcast:recv h;m;~l",
+        "a=extmap:10 urn:ietf:params:rtp-hdrext:sdes:rtp-stream-id",
+        "a=extmap:11 urn:ietf:params:rtp-hdrext:sdes:repaired-rtp-stream-id",
+    ] {
+        assert!(video.contains(&format!("\r\n{line}\r\n")), "{line}: {video}");
+    }
+    // Of alternatives the first is taken, and of five layers four.
+    let many = ["n", "o", "p"].map(|rid| format!("a=rid:{rid} send\r\n")).concat();
+    let many = format!("{many}a=simulcast:send h,m;l;n;o;p");
+    let answer = post(
+        &server,
+        "/live/many/whip",
+        &with_video(&CHROMIUM.replace("a=simulcast:send h;m;~l", &many)),
+    );
+    assert!(answer.text().contains("\r\na=simulcast:recv h;l;n;o\r\n"), "{}", answer.text());
+    assert_eq!(answer.text().matches("a=rid:").count(), 4, "{}", answer.text());
+    // Who sends no simulcast need not name layers, and who plays gets none.
+    let plain = CHROMIUM.replace("a=simulcast:send h;m;~l\r\n", "");
+    let answer = post(&server, "/live/plain/whip", &with_video(&plain));
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    for absent in ["a=rid:", "a=simulcast:", "rtp-stream-id"] {
+        assert!(!answer.text().contains(absent), "{}", answer.text());
     }
 }

@@ -168,6 +168,21 @@ impl Inner {
             && self.owner.as_ref().is_some_and(|owner| address(owner) != from)
     }
 
+    /// The publisher of this rendition.
+    pub(crate) fn publishes(&self, rendition: &str) -> Option<&PublisherInfo> {
+        let mut infos = self.publishers.iter().map(|active| &active.info);
+        infos.find(|info| info.rendition.as_deref() == Some(rendition))
+    }
+
+    /// The publisher that sends this rendition as one of several.
+    pub(super) fn sends_among_others(&self, rendition: Option<&String>) -> Option<&PublisherInfo> {
+        let name = rendition?;
+        let mut named = self.tracks.iter().filter(|it| it.handle.rendition.as_ref() == Some(name));
+        let track = named.find(|track| track.publisher.as_ref() != Some(name))?;
+        let mut infos = self.publishers.iter().map(|active| &active.info);
+        infos.find(|info| info.rendition == track.publisher)
+    }
+
     /// Whether the stream's timeline follows this publisher: the first of those that publish.
     pub(crate) fn is_main(&self, publisher: usize) -> bool {
         let mut others = self.publishers[..publisher].iter();
@@ -400,7 +415,7 @@ impl Inner {
         let wall = i64::try_from(now.since(self.epoch).as_micros()).unwrap_or(i64::MAX);
         let main = self.publishers.iter().find(|active| active.derives.is_none());
         let counts = |track: &&TrackState| {
-            let of = |active: &Active| active.info.rendition == track.handle.rendition;
+            let of = |active: &Active| active.info.rendition == track.publisher;
             main.is_some_and(of) || of(&self.publishers[publisher])
         };
         self.tracks.iter().filter(counts).filter_map(TrackState::end).fold(wall, i64::max)

@@ -32,6 +32,9 @@ impl Stream {
         if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
             return Err(PublishError::Foreign);
         }
+        if let Some(other) = inner.sends_among_others(info.rendition.as_ref()) {
+            return Err(PublishError::InUse(other.clone()));
+        }
         if let Some(at) =
             inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
         {
@@ -54,7 +57,7 @@ impl Stream {
         if derives.is_none() {
             // A returning publisher's media do not continue the earlier media, so they begin a
             // period. If others publish, it finds its place on their timeline.
-            let returns = inner.tracks.iter().any(|track| track.handle.rendition == info.rendition);
+            let returns = inner.tracks.iter().any(|track| track.publisher == info.rendition);
             if returns && !inner.is_published() {
                 if inner.period_begun && !inner.turns.allows(now) {
                     return Err(PublishError::TooOften);
@@ -114,8 +117,14 @@ impl Stream {
         inner.disown(self.settings.reconnect.max(self.settings.silence));
         let mut gone = Vec::new();
         let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
+        let patience = self.target_duration() / 2;
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
+            // A track that stops while others go on leads them no more. Otherwise its pause would begin a
+            // period for all when it comes again.
+            if newest.since(track.last_sample) >= patience && track.began.is_some() {
+                track.began = Some(now);
+            }
             if track.packager.quiet(now) > HELD.max(track.packager.awaits()) {
                 match track.packager.flush(now) {
                     Ok(true) => track.publish(),
@@ -139,7 +148,7 @@ impl Stream {
             }
             let id = track.id();
             let announced = inner.publishers.iter().any(|active| active.tracks.contains(&id));
-            let returned = |active: &Active| active.info.rendition == track.handle.rendition;
+            let returned = |active: &Active| active.info.rendition == track.publisher;
             // The publisher is back without this track, or may yet send it. If no track gets
             // samples, as when the publisher's network is interrupted, the stream waits for all
             // tracks.
