@@ -5,8 +5,8 @@
 //!                      │ first datagram                  │ by the peer's address
 //!                      ▼                                 ▼
 //!                  session ─┬ publish: RTP ─▶ ingest
-//!                           └ play ─ output ─┬ feed (packetized once a worker)
-//!                                            └ source ─▶ batch ─▶ socket (cut by the kernel)
+//!                           └ play ┬ output ─┬ feed (packetized once a worker)
+//!                                  │         └ source ─▶ batch ─▶ socket (cut by the kernel)
 //! ```
 //!
 //! str0m does ICE, DTLS and RTCP, and SRTP of publishers. It does no I/O. What viewers get is encrypted
@@ -19,10 +19,12 @@
 mod against_str0m;
 mod ages;
 mod batch;
+mod choice;
 mod datagrams;
 mod end;
 mod feed;
 mod keys;
+mod link;
 mod offer;
 mod output;
 mod play;

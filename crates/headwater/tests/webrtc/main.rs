@@ -8,4 +8,5 @@ mod foreign;
 mod offers;
 mod play;
 mod publish;
+mod renditions;
 mod support;
