@@ -5,8 +5,9 @@
 //!                      │ first datagram                  │ by the peer's address
 //!                      ▼                                 ▼
 //!                  session ─┬ publish: RTP ─▶ ingest
-//!                           └ play ┬ output ─┬ feed (packetized once a worker)
-//!                                  │         └ source ─▶ batch ─▶ socket (cut by the kernel)
+//!                           └ play ─┬ choice (of the rendition)
+//!                                   └ output ─┬ feed (packetized once a worker)
+//!                                             └ source ─▶ batch ─▶ socket (cut by the kernel)
 //! ```
 //!
 //! str0m does ICE, DTLS and RTCP, and SRTP of publishers. It does no I/O. What viewers get is encrypted
