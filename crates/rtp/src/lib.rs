@@ -4,13 +4,16 @@
 //! packets ─▶ reorder ─▶ h264::Depacketizer ─▶ access units      publish, simulated viewers
 //! access units ─▶ h264::packetize ─▶ payloads ─▶ srtp          play
 //! reports ─▶ clock                                              both tracks on one timeline
+//! feedback ─▶ bandwidth ─▶ what the link carries                play
 //! ```
 //!
 //! An Opus packet is the payload of one RTP packet (RFC 7587 4.2), so it needs no code here.
-//! `srtp` encrypts what viewers get. All else that WebRTC needs of RTP is str0m's: decryption, RTCP, and what
-//! a publisher sends.
+//! `srtp` encrypts what viewers get, and decrypts their RTCP for `feedback`. All else that WebRTC needs of RTP
+//! is str0m's: decryption, other RTCP, and what a publisher sends.
 
+pub mod bandwidth;
 pub mod clock;
+pub mod feedback;
 pub mod h264;
 pub mod reorder;
 pub mod srtp;

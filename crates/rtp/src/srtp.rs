@@ -1,6 +1,6 @@
-//! Encryption of what we send: SRTP and SRTCP, RFC 3711 and RFC 7714.
+//! Encryption of what we send, SRTP and SRTCP, and decryption of a peer's SRTCP: RFC 3711 and RFC 7714.
 //!
-//! Only the sender's side is here. A peer's packets are decrypted by str0m.
+//! A peer's media are decrypted by str0m.
 //!
 //! With AES-GCM, two packets of one source that are encrypted with the same index tell an attacker the
 //! key that authenticates packets (RFC 7714 8.1). So an [`Index`] can be had only from [`Indices`], which
@@ -8,7 +8,7 @@
 
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::cipher::{AES_128, AES_256, EncryptingKey, EncryptionContext, UnboundCipherKey};
-use aws_lc_rs::hmac;
+use aws_lc_rs::{constant_time, hmac};
 
 #[cfg(test)]
 mod tests;
@@ -33,6 +33,9 @@ const RTCP_HEADER: usize = 8;
 /// How many indices there are, RFC 3711 3.3.1 and 3.4. Nothing is sent after that many packets.
 const MOST_PACKETS: u64 = 1 << 48;
 const MOST_REPORTS: u32 = 1 << 31;
+
+/// The bit before the index of an RTCP packet that says that it is encrypted, RFC 3711 3.4.
+const ENCRYPTED: u32 = 1 << 31;
 
 /// A protection profile, RFC 5764 4.1.2 and RFC 7714 14.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +108,13 @@ pub struct Sender {
     rtcp: Cipher,
     /// SRTCP has one index for all sources of the session, RFC 3711 3.2.1.
     reports: u32,
+}
+
+/// Decrypts the RTCP of the other side of a session.
+#[derive(Debug)]
+pub struct Receiver {
+    rtcp: Cipher,
+    newest: Option<u32>,
 }
 
 /// The session keys of SRTP, or those of SRTCP.
@@ -207,6 +217,54 @@ impl Sender {
     }
 }
 
+impl Receiver {
+    /// Derives the keys of the other side from the keying material of a DTLS handshake (RFC 5764 4.2).
+    /// `is_client` says which side we are. `None` if the material has another length than the profile wants.
+    pub fn new(profile: Profile, material: &[u8], is_client: bool) -> Option<Self> {
+        let (key, salt) = profile.lengths();
+        if material.len() != 2 * (key + salt) {
+            return None;
+        }
+        let (keys, salts) = material.split_at(2 * key);
+        let place = usize::from(is_client);
+        let key = keys.get(place * key..)?.get(..key)?;
+        let salt = salts.get(place * salt..)?.get(..salt)?;
+        let rtcp = Cipher::derived(profile, key, salt, RTCP)?;
+        Some(Self { rtcp, newest: None })
+    }
+
+    /// Decrypts `bytes`, a compound RTCP packet, and takes the index and the tag off. `None` if it is not of
+    /// the peer, is not encrypted, or is no newer than the one before: somebody may send one again (RFC 3711
+    /// 3.3.2).
+    pub fn unprotect_rtcp(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
+        let index = self.rtcp.unprotect_rtcp(bytes)?;
+        if self.newest.is_some_and(|newest| index <= newest) {
+            return None;
+        }
+        self.newest = Some(index);
+        Some(())
+    }
+}
+
+/// The nonce of a compound RTCP packet, and the additional data: RFC 7714 9.1 and 9.2.
+fn sealed(salt: &[u8; 12], header: &[u8], word: u32) -> Option<(Nonce, [u8; RTCP_HEADER + 4])> {
+    let mut iv = *salt;
+    mix(&mut iv[2..6], header.get(4..8)?);
+    mix(&mut iv[8..12], &(word & !ENCRYPTED).to_be_bytes());
+    let mut clear = [0; RTCP_HEADER + 4];
+    clear[..RTCP_HEADER].copy_from_slice(header.get(..RTCP_HEADER)?);
+    clear[RTCP_HEADER..].copy_from_slice(&word.to_be_bytes());
+    Some((Nonce::assume_unique_for_key(iv), clear))
+}
+
+/// The first counter block of a compound RTCP packet, RFC 3711 4.1.1.
+fn counted(salt: &[u8; 14], header: &[u8], word: u32) -> Option<[u8; 16]> {
+    let mut iv = counter(salt);
+    mix(&mut iv[4..8], header.get(4..8)?);
+    mix(&mut iv[10..14], &(word & !ENCRYPTED).to_be_bytes());
+    Some(iv)
+}
+
 impl Cipher {
     /// The session keys whose labels begin with `first`.
     fn derived(profile: Profile, key: &[u8], salt: &[u8], first: u8) -> Option<Self> {
@@ -235,36 +293,61 @@ impl Cipher {
     }
 
     fn protect_rtcp(&self, index: u32, bytes: &mut Vec<u8>) -> Option<()> {
-        // The first bit says that the packet is encrypted, RFC 3711 3.4.
-        let word = (1 << 31 | index).to_be_bytes();
+        let word = ENCRYPTED | index;
         let (header, body) = bytes.split_at_mut_checked(RTCP_HEADER)?;
-        let source = header.get(4..8)?;
         match self {
             Self::Gcm { key, salt } => {
-                let mut iv = *salt;
-                mix(&mut iv[2..6], source);
-                mix(&mut iv[8..12], &index.to_be_bytes());
-                let nonce = Nonce::assume_unique_for_key(iv);
-                // RFC 7714 9.2.
-                let mut clear = [0; RTCP_HEADER + 4];
-                clear[..RTCP_HEADER].copy_from_slice(header);
-                clear[RTCP_HEADER..].copy_from_slice(&word);
+                let (nonce, clear) = sealed(salt, header, word)?;
                 let tag = key.seal_in_place_separate_tag(nonce, Aad::from(clear), body).ok()?;
                 bytes.extend_from_slice(tag.as_ref());
-                bytes.extend_from_slice(&word);
+                bytes.extend_from_slice(&word.to_be_bytes());
             }
             Self::Cm { key, salt, authentication } => {
-                let mut iv = counter(salt);
-                mix(&mut iv[4..8], source);
-                mix(&mut iv[10..14], &index.to_be_bytes());
+                let iv = counted(salt, header, word)?;
                 key.less_safe_encrypt(body, EncryptionContext::Iv128(iv.into())).ok()?;
-                bytes.extend_from_slice(&word);
+                bytes.extend_from_slice(&word.to_be_bytes());
                 let tag = hmac::sign(authentication, bytes);
                 bytes.extend_from_slice(tag.as_ref().get(..SHORT_TAG)?);
             }
         }
         Some(())
     }
+
+    /// Returns the index of a packet that it decrypts.
+    fn unprotect_rtcp(&self, bytes: &mut Vec<u8>) -> Option<u32> {
+        let (length, word) = match self {
+            Self::Gcm { key, salt } => {
+                let (end, word) = word(bytes)?;
+                let (header, body) = bytes.get_mut(..end)?.split_at_mut_checked(RTCP_HEADER)?;
+                let (nonce, clear) = sealed(salt, header, word)?;
+                let plain = key.open_in_place(nonce, Aad::from(clear), body).ok()?;
+                (RTCP_HEADER + plain.len(), word)
+            }
+            Self::Cm { key, salt, authentication } => {
+                let signed = bytes.len().checked_sub(SHORT_TAG)?;
+                let (bytes, told) = bytes.split_at_mut_checked(signed)?;
+                let tag = hmac::sign(authentication, bytes);
+                let tag = tag.as_ref().get(..SHORT_TAG)?;
+                constant_time::verify_slices_are_equal(tag, told).ok()?;
+                let (end, word) = word(bytes)?;
+                let (header, body) = bytes.get_mut(..end)?.split_at_mut_checked(RTCP_HEADER)?;
+                let iv = counted(salt, header, word)?;
+                // In counter mode both are the same.
+                key.less_safe_encrypt(body, EncryptionContext::Iv128(iv.into())).ok()?;
+                (end, word)
+            }
+        };
+        bytes.truncate(length);
+        Some(word & !ENCRYPTED)
+    }
+}
+
+/// Reads the index of a compound RTCP packet and the bit that says that it is encrypted, at the end of `bytes`.
+/// Returns how many bytes are before it, too.
+fn word(bytes: &[u8]) -> Option<(usize, u32)> {
+    let (before, word) = bytes.split_last_chunk()?;
+    let word = u32::from_be_bytes(*word);
+    (word & ENCRYPTED != 0).then_some((before.len(), word))
 }
 
 /// Derives a session key or salt, RFC 3711 4.3.1 with a key derivation rate of 0. AES in counter mode,

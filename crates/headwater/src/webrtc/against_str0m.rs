@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use live::UnixMicros;
+use rtp::feedback;
 use rtp::srtp::{Profile, Sender};
 use str0m::change::SdpAnswer;
 use str0m::config::{CryptoProvider, DtlsCert, DtlsVersion};
@@ -22,9 +23,9 @@ use str0m::{Candidate, Event, Input, Output, Rtc};
 
 use super::batch::Batch;
 use super::feed::Frame;
-use super::offer::{Agreed, Identity, agree};
+use super::offer::{Agreed, Identity, Purpose, agree};
 use super::resends::Resends;
-use super::source::{self, Packet, Source};
+use super::source::{self, Numbers, Packet, Source};
 
 /// A handshake that is over at once. Its keying material counts from 0.
 #[derive(Debug)]
@@ -200,7 +201,7 @@ fn str0m_decrypts_packets_and_what_is_sent_again_and_reports() {
             for (part, payload) in frame.payloads.iter().enumerate() {
                 let (time, marker, head) = (3000 * number, part == 2, &[]);
                 let packet = Packet { time, marker, head, payload };
-                let bytes = source.write(&packet, &sender, &mut batch).unwrap();
+                let bytes = source.write(&packet, &sender, &mut batch, None).unwrap();
                 resends.earn(bytes);
                 let datagram = take(&mut batch).remove(0);
                 if part == 1 {
@@ -214,7 +215,7 @@ fn str0m_decrypts_packets_and_what_is_sent_again_and_reports() {
             }
             resends.ask([(first + 1) as u16]);
             let mut allowed = 10_000;
-            resends.write(source.next(), &sender, &mut batch, &mut allowed);
+            resends.write(source.next(), &sender, &mut batch, None, &mut allowed);
             let (packets, _) = receiver.receive(&take(&mut batch).remove(0));
             let [packet] = packets.as_slice() else { panic!("{:?} {number} again", provider.0) };
             assert_eq!((*packet.seq_no, &packet.payload), (first + 1, &frame.payloads[1]));
@@ -243,6 +244,8 @@ struct Pair {
     now: Instant,
     /// What our side sends by RTP or RTCP.
     sent: Vec<Vec<u8>>,
+    /// What the viewer sends by RTCP.
+    heard: Vec<Vec<u8>>,
     came: Vec<RtpPacket>,
 }
 
@@ -258,11 +261,16 @@ impl Pair {
         api.add_media(MediaKind::Video, Direction::RecvOnly, None, None, None);
         let (offer, pending) = api.apply().unwrap();
         let identity = Identity::new().unwrap();
-        let own = agree(&identity, &offer.to_sdp_string(), false, &[OWN.into()]);
+        let own = agree(
+            &identity,
+            &offer.to_sdp_string(),
+            Purpose::Play { chooses: true },
+            &[OWN.into()],
+        );
         let own = own.unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let answer = SdpAnswer::from_sdp_string(&own.answer).unwrap();
         viewer.sdp_api().accept_answer(pending, answer).unwrap();
-        Self { viewer, own, now, sent: Vec::new(), came: Vec::new() }
+        Self { viewer, own, now, sent: Vec::new(), heard: Vec::new(), came: Vec::new() }
     }
 
     /// Takes what one side wants to send, and gives it to the other. Returns whether our side is connected.
@@ -280,8 +288,9 @@ impl Pair {
                     Output::Event(_) => {}
                     Output::Transmit(transmit) => {
                         let bytes = transmit.contents.to_vec();
-                        if is_own && (128..192).contains(&bytes[0]) {
-                            self.sent.push(bytes.clone());
+                        if (128..192).contains(&bytes[0]) {
+                            let to = if is_own { &mut self.sent } else { &mut self.heard };
+                            to.push(bytes.clone());
                         }
                         datagrams.push((is_own, bytes));
                     }
@@ -310,7 +319,7 @@ fn str0m_never_has_the_keys_of_our_side() {
     let mut pair = Pair::new();
     assert!(pair.own.keys.take().is_none(), "before the handshake");
     assert!((0..500).any(|_| pair.exchange()), "never connected");
-    let sender = pair.own.keys.take().unwrap();
+    let (sender, _) = pair.own.keys.take().unwrap();
     assert!(pair.own.keys.take().is_none(), "they are given once");
 
     // What str0m sends, against all rules, nobody can read. It is not of our key.
@@ -331,12 +340,55 @@ fn str0m_never_has_the_keys_of_our_side() {
     let mut source = Source::new(terms.ssrc, *line.payload, &[]);
     let mut batch = Batch::default();
     let packet = Packet { time: 0, marker: false, head: &[], payload: &[7; 50] };
-    source.write(&packet, &sender, &mut batch).unwrap();
+    source.write(&packet, &sender, &mut batch, None).unwrap();
     let packet = take(&mut batch).remove(0);
     assert!(!pair.sent.contains(&packet));
     pair.give(false, &packet);
     pair.exchange();
     assert_eq!(pair.came.iter().map(|packet| *packet.seq_no).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_viewer_tells_which_numbered_packets_came() {
+    let mut pair = Pair::new();
+    assert!((0..500).any(|_| pair.exchange()), "never connected");
+    let (sender, mut receiver) = pair.own.keys.take().unwrap();
+    let line = pair.own.video.unwrap();
+    let terms = line.terms.unwrap();
+    let mut numbers = Numbers::new(terms.numbers.unwrap()).unwrap();
+    let tag = source::extension(terms.extension.unwrap(), line.mid);
+    let mut source = Source::new(terms.ssrc, *line.payload, &tag);
+    let (mut batch, mut told) = (Batch::default(), Vec::new());
+    let first = numbers.estimator.next();
+    // Five come together each 20 ms, and one in their midst is lost.
+    let lost = 22;
+    for number in 0..50 {
+        let packet = Packet { time: 0, marker: false, head: &[], payload: &[7; 50] };
+        numbers.now = 20_000 * (number / 5);
+        source.write(&packet, &sender, &mut batch, Some(&mut numbers)).unwrap();
+        let packet = take(&mut batch).remove(0);
+        if number != lost {
+            pair.give(false, &packet);
+        }
+        if number % 5 < 4 {
+            continue;
+        }
+        pair.exchange();
+        for mut report in pair.heard.drain(..) {
+            receiver.unprotect_rtcp(&mut report).unwrap();
+            let feedback = feedback::read(&report, numbers.estimator.next());
+            told.extend(feedback.iter().copied());
+            numbers.estimator.take(feedback);
+        }
+    }
+    let came =
+        |number: u64| told.iter().find_map(|told| told.1.filter(|_| told.0 == first + number));
+    // str0m learns by its first packets which source it is.
+    assert!((10..35).all(|number| came(number).is_some() == (number != lost)), "{told:?}");
+    assert!(told.contains(&(first + lost, None)), "{told:?}");
+    let apart = came(32).unwrap() - came(12).unwrap();
+    assert!((apart - 80_000).abs() < 2_000, "{apart}");
+    assert!(numbers.estimator.observed().lost > 0.0);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use live::Track;
 use live::tap::{FromKeyframe, Tapped, Unit};
 use media::codec::nal;
 use media::{Codec, Sample};
+use rtp::{AUDIO_RATE, VIDEO_RATE};
 use tokio::sync::broadcast;
 use tokio::task::spawn_local;
 
@@ -26,9 +27,12 @@ const MOST_FRAMES: usize = 256;
 /// waits for the next keyframe.
 const RECENT: (usize, usize) = (4 << 20, 1_024);
 
+/// For how many seconds frames are kept for viewers that ask for packets again.
+pub(super) const KEPT_FOR: i64 = 3;
+
 /// Bytes, frames, and seconds before the newest frame, within which frames are kept for viewers that ask
 /// for packets again, although new viewers need them no more.
-const KEPT: (usize, usize, i64) = (4 << 20, 1_024, 3);
+const KEPT: (usize, usize, i64) = (4 << 20, 1_024, KEPT_FOR);
 
 /// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
 const SETS: std::ops::RangeInclusive<u8> = 7..=9;
@@ -44,7 +48,7 @@ pub(super) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot 
 pub(super) struct Frame {
     /// Whether decoding can start here.
     pub(super) key: bool,
-    /// Presentation time in the track's timescale.
+    /// Presentation time in the units of RTP.
     pub(super) time: i64,
     pub(super) payloads: Vec<Arc<[u8]>>,
 }
@@ -132,6 +136,11 @@ pub(super) fn has_b_frames(track: &Track) -> bool {
 }
 
 impl Feed {
+    /// The track.
+    pub(super) fn track(&self) -> &Arc<Track> {
+        &self.track
+    }
+
     /// The frames that a new viewer begins with, and those that follow.
     pub(super) fn subscribe(&self) -> (Vec<Rc<Frame>>, broadcast::Receiver<Fed>) {
         (self.recent(), self.frames.subscribe())
@@ -150,7 +159,8 @@ impl Feed {
     /// Takes a unit.
     fn take(&self, Unit { sample, period, header, .. }: &Unit) {
         let mut state = self.state.borrow_mut();
-        let time = sample.pts();
+        let rate = if self.track.kind == media::Kind::Video { VIDEO_RATE } else { AUDIO_RATE };
+        let time = live::rescale(sample.pts(), header.track.timescale, rate);
         if std::mem::replace(&mut state.period, *period) != *period {
             (state.whole, state.last) = (false, None);
         }
@@ -169,7 +179,7 @@ impl Feed {
         let frame = Rc::new(Frame { key: sample.sync, time, payloads });
         let bytes = frame.bytes();
         if self.track.kind == media::Kind::Video {
-            state.keep(&frame, bytes, header.track.timescale);
+            state.keep(&frame, bytes);
         }
         let begins = frame.key;
         if begins {
@@ -204,11 +214,11 @@ impl Feed {
 
 impl State {
     /// Keeps a frame, and gives up those that are too old or too many.
-    fn keep(&mut self, frame: &Rc<Frame>, bytes: usize, timescale: u32) {
+    fn keep(&mut self, frame: &Rc<Frame>, bytes: usize) {
         self.kept.push_back(Rc::clone(frame));
         self.kept_bytes += bytes;
         let (most_bytes, most_frames, seconds) = KEPT;
-        let from = frame.time.saturating_sub(seconds * i64::from(timescale));
+        let from = frame.time.saturating_sub(seconds * i64::from(VIDEO_RATE));
         while let Some(oldest) = self.kept.front()
             && (self.kept_bytes > most_bytes
                 || self.kept.len() > most_frames
@@ -314,12 +324,14 @@ mod tests {
     #[test]
     fn the_newest_frames_are_kept_for_those_who_ask_again() {
         let mut state = State::default();
-        let mut keep = |time, bytes: usize| {
-            let frame = Frame { key: false, time, payloads: vec![vec![0; bytes].into()] };
-            state.keep(&Rc::new(frame), bytes, 1000);
+        // In milliseconds.
+        let mut keep = |time: i64, bytes: usize| {
+            let payloads = vec![vec![0; bytes].into()];
+            let frame = Frame { key: false, time: 90 * time, payloads };
+            state.keep(&Rc::new(frame), bytes);
             let bytes: usize = state.kept.iter().map(|frame| frame.bytes()).sum();
             assert_eq!(state.kept_bytes, bytes);
-            (state.kept.front().map(|frame| frame.time), state.kept.len())
+            (state.kept.front().map(|frame| frame.time / 90), state.kept.len())
         };
         for time in (0..=3000).step_by(100) {
             assert_eq!(keep(time, 1000), (Some(0), time as usize / 100 + 1));

@@ -5,13 +5,14 @@
 //! keying material passes through [`Instance`], which takes our side's key and salt out and puts random
 //! bytes in their place before str0m sees it. What str0m still encrypts, its own RTCP, no peer could read.
 //! `session` does not send it and sends reports of ours in its place, so there is one sender of SRTCP,
-//! and one index. The peer's key is left as it is, so str0m decrypts and parses what the peer sends.
+//! and one index. The peer's key is left as it is, so str0m decrypts and parses what the peer sends. We have
+//! it, too, for feedback on our packets, which str0m does not know.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use rtp::srtp::{Profile, Sender};
+use rtp::srtp::{Profile, Receiver, Sender};
 use str0m::config::{CryptoProvider, DtlsCert, DtlsVersion};
 use str0m::crypto::CryptoError;
 use str0m::crypto::dtls::{
@@ -20,13 +21,13 @@ use str0m::crypto::dtls::{
 };
 use str0m::{Rtc, RtcConfig};
 
-/// What encrypts for our side of a session, once the handshake is done.
+/// What encrypts for our side of a session, and what decrypts the peer's RTCP, once the handshake is done.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Keys(Arc<Mutex<Option<Sender>>>);
+pub(super) struct Keys(Arc<Mutex<Option<(Sender, Receiver)>>>);
 
 impl Keys {
-    /// Takes it. Later calls return `None`.
-    pub(super) fn take(&self) -> Option<Sender> {
+    /// Takes them. Later calls return `None`.
+    pub(super) fn take(&self) -> Option<(Sender, Receiver)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -97,12 +98,14 @@ impl Instance {
             _ => None,
         };
         let is_client = self.inner.is_active();
+        let receiver = known.and_then(|profile| Receiver::new(profile, &bytes, is_client));
         let sender = known.and_then(|profile| Sender::take(profile, &mut bytes, is_client));
-        if sender.is_none() {
+        let both = sender.zip(receiver);
+        if both.is_none() {
             // The session ends without keys. Until then str0m must not have them either.
             bytes.fill(0);
         }
-        *self.keys.0.lock().unwrap_or_else(PoisonError::into_inner) = sender;
+        *self.keys.0.lock().unwrap_or_else(PoisonError::into_inner) = both;
         KeyingMaterial::new(&bytes)
     }
 }

@@ -5,8 +5,9 @@
 //!                      │ first datagram                  │ by the peer's address
 //!                      ▼                                 ▼
 //!                  session ─┬ publish ─ layer (of simulcast): RTP ─▶ ingest
-//!                           └ play ─ output ─┬ feed (packetized once a worker)
-//!                                            └ source ─▶ batch ─▶ socket (cut by the kernel)
+//!                           └ play ─┬ choice (of the rendition)
+//!                                   └ output ─┬ feed (packetized once a worker)
+//!                                             └ source ─▶ batch ─▶ socket (cut by the kernel)
 //! ```
 //!
 //! str0m does ICE, DTLS and RTCP, and SRTP of publishers. It does no I/O. What viewers get is encrypted
@@ -19,12 +20,14 @@
 mod against_str0m;
 mod ages;
 mod batch;
+mod choice;
 mod datagrams;
 mod end;
 mod feed;
 mod input;
 mod keys;
 mod layer;
+mod link;
 mod offer;
 mod order;
 mod output;

@@ -79,13 +79,24 @@ pub(super) enum Refusal {
     NoCodec,
 }
 
-/// Agrees with an offer of a peer that publishes, or that plays.
+/// What a peer wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Publish,
+    /// It plays. Whether its rendition is chosen by what it tells of its link.
+    Play {
+        chooses: bool,
+    },
+}
+
+/// Agrees with an offer of a peer.
 pub(super) fn agree(
     identity: &Identity,
     offer: &str,
-    publishes: bool,
+    purpose: Purpose,
     addresses: &[std::net::SocketAddr],
 ) -> Result<Agreed, Refusal> {
+    let publishes = purpose == Purpose::Publish;
     let no_offer = |why: String| Refusal::NoOffer(why);
     if offer.lines().filter(|line| line.starts_with("m=")).count() > MOST_MEDIA {
         return Err(no_offer(format!("more than {MOST_MEDIA} media descriptions")));
@@ -128,11 +139,14 @@ pub(super) fn agree(
     // Constrained High is what some encoders name.
     config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
     if !publishes {
-        // Transport-wide sequence numbers cost a third of a viewer, and nothing needs them yet.
         config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
     } else if !offer.contains("\na=simulcast:") {
         // str0m would keep something for each name of a layer that comes.
         config = config.set_extension_map(without_layers());
+    }
+    if purpose == (Purpose::Play { chooses: true }) {
+        // Feedback on each packet costs, so only those send it who have something to choose from.
+        config = config.set_extension(3, Extension::TransportSequenceNumber);
     }
     let now = Instant::now().into_std();
     let (mut rtc, keys) = if publishes {
@@ -199,11 +213,14 @@ fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Lin
     if publishes {
         return Some(Line { mid, payload, terms: None });
     }
-    let extension = rtc.media(mid)?.remote_extmap().id_of(Extension::RtpMid);
+    let extensions = rtc.media(mid)?.remote_extmap();
+    let extension = extensions.id_of(Extension::RtpMid);
+    let numbers = extensions.id_of(Extension::TransportSequenceNumber);
+    let numbers = numbers.filter(|_| params.fb_transport_cc());
     let mut api = rtc.direct_api();
     let stream = api.stream_tx_by_mid(mid, None)?;
     let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
-    let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension });
+    let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension, numbers });
     Some(Line { mid, payload, terms })
 }
 

@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use super::ages::Ages;
 use super::batch::Batch;
 use super::end::End;
-use super::feed::{Fed, Feed, Feeds, Frame};
+use super::feed::{Fed, Feed, Feeds, Frame, KEPT_FOR};
 use super::offer::Line;
 use super::resends::Resends;
-use super::source::{self, Counts, Packet, Source};
+use super::source::{self, Counts, Numbers, Packet, Source};
 
 /// Frames before the newest are shown this long after each other, in RTP units: a viewer that begins
 /// gets all since the keyframe and must be at the newest at once.
@@ -26,12 +26,38 @@ const CATCH_UP: i64 = 9;
 /// Frames that may wait for their turn. With more, the viewer goes on at the next keyframe.
 const MOST_WAITING: usize = 2_048;
 
+/// A keyframe of another track that is at most this much older than the last frame, in RTP units, is near
+/// enough to go over to it: 250 ms. All frames since an older one would be a burst that a link cannot take.
+const NEAR: i64 = VIDEO_RATE as i64 / 4;
+
+/// Frames of a track, as they come.
+type Frames = broadcast::Receiver<Fed>;
+
+/// What a track, or the one that comes after it, has for a viewer.
+pub(super) struct Came {
+    is_next: bool,
+    fed: Result<Fed, RecvError>,
+}
+
+/// Another track to go over to, at a keyframe.
+struct Next {
+    feed: Rc<Feed>,
+    frames: Frames,
+    /// Whether any keyframe will do. Otherwise it is one that is near, or the second: renditions that are made
+    /// of others come later than these.
+    takes_any: bool,
+}
+
 /// A track on its way to a viewer.
 pub(super) struct Output {
     pub(super) line: Line,
     track: Arc<Track>,
     rate: u32,
-    feed: Option<(Rc<Feed>, broadcast::Receiver<Fed>)>,
+    feed: Option<(Rc<Feed>, Frames)>,
+    next: Option<Next>,
+    /// The feed before this one, which keeps its frames for a viewer that asks for them again, and the RTP
+    /// time at which it was left.
+    before: Option<(Rc<Feed>, i64)>,
     /// Frames to send, and how many packets of the first are sent.
     waiting: VecDeque<Rc<Frame>>,
     sent: usize,
@@ -64,6 +90,8 @@ impl Output {
             track,
             rate,
             feed: None,
+            next: None,
+            before: None,
             waiting: VecDeque::new(),
             sent: 0,
             time: None,
@@ -88,11 +116,99 @@ impl Output {
         }
     }
 
-    pub(super) async fn next(&mut self) -> Result<Fed, RecvError> {
-        match &mut self.feed {
-            Some((_, frames)) => frames.recv().await,
-            None => std::future::pending().await,
+    /// The track that the viewer gets.
+    pub(super) fn track(&self) -> &Arc<Track> {
+        &self.track
+    }
+
+    /// Bytes of payloads sent so far. They wrap.
+    pub(super) fn octets(&self) -> u32 {
+        self.source.octets()
+    }
+
+    /// Whether it is the source of reports on this SSRC.
+    pub(super) fn is_of(&self, ssrc: u32) -> bool {
+        self.source.ssrc == ssrc
+    }
+
+    pub(super) async fn next(&mut self) -> Came {
+        let Self { feed, next, .. } = self;
+        tokio::select! {
+            biased;
+            fed = receive(feed.as_mut().map(|(_, frames)| frames)) => Came { is_next: false, fed },
+            fed = receive(next.as_mut().map(|next| &mut next.frames)) => Came { is_next: true, fed },
         }
+    }
+
+    /// Goes over to another track: to its newest keyframe, if that is urgent, or else to one that is near.
+    /// Returns whether that is done.
+    pub(super) fn go_over(&mut self, feeds: &Feeds, track: &Arc<Track>, is_urgent: bool) -> bool {
+        if Arc::ptr_eq(track, &self.track) {
+            self.next = None;
+            return false;
+        }
+        if let Some(next) = &mut self.next
+            && Arc::ptr_eq(track, next.feed.track())
+            && !is_urgent
+        {
+            return false;
+        }
+        let feed = feeds.of(track);
+        let (recent, frames) = feed.subscribe();
+        self.next = Some(Next { feed, frames, takes_any: is_urgent });
+        let is_done = is_urgent && !recent.is_empty();
+        if is_done {
+            self.arrive(recent);
+        }
+        is_done
+    }
+
+    /// Goes over to another track at once, because the present one has ended.
+    pub(super) fn replace(&mut self, feeds: &Feeds, track: &Arc<Track>) {
+        let feed = feeds.of(track);
+        let (recent, frames) = feed.subscribe();
+        self.next = Some(Next { feed, frames, takes_any: true });
+        self.arrive(recent);
+    }
+
+    /// Takes what the next track has. Returns whether the viewer gets it from here on.
+    fn take_next(&mut self, fed: Result<Fed, RecvError>) -> bool {
+        let Some(next) = &mut self.next else { return false };
+        match fed {
+            Ok(Fed::Frame(frame)) if frame.key => {
+                let is_near = self.last.is_none_or(|last| frame.time >= last - NEAR);
+                let is_done = is_near || next.takes_any;
+                // A keyframe that comes later is a new one.
+                next.takes_any = true;
+                if is_done {
+                    self.arrive(vec![frame]);
+                }
+                is_done
+            }
+            Ok(Fed::Frame(_)) | Err(RecvError::Lagged(_)) => false,
+            Ok(Fed::Over(_)) | Err(RecvError::Closed) => {
+                self.next = None;
+                false
+            }
+        }
+    }
+
+    /// Goes over to the next track with these frames, of which the first is a keyframe. Without frames, it
+    /// is waited for.
+    fn arrive(&mut self, frames: Vec<Rc<Frame>>) {
+        let Some(Next { feed, frames: coming, .. }) = self.next.take() else { return };
+        self.track = Arc::clone(feed.track());
+        let last = self.last.unwrap_or_default();
+        self.before = self.feed.replace((feed, coming)).map(|(feed, _)| (feed, last));
+        // What waits of the former track is sent up to there. A frame that is sent in part goes on.
+        let from = frames.first().map_or(i64::MAX, |frame| frame.time);
+        while self.waiting.len() > usize::from(self.sent > 0)
+            && self.waiting.back().is_some_and(|frame| frame.time >= from)
+        {
+            self.waiting.pop_back();
+        }
+        self.waits = frames.is_empty();
+        self.waiting.extend(frames);
     }
 
     /// Begins with the frames since the newest keyframe.
@@ -113,8 +229,11 @@ impl Output {
         }
     }
 
-    /// Takes what the feed has.
-    pub(super) fn take(&mut self, fed: Result<Fed, RecvError>) -> Result<(), End> {
+    /// Takes what came. Returns whether the viewer gets another track from here on.
+    pub(super) fn take(&mut self, Came { is_next, fed }: Came) -> Result<bool, End> {
+        if is_next {
+            return Ok(self.take_next(fed));
+        }
         match fed {
             Ok(Fed::Frame(frame)) => {
                 self.waits &= !frame.key;
@@ -124,12 +243,12 @@ impl Output {
                 if self.waiting.len() > MOST_WAITING {
                     self.skip();
                 }
-                Ok(())
+                Ok(false)
             }
             Ok(Fed::Over(why)) => Err(End::Stream(why)),
             Err(RecvError::Lagged(_)) => {
                 self.skip();
-                Ok(())
+                Ok(false)
             }
             Err(RecvError::Closed) => Err(End::Stream("the stream is over")),
         }
@@ -153,13 +272,12 @@ impl Output {
 
     /// RTP time at which the first frame that waits is shown.
     fn shown(&self, frame: &Frame) -> i64 {
-        let scale = |time| live::rescale(time, self.track.header().track.timescale, self.rate);
         let newest = self.waiting.back().map_or(frame.time, |newest| newest.time);
         let behind = i64::try_from(self.waiting.len()).unwrap_or(0).saturating_sub(1);
         let time = if behind > 1 && self.rate == VIDEO_RATE {
-            scale(newest).saturating_sub(behind.saturating_mul(CATCH_UP)).max(scale(frame.time))
+            newest.saturating_sub(behind.saturating_mul(CATCH_UP)).max(frame.time)
         } else {
-            scale(frame.time)
+            frame.time
         };
         self.last.map_or(time, |last| time.max(last + 1))
     }
@@ -190,12 +308,15 @@ impl Output {
         &mut self,
         sender: &Sender,
         batch: &mut Batch,
+        mut numbers: Option<&mut Numbers>,
         now: (Instant, UnixMicros),
         allowed: &mut usize,
     ) -> Result<(), End> {
         if let Some(resends) = &mut self.resends {
-            resends.write(self.source.next(), sender, batch, allowed);
+            resends.write(self.source.next(), sender, batch, numbers.as_deref_mut(), allowed);
         }
+        let kept = KEPT_FOR * i64::from(VIDEO_RATE);
+        self.before.take_if(|(_, left)| self.last.is_some_and(|last| last - *left > kept));
         while let Some(frame) = self.waiting.front().cloned() {
             let time = match self.time {
                 Some(time) => time,
@@ -218,7 +339,9 @@ impl Output {
                 let marker = is_last && self.rate == VIDEO_RATE;
                 let packet = Packet { time, marker, head: &[], payload };
                 self.sent = index + 1;
-                let bytes = self.source.write(&packet, sender, batch).ok_or(End::NotEncrypted)?;
+                let numbers = numbers.as_deref_mut();
+                let bytes = self.source.write(&packet, sender, batch, numbers);
+                let bytes = bytes.ok_or(End::NotEncrypted)?;
                 self.newest = Some((full, now.0, now.1));
                 *allowed = allowed.saturating_sub(bytes);
                 if let Some(resends) = &mut self.resends {
@@ -246,5 +369,12 @@ impl Output {
         let since = since * u128::from(self.rate) / 1_000_000;
         // RTP times wrap after 32 bits.
         Some(self.source.counts((time as u32).wrapping_add(since as u32)))
+    }
+}
+
+async fn receive(frames: Option<&mut Frames>) -> Result<Fed, RecvError> {
+    match frames {
+        Some(frames) => frames.recv().await,
+        None => std::future::pending().await,
     }
 }

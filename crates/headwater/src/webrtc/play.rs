@@ -4,24 +4,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use live::{Stream, Track, UnixMicros, Viewing};
-use rtp::srtp::Sender;
+use rtp::srtp::{Receiver, Sender};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::Mid;
 use str0m::rtp::RawPacket;
 use str0m::rtp::rtcp::{ReceptionReport, ReportList, Rtcp};
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
 use super::batch::Batch;
+use super::choice::Choice;
 use super::end::End;
-use super::feed::{Fed, Feeds};
+use super::feed::Feeds;
 use super::keys::Keys;
 use super::offer::Line;
-use super::output::Output;
+use super::output::{Came, Output};
 use super::resends::named;
 use super::socket::{Path, Socket};
-use super::{BURST, PAUSE, source};
+use super::source::{self, Numbers};
+use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
 
 /// Shortest time between two restarts from the newest keyframe, which a viewer asks for by PLI.
@@ -43,8 +44,8 @@ pub(super) struct Watched {
 pub(super) enum Due {
     /// Packets that wait can be sent.
     Waiting,
-    Video(Result<Fed, RecvError>),
-    Audio(Result<Fed, RecvError>),
+    Video(Came),
+    Audio(Came),
 }
 
 /// A viewer.
@@ -52,11 +53,14 @@ pub(super) struct Play {
     stream: Arc<Stream>,
     video: Option<Output>,
     audio: Option<Output>,
+    /// Chooses which rendition the video is.
+    choice: Choice,
     _viewing: Viewing,
     companion: Option<Watching>,
     keys: Keys,
-    /// Encrypts, once there are keys.
+    /// These encrypt and decrypt, once there are keys.
     sender: Option<Sender>,
+    receiver: Option<Receiver>,
     /// The way to the viewer, once str0m has found it.
     path: Option<Path>,
     cname: String,
@@ -69,7 +73,12 @@ impl Play {
     pub(super) fn new(watched: Watched) -> Self {
         let Watched { stream, video, audio, companion, keys, cname } = watched;
         let viewing = stream.watch(live::Delivery::WebRtc);
+        let made = companion.as_ref().and_then(Watching::picture).cloned();
+        let terms = video.as_ref().and_then(|(line, _)| line.terms);
+        let numbers = terms.and_then(|terms| terms.numbers).and_then(Numbers::new);
+        let choice = Choice::new(Arc::clone(&stream), made, numbers, Instant::now());
         Self {
+            choice,
             video: video.and_then(|(line, track)| Output::new(line, track, VIDEO_RATE)),
             audio: audio.and_then(|(line, track)| Output::new(line, track, AUDIO_RATE)),
             stream,
@@ -77,6 +86,7 @@ impl Play {
             companion,
             keys,
             sender: None,
+            receiver: None,
             path: None,
             cname,
             pause: None,
@@ -102,8 +112,9 @@ impl Play {
     pub(super) fn begin(&mut self, feeds: &Feeds) -> Result<(), End> {
         // Without a path, or without keys, packets would wait for ever. str0m has sent its part of the
         // handshake on the path.
-        let sender = self.keys.take().filter(|_| self.path.is_some());
-        self.sender = Some(sender.ok_or(End::NotEncrypted)?);
+        let keys = self.keys.take().filter(|_| self.path.is_some());
+        let (sender, receiver) = keys.ok_or(End::NotEncrypted)?;
+        (self.sender, self.receiver) = (Some(sender), Some(receiver));
         if let Some(companion) = &self.companion {
             companion.begin();
         }
@@ -148,26 +159,78 @@ impl Play {
         api.declare_stream_tx(terms.ssrc.into(), resends, line.mid, None);
     }
 
-    /// Takes RTCP of the viewer.
-    pub(super) fn take(&mut self, packet: &RawPacket) {
+    /// Takes RTCP of the viewer that str0m has read, and may go over to another rendition. The clocks show `now`.
+    pub(super) fn take(
+        &mut self,
+        packet: &RawPacket,
+        feeds: &Feeds,
+        (now, wall): (Instant, UnixMicros),
+    ) {
         let RawPacket::RtcpRx(packet) = packet else { return };
-        match packet {
+        let is_told = match packet {
             Rtcp::Nack(nack) => {
                 for output in self.outputs() {
                     let numbers = nack.reports.iter().flat_map(|nack| named(nack.pid, nack.blp));
                     output.ask(*nack.ssrc, numbers);
                 }
+                false
             }
-            Rtcp::ReceiverReport(report) => self.know(&report.reports),
-            Rtcp::SenderReport(report) => self.know(&report.reports),
-            _ => {}
+            Rtcp::ReceiverReport(report) => self.know(&report.reports, (now, wall)),
+            Rtcp::SenderReport(report) => self.know(&report.reports, (now, wall)),
+            _ => false,
+        };
+        if is_told && self.sender.is_some() {
+            self.choose(feeds, now);
         }
     }
 
-    fn know(&mut self, reports: &ReportList<ReceptionReport>) {
+    /// Takes encrypted RTCP of the viewer, for feedback that is of use to us alone.
+    pub(super) fn hear(&mut self, datagram: &[u8], feeds: &Feeds, now: Instant) {
+        let Some(receiver) = &mut self.receiver else { return };
+        // By its second byte it is RTCP (RFC 5761 4).
+        let is_rtcp = datagram.get(1).is_some_and(|kind| (192..=223).contains(kind));
+        if !is_rtcp || self.choice.numbers(now).is_none() {
+            return;
+        }
+        let mut compound = datagram.to_vec();
+        if receiver.unprotect_rtcp(&mut compound).is_some() && self.choice.take(&compound) {
+            self.choose(feeds, now);
+        }
+    }
+
+    /// Takes reports. Returns whether they tell of the link.
+    fn know(
+        &mut self,
+        reports: &ReportList<ReceptionReport>,
+        (now, wall): (Instant, UnixMicros),
+    ) -> bool {
+        let mut is_told = false;
         for report in reports {
             self.outputs().for_each(|output| output.is_known(*report.ssrc));
+            if let Some(video) = self.video.as_ref().filter(|video| video.is_of(*report.ssrc)) {
+                is_told |= self.choice.report(report, video.octets(), (now, wall));
+            }
         }
+        is_told
+    }
+
+    /// Goes over to another rendition, if the link carries it or does not carry the present one.
+    fn choose(&mut self, feeds: &Feeds, now: Instant) {
+        let Some(video) = &mut self.video else { return };
+        if let Some((track, is_urgent)) = self.choice.decide(video.track(), now)
+            && video.go_over(feeds, &track, is_urgent)
+        {
+            self.choice.switched(video.track(), now);
+        }
+    }
+
+    /// Goes over to another rendition, because the present one has ended. Returns false if there is none.
+    fn leave(&mut self, feeds: &Feeds, now: Instant) -> bool {
+        let Some(video) = &mut self.video else { return false };
+        let Some(track) = self.choice.leave(video.track(), now) else { return false };
+        video.replace(feeds, &track);
+        self.choice.switched(&track, now);
+        true
     }
 
     /// Waits for something to send.
@@ -184,8 +247,8 @@ impl Play {
         };
         tokio::select! {
             biased;
-            fed = next_audio => Due::Audio(fed),
-            fed = next_video => Due::Video(fed),
+            came = next_audio => Due::Audio(came),
+            came = next_video => Due::Video(came),
             () = paused => Due::Waiting,
         }
     }
@@ -196,27 +259,39 @@ impl Play {
         due: Due,
         socket: &Socket,
         batch: &mut Batch,
-        now: Instant,
-        wall: UnixMicros,
+        feeds: &Feeds,
+        (now, wall): (Instant, UnixMicros),
     ) -> Result<(), End> {
-        let Self { video, audio, .. } = self;
-        match (due, video, audio) {
-            (Due::Video(fed), Some(video), _) => video.take(fed)?,
-            (Due::Audio(fed), _, Some(audio)) => audio.take(fed)?,
-            _ => {}
-        }
-        if let Some(why) = self.outputs().find_map(|output| output.over()) {
+        let Self { video, audio, choice, .. } = self;
+        let taken = match (due, video, audio) {
+            (Due::Video(came), Some(video), _) => video.take(came).map(|is_other| {
+                is_other.then(|| choice.switched(video.track(), now));
+            }),
+            (Due::Audio(came), _, Some(audio)) => audio.take(came).map(drop),
+            _ => Ok(()),
+        };
+        let over = |output: &Option<Output>| output.as_ref().and_then(Output::over);
+        if let Some(why) = over(&self.audio) {
             return Err(End::Stream(why));
+        }
+        let is_over = taken.is_err() || over(&self.video).is_some();
+        if is_over && !self.leave(feeds, now) {
+            taken?;
+            return Err(End::Stream(over(&self.video).unwrap_or("the stream is over")));
         }
         if self.pause.is_some_and(|until| now < until) {
             return Ok(());
         }
-        let Self { audio, video, sender, path, pause, .. } = self;
+        let Self { audio, video, choice, sender, path, pause, .. } = self;
         let (Some(sender), Some(path)) = (sender, *path) else { return Ok(()) };
         let mut allowed = BURST;
         batch.clear();
-        for output in [audio, video].into_iter().flatten() {
-            output.write(sender, batch, (now, wall), &mut allowed)?;
+        if let Some(audio) = audio {
+            audio.write(sender, batch, None, (now, wall), &mut allowed)?;
+        }
+        if let Some(video) = video {
+            // Sound is too little to count.
+            video.write(sender, batch, choice.numbers(now), (now, wall), &mut allowed)?;
         }
         *pause = Some(now + PAUSE).filter(|_| allowed == 0);
         socket.send_all(path, batch);
@@ -251,7 +326,7 @@ impl Play {
     }
 }
 
-async fn next(output: &mut Option<Output>) -> Result<Fed, RecvError> {
+async fn next(output: &mut Option<Output>) -> Came {
     match output {
         Some(output) => output.next().await,
         None => std::future::pending().await,

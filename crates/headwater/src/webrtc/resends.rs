@@ -10,7 +10,7 @@ use rtp::srtp::Sender;
 
 use super::batch::Batch;
 use super::feed::Frame;
-use super::source::{Packet, Source};
+use super::source::{Numbers, Packet, Source};
 
 /// Frames whose packets a viewer may ask for again.
 const MOST_FRAMES: usize = 512;
@@ -85,6 +85,7 @@ impl Resends {
         next: u64,
         sender: &Sender,
         batch: &mut Batch,
+        mut numbers: Option<&mut Numbers>,
         allowed: &mut usize,
     ) {
         while *allowed > 0
@@ -105,7 +106,8 @@ impl Resends {
             let marker = place + 1 == frame.payloads.len();
             let head = &number.to_be_bytes();
             let packet = Packet { time, marker, head, payload };
-            let Some(bytes) = self.source.write(&packet, sender, batch) else { continue };
+            let numbers = numbers.as_deref_mut();
+            let Some(bytes) = self.source.write(&packet, sender, batch, numbers) else { continue };
             self.credit = self.credit.saturating_sub(bytes);
             *allowed = allowed.saturating_sub(bytes);
         }
@@ -160,7 +162,7 @@ mod tests {
         /// The times and the lengths of the packets that are sent again, and which have the marker.
         fn write(&mut self, allowed: usize) -> Vec<(u32, usize, bool)> {
             let (mut batch, mut allowed) = (Batch::default(), allowed);
-            self.resends.write(self.next, &self.sender, &mut batch, &mut allowed);
+            self.resends.write(self.next, &self.sender, &mut batch, None, &mut allowed);
             let packets = batch.groups().flat_map(|(bytes, size)| bytes.chunks(size));
             let of = |packet: &[u8]| {
                 assert_eq!((packet[1] & 0x7f, &packet[8..12]), (103, [0, 0, 0, 5].as_slice()));

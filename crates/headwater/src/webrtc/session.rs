@@ -128,19 +128,23 @@ impl Session<'_> {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
             self.shared.sessions.count_dropped();
         }
-        if let Role::Play(play) = &mut self.role
-            && kind(&datagram.bytes) == Kind::Stun
-        {
-            let path = Path { source: destination, destination: source };
-            play.ask_for_path(path, &mut self.rtc);
+        let Role::Play(play) = &mut self.role else { return };
+        match kind(&datagram.bytes) {
+            Kind::Stun => {
+                let path = Path { source: destination, destination: source };
+                play.ask_for_path(path, &mut self.rtc);
+            }
+            Kind::Rtp => play.hear(&datagram.bytes, &self.shared.feeds, datagram.came),
+            Kind::Other => {}
         }
     }
 
     /// Sends a viewer what is due.
     fn send(&mut self, due: Due) -> Result<(), End> {
         let Role::Play(play) = &mut self.role else { return Ok(()) };
-        let Shared { origin, socket, batch, .. } = self.shared;
-        play.send(due, socket, &mut batch.borrow_mut(), Instant::now(), origin.now())
+        let Shared { origin, socket, batch, feeds, .. } = self.shared;
+        let now = (Instant::now(), origin.now());
+        play.send(due, socket, &mut batch.borrow_mut(), feeds, now)
     }
 
     /// Sends what str0m wants to send. What it says to a viewer by RTCP is said by `play` in its place:
@@ -200,7 +204,9 @@ impl Session<'_> {
             }
             (Event::IceConnectionStateChange(IceConnectionState::Disconnected), _)
             | (Event::Closed, _) => return Err(End::Lost),
-            (Event::RawPacket(packet), Role::Play(play)) => play.take(&packet),
+            (Event::RawPacket(packet), Role::Play(play)) => {
+                play.take(&packet, &self.shared.feeds, (now, self.shared.origin.now()));
+            }
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
                 publish.take(packet, &mut self.rtc, now);
             }

@@ -14,15 +14,16 @@ use media::{Codec, Kind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::choice;
 use super::feed::{B_FRAMES, has_b_frames};
 use super::keys::Keys;
-use super::offer::{self, Agreed, Line, Refusal};
+use super::offer::{self, Agreed, Line, Purpose, Refusal};
 use super::play::{self, Watched};
 use super::publish::Publish;
 use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
 use crate::access::{self, Action, Credentials};
-use crate::ladder::companion::Sources;
+use crate::ladder::companion::{Sources, Watching};
 use crate::path::StreamPath;
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
@@ -142,19 +143,25 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         false => Some(watched(server, to.stream)?),
     };
     let addresses = server.addresses(request.peer);
-    let agreed =
-        offer::agree(&server.identity, offer, to.publishes, &addresses).map_err(|refusal| {
-            let (status, why) = match refusal {
-                Refusal::NoOffer(why) => {
-                    (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
-                }
-                Refusal::NoCodec => {
-                    (StatusCode::NOT_ACCEPTABLE, "neither H.264 nor Opus is offered".into())
-                }
-            };
-            tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
-            (status, why)
-        })?;
+    let several = |tracks: &Tracks| {
+        choice::has_several(&tracks.stream.state(), tracks.sources.picture.is_some())
+    };
+    let purpose = match &watched {
+        Some(tracks) => Purpose::Play { chooses: several(tracks) },
+        None => Purpose::Publish,
+    };
+    let agreed = offer::agree(&server.identity, offer, purpose, &addresses).map_err(|refusal| {
+        let (status, why) = match refusal {
+            Refusal::NoOffer(why) => {
+                (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
+            }
+            Refusal::NoCodec => {
+                (StatusCode::NOT_ACCEPTABLE, "neither H.264 nor Opus is offered".into())
+            }
+        };
+        tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
+        (status, why)
+    })?;
     let Agreed { rtc, answer, own, peer, video, audio, layers, keys } = agreed;
     let wanted = match watched {
         None => {
@@ -245,7 +252,9 @@ impl Tracks {
         if needs_picture && made.is_none() {
             return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
         }
-        let picture = picture.or_else(|| made?.picture().cloned());
+        let made_picture = made.and_then(Watching::picture);
+        let picture = picture.or_else(|| made_picture.cloned());
+        let picture = picture.map(|picture| choice::begin(&stream.state(), made_picture, picture));
         let sound = sound.or_else(|| made?.sound().cloned());
         let (video, audio) = (video.zip(picture), audio.zip(sound));
         if video.is_none() && audio.is_none() {
@@ -266,14 +275,7 @@ fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
         let mut tracks = state.tracks.iter().filter(|track| track.is_present());
         tracks.find(|track| track.kind == kind && ours(&track.header().track.codec)).cloned()
     };
-    // A viewer stays with one track. The largest is the best that the publisher sends now.
-    let videos = state.tracks.iter().filter(|track| track.is_present());
-    let videos = videos.filter_map(|track| match &track.header().track.codec {
-        Codec::Avc(config) => Some((u64::from(config.width) * u64::from(config.height), track)),
-        _ => None,
-    });
-    // Of equal ones the first.
-    let video = videos.rev().max_by_key(|(pixels, _)| *pixels).map(|(_, track)| Arc::clone(track));
+    let video = find(Kind::Video, |codec| matches!(codec, Codec::Avc(_)));
     let audio = find(Kind::Audio, |codec| matches!(codec, Codec::Opus(_)));
     let aac = find(Kind::Audio, |codec| matches!(codec, Codec::Aac(_)));
     if state.tracks.is_empty() {

@@ -1,16 +1,17 @@
 //! RTP packets and reports of what a viewer gets, RFC 3550.
 
 use live::UnixMicros;
+use rtp::bandwidth::Estimator;
 use rtp::srtp::{Indices, Sender};
 use str0m::media::Mid;
 
 use super::batch::Batch;
 
-/// Bytes of the fixed header.
-const HEADER: usize = 12;
-
 /// The first sequence number of a source.
 const FIRST: u16 = 1;
+
+/// Identifiers of header extensions in the form of one byte, RFC 8285 4.2.
+const IDENTIFIERS: std::ops::RangeInclusive<u8> = 1..=14;
 
 /// Types of RTCP packets, RFC 3550 12.1.
 const SENDER_REPORT: u8 = 200;
@@ -32,6 +33,33 @@ pub(super) struct Terms {
     pub(super) resends: Option<(u32, u8)>,
     /// The identifier of the header extension with the media description's tag (RFC 8843 15).
     pub(super) extension: Option<u8>,
+    /// That of the extension with a transport-wide sequence number, if the viewer tells which packets came.
+    pub(super) numbers: Option<u8>,
+}
+
+/// Numbers packets of all sources in one sequence, and takes feedback on them
+/// (draft-holmer-rmcat-transport-wide-cc-extensions-01).
+#[derive(Debug)]
+pub(super) struct Numbers {
+    identifier: u8,
+    pub(super) estimator: Estimator,
+    /// When packets are sent, in microseconds.
+    pub(super) now: u64,
+}
+
+impl Numbers {
+    /// Numbers packets by a header extension of this identifier. `None` if the extension's form of one byte
+    /// cannot have it.
+    pub(super) fn new(identifier: u8) -> Option<Self> {
+        let estimator = Estimator::default();
+        IDENTIFIERS.contains(&identifier).then_some(Self { identifier, estimator, now: 0 })
+    }
+
+    /// The element of the next packet's header extension.
+    fn element(&self) -> [u8; 3] {
+        let [high, low] = (self.estimator.next() as u16).to_be_bytes();
+        [self.identifier << 4 | 1, high, low]
+    }
 }
 
 /// A packet without its header.
@@ -50,8 +78,8 @@ pub(super) struct Source {
     pub(super) ssrc: u32,
     payload_type: u8,
     indices: Indices,
-    /// The header extension that says to which media description the source belongs. A viewer needs it
-    /// until it has reported on the source.
+    /// The element of the header extension that says to which media description the source belongs. A
+    /// viewer needs it until it has reported on the source.
     extension: Vec<u8>,
     /// Packets so far, and bytes of their payloads. Both wrap, RFC 3550 6.4.1.
     packets: u32,
@@ -75,34 +103,54 @@ impl Source {
         self.extension = Vec::new();
     }
 
-    /// Adds an encrypted packet to those that are to be sent. Returns its bytes, or `None` if the source has
-    /// no more indices.
+    /// Adds an encrypted packet to those that are to be sent, with a number if it gets one. Returns its
+    /// bytes, or `None` if the source has no more indices.
     pub(super) fn write(
         &mut self,
         packet: &Packet<'_>,
         sender: &Sender,
         batch: &mut Batch,
+        numbers: Option<&mut Numbers>,
     ) -> Option<usize> {
         let index = self.indices.take()?;
         let Packet { time, marker, head, payload } = packet;
-        let header = HEADER + self.extension.len();
+        let number = numbers.as_ref().map(|numbers| numbers.element());
+        let number = number.as_ref().map_or([].as_slice(), |number| number);
+        let extended = self.extension.len() + number.len();
         let written = batch.add(|out| {
             let start = out.len();
             // Version 2, and whether there is an extension.
-            out.push(0x80 | if self.extension.is_empty() { 0 } else { 0x10 });
+            out.push(0x80 | if extended == 0 { 0 } else { 0x10 });
             out.push(self.payload_type | if *marker { 0x80 } else { 0 });
             out.extend_from_slice(&index.sequence().to_be_bytes());
             out.extend_from_slice(&time.to_be_bytes());
             out.extend_from_slice(&self.ssrc.to_be_bytes());
-            out.extend_from_slice(&self.extension);
+            if extended > 0 {
+                // The form of one byte, RFC 8285 4.2, which ends at a word.
+                let words = extended.div_ceil(4);
+                out.extend_from_slice(&[0xbe, 0xde, 0, words as u8]);
+                let end = out.len() + 4 * words;
+                out.extend_from_slice(&self.extension);
+                out.extend_from_slice(number);
+                out.resize(end, 0);
+            }
+            let header = out.len() - start;
             out.extend_from_slice(head);
             out.extend_from_slice(payload);
             sender.protect(index, out, start, header)?;
             Some(out.len() - start)
         })?;
+        if let Some(numbers) = numbers {
+            numbers.estimator.sent(written, numbers.now);
+        }
         self.packets = self.packets.wrapping_add(1);
         self.octets = self.octets.wrapping_add((head.len() + payload.len()) as u32);
         Some(written)
+    }
+
+    /// Bytes of payloads so far. They wrap.
+    pub(super) fn octets(&self) -> u32 {
+        self.octets
     }
 
     /// Leaves out packets, as if they had been sent.
@@ -117,18 +165,14 @@ impl Source {
     }
 }
 
-/// A header extension of one byte's form (RFC 8285 4.2) with the tag of a media description. Empty if that
-/// form cannot have it.
+/// The element of a header extension of one byte's form (RFC 8285 4.2) with the tag of a media description.
+/// Empty if that form cannot have it.
 pub(super) fn extension(identifier: u8, mid: Mid) -> Vec<u8> {
     let tag = mid.as_bytes();
-    if !(1..=14).contains(&identifier) || !(1..=16).contains(&tag.len()) {
+    if !IDENTIFIERS.contains(&identifier) || !(1..=16).contains(&tag.len()) {
         return Vec::new();
     }
-    let words = (1 + tag.len()).div_ceil(4);
-    let mut out = vec![0xbe, 0xde, 0, words as u8, identifier << 4 | (tag.len() - 1) as u8];
-    out.extend_from_slice(tag);
-    out.resize(4 + 4 * words, 0);
-    out
+    [&[identifier << 4 | (tag.len() - 1) as u8], tag].concat()
 }
 
 /// What a report says of a source.
@@ -184,31 +228,40 @@ mod tests {
     fn headers_have_the_tag_until_the_viewer_knows_the_source() {
         let sender = Sender::new(Profile::AeadAes128Gcm, &[1; 16], &[2; 12]).unwrap();
         let extension = extension(1, "ab".into());
-        assert_eq!(extension, [0xbe, 0xde, 0, 1, 0x11, b'a', b'b', 0]);
+        assert_eq!(extension, [0x11, b'a', b'b']);
         let mut source = Source::new(0x0102_0304, 102, &extension);
         let mut batch = Batch::default();
-        let mut write = |source: &mut Source, marker| {
+        let mut numbers = Numbers::new(14).unwrap();
+        let mut write = |source: &mut Source, marker, is_numbered: bool| {
             let packet = Packet { time: 9, marker, head: &[], payload: &[7; 100] };
-            source.write(&packet, &sender, &mut batch).unwrap()
+            let numbers = is_numbered.then_some(&mut numbers);
+            source.write(&packet, &sender, &mut batch, numbers).unwrap()
         };
-        assert_eq!(write(&mut source, false), 12 + 8 + 100 + 16);
+        assert_eq!(write(&mut source, false, false), 12 + 8 + 100 + 16);
+        assert_eq!(write(&mut source, false, true), 12 + 12 + 100 + 16);
         source.is_known();
-        assert_eq!(write(&mut source, true), 12 + 100 + 16);
-        assert_eq!(source.next(), 3);
+        assert_eq!(write(&mut source, false, true), 12 + 8 + 100 + 16);
+        assert_eq!(write(&mut source, true, false), 12 + 100 + 16);
+        assert_eq!(source.next(), 5);
+        assert_eq!(numbers.estimator.next() as u16, 2);
         let packets: Vec<_> = batch.groups().flat_map(|(bytes, size)| bytes.chunks(size)).collect();
         let head = [0x90, 102, 0, 1, 0, 0, 0, 9, 1, 2, 3, 4, 0xbe, 0xde, 0, 1, 0x11, b'a', b'b', 0];
         assert_eq!(packets[0][..20], head);
-        assert_eq!(packets[1][..12], [0x80, 0x80 | 102, 0, 2, 0, 0, 0, 9, 1, 2, 3, 4]);
+        let numbered = [0xbe, 0xde, 0, 2, 0x11, b'a', b'b', 0xe1, 0, 0, 0, 0];
+        assert_eq!(packets[1][12..24], numbered);
+        assert_eq!(packets[2][12..20], [0xbe, 0xde, 0, 1, 0xe1, 0, 1, 0]);
+        assert_eq!(packets[3][..12], [0x80, 0x80 | 102, 0, 4, 0, 0, 0, 9, 1, 2, 3, 4]);
         let counts = source.counts(5);
-        assert_eq!((counts.packets, counts.octets), (2, 200));
+        assert_eq!((counts.packets, counts.octets), (4, 400));
     }
 
     #[test]
     fn tags_that_do_not_fit_are_left_out() {
         for identifier in [0, 15] {
             assert!(extension(identifier, "0".into()).is_empty());
+            assert!(Numbers::new(identifier).is_none());
         }
-        assert_eq!(extension(14, "0123456789abcdef".into()).len(), 4 + 20);
+        assert_eq!(extension(14, "0123456789abcdef".into()).len(), 17);
     }
 
     #[test]

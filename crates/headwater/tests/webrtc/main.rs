@@ -8,5 +8,6 @@ mod foreign;
 mod offers;
 mod play;
 mod publish;
+mod renditions;
 mod simulcast;
 mod support;

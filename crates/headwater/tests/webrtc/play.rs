@@ -40,7 +40,7 @@ fn publish(server: &Server, folder: &Path) -> Program {
 }
 
 /// A viewer.
-struct Viewer {
+pub(crate) struct Viewer {
     rtc: Rtc,
     socket: UdpSocket,
     /// The address that str0m knows.
@@ -51,6 +51,8 @@ struct Viewer {
     /// Of the packets of video that come for the first time, one in so many is lost.
     loses: Option<usize>,
     lost: usize,
+    /// The parameter sets of video that came, without those that are the same as the ones before.
+    pub(crate) sets: Vec<Vec<u8>>,
     /// Packets of each source, by sequence number. str0m puts those that were sent again among them.
     packets: BTreeMap<u32, BTreeMap<u64, RtpPacket>>,
     /// Sender reports, with the highest sequence number of the source that had come.
@@ -65,6 +67,12 @@ struct Viewer {
 impl Viewer {
     #[track_caller]
     fn new(server: &Server) -> Self {
+        Self::by(server, server.webrtc.unwrap().port())
+    }
+
+    /// A viewer that knows another port than the server's: that of a relay.
+    #[track_caller]
+    pub(crate) fn by(server: &Server, port: u16) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let local = socket.local_addr().unwrap();
         let config = Rtc::builder().set_rtp_mode(true).enable_raw_packets(true);
@@ -76,7 +84,10 @@ impl Viewer {
         let (offer, pending) = sdp.apply().unwrap();
         let answer = post(server, "/live/x/whep", &offer.to_sdp_string());
         assert_eq!(answer.status(), 201, "{}", answer.text());
-        let sdp = SdpAnswer::from_sdp_string(answer.text()).unwrap();
+        let candidate = |port: u16| format!(" {port} typ host");
+        let own = candidate(server.webrtc.unwrap().port());
+        let sdp = answer.text().replace(&own, &candidate(port));
+        let sdp = SdpAnswer::from_sdp_string(&sdp).unwrap();
         rtc.sdp_api().accept_answer(pending, sdp).unwrap();
         Self {
             rtc,
@@ -86,6 +97,7 @@ impl Viewer {
             answer: answer.text().to_owned(),
             loses: None,
             lost: 0,
+            sets: Vec::new(),
             packets: BTreeMap::new(),
             reports: Vec::new(),
             cnames: BTreeSet::new(),
@@ -106,7 +118,7 @@ impl Viewer {
         sources
     }
 
-    fn of(&self, kind: &str) -> &BTreeMap<u64, RtpPacket> {
+    pub(crate) fn of(&self, kind: &str) -> &BTreeMap<u64, RtpPacket> {
         &self.packets[&self.sources(kind)[0]]
     }
 
@@ -124,7 +136,7 @@ impl Viewer {
 
     /// Plays until it has what it needs.
     #[track_caller]
-    fn play(&mut self, enough: impl Fn(&Self) -> bool) {
+    pub(crate) fn play(&mut self, enough: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
         while !enough(self) {
             assert!(begun.elapsed() < LIMIT, "{} datagrams, {:?}", self.came, self.reports);
@@ -171,12 +183,24 @@ impl Viewer {
                     let _ = self.socket.send_to(&datagram.contents, datagram.destination);
                 }
                 Output::Event(Event::RtpPacket(packet)) => {
+                    self.note_sets(&packet);
                     let source = self.packets.entry(*packet.header.ssrc).or_default();
                     source.insert(*packet.seq_no, packet);
                 }
                 Output::Event(Event::RawPacket(packet)) => self.take(*packet),
                 Output::Event(_) => {}
             }
+        }
+    }
+
+    /// Notes parameter sets of video. They come together in one packet (RFC 6184 5.7.1).
+    fn note_sets(&mut self, packet: &RtpPacket) {
+        let is_video = self.sources("video")[0] == *packet.header.ssrc;
+        if let [0x78, _, length, sets @ ..] = packet.payload.as_ref()
+            && is_video
+            && self.sets.last().is_none_or(|last| !sets.starts_with(last))
+        {
+            self.sets.push(sets[..usize::from(*length)].to_vec());
         }
     }
 
@@ -204,7 +228,7 @@ fn now() -> Instant {
 }
 
 /// How many access units these packets make, and how many after the first keyframe are broken.
-fn units<'a>(packets: impl Iterator<Item = &'a RtpPacket>) -> (usize, usize) {
+pub(crate) fn units<'a>(packets: impl Iterator<Item = &'a RtpPacket>) -> (usize, usize) {
     let (mut depacketizer, mut whole, mut broken) = (Depacketizer::default(), 0, 0);
     for packet in packets {
         let header = &packet.header;

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -70,6 +70,57 @@ pub(crate) fn post(server: &Server, path: &str, offer: &str) -> Response {
 pub(crate) struct Relay {
     pub(crate) port: u16,
     dropped: Arc<AtomicUsize>,
+}
+
+/// Relays the datagrams of one peer. On the way to the peer there is a queue.
+pub(crate) struct Bottleneck {
+    pub(crate) port: u16,
+    /// Bits per second that it carries. 0 is as many as come.
+    rate: Arc<AtomicUsize>,
+}
+
+impl Bottleneck {
+    pub(crate) fn new(server: SocketAddr) -> Self {
+        let (front, back) = (socket(), socket());
+        back.connect(server).unwrap();
+        let port = front.local_addr().unwrap().port();
+        let rate = Arc::new(AtomicUsize::new(0));
+        let (queue, queued) = mpsc::channel::<Vec<u8>>();
+        let (to_peer, to_server) = (front.try_clone().unwrap(), back.try_clone().unwrap());
+        let peer = Arc::new(Mutex::new(None));
+        // The threads end with the test's process.
+        let known = Arc::clone(&peer);
+        thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, source)) = front.recv_from(&mut buffer) {
+                *known.lock().unwrap() = Some(source);
+                let _ = to_server.send(&buffer[..length]);
+            }
+        });
+        thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok(length) = back.recv(&mut buffer) {
+                queue.send(buffer[..length].to_vec()).unwrap();
+            }
+        });
+        let carries = Arc::clone(&rate);
+        thread::spawn(move || {
+            for datagram in queued {
+                let rate = carries.load(Ordering::Relaxed);
+                if let Some(micros) = (datagram.len() * 8_000_000).checked_div(rate) {
+                    thread::sleep(Duration::from_micros(micros as u64));
+                }
+                let peer = *peer.lock().unwrap();
+                let _ = peer.map(|peer| to_peer.send_to(&datagram, peer));
+            }
+        });
+        Self { port, rate }
+    }
+
+    /// Carries so many bits per second from here on. 0 is as many as come.
+    pub(crate) fn carry(&self, rate: usize) {
+        self.rate.store(rate, Ordering::Relaxed);
+    }
 }
 
 impl Relay {

@@ -184,3 +184,43 @@ fn keying_material_loses_our_side_and_keeps_the_peers() {
     }
     assert!(Sender::take(profile, &mut [0; 55], true).is_none());
 }
+
+#[test]
+fn reports_of_the_other_side_are_decrypted_once() {
+    for profile in [Profile::Aes128CmSha1_80, Profile::AeadAes128Gcm, Profile::AeadAes256Gcm] {
+        let (key, salt) = profile.lengths();
+        let material: Vec<u8> = (0..2 * (key + salt)).map(|byte| byte as u8).collect();
+        for is_client in [false, true] {
+            let mut sender = Sender::take(profile, &mut material.clone(), !is_client).unwrap();
+            let mut receiver = Receiver::new(profile, &material, is_client).unwrap();
+            let report = hex("81c8000d 4d617273 4e545031 4e545032 52545020 0000042a");
+            let mut send = || {
+                let mut packet = report.clone();
+                sender.protect_rtcp(&mut packet).unwrap();
+                packet
+            };
+            let (first, second, third) = (send(), send(), send());
+            let mut take =
+                |mut packet: Vec<u8>| receiver.unprotect_rtcp(&mut packet).map(|()| packet);
+            assert_eq!(take(second.clone()).as_ref(), Some(&report), "{profile:?}");
+            // Again, and one that is older.
+            assert_eq!((take(second), take(first)), (None, None));
+            // With a bit that is another, anywhere, and shorter.
+            for bit in 0..8 * third.len() {
+                let mut wrong = third.clone();
+                wrong[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(take(wrong), None, "{profile:?} {bit}");
+            }
+            for length in 0..third.len() {
+                assert_eq!(take(third[..length].to_vec()), None, "{profile:?} {length}");
+            }
+            assert_eq!(take(third), Some(report), "{profile:?}");
+            // Our own are not the peer's.
+            let mut own = Sender::take(profile, &mut material.clone(), is_client).unwrap();
+            let mut packet = hex("81c8000d 4d617273 4e545031");
+            own.protect_rtcp(&mut packet).unwrap();
+            assert_eq!(receiver.unprotect_rtcp(&mut packet), None);
+        }
+        assert!(Receiver::new(profile, &material[1..], true).is_none());
+    }
+}
