@@ -180,6 +180,9 @@ impl Choice {
 
     fn renew(&mut self, state: &State, time: u64) {
         self.renditions = renditions(state, self.made.as_ref());
+        // A track that ended may stay in the list for a while. Nothing else keeps one that has left it.
+        let listed = || state.tracks.iter().chain(&self.made);
+        self.over.retain(|over| listed().any(|track| Arc::ptr_eq(over, track)));
         let over = &self.over;
         self.renditions.retain(|it| !over.iter().any(|over| Arc::ptr_eq(over, &it.track)));
         self.renewed = time;
