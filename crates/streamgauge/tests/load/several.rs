@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use testkit::Program;
+use testkit::{Program, eventually};
 
 use super::server::Server;
 use super::{LIMIT, count, document, finish, run};
@@ -84,12 +84,11 @@ fn as_many_as_asked_for_over_http_2_too() {
     assert!(finished.stderr.contains("3 processes for 2 connections"), "{}", finished.stderr);
 }
 
-fn wait_for_requests(server: &Server) {
-    let limit = Instant::now() + LIMIT;
-    while server.seen.requests.load(Relaxed) < 20 {
-        assert!(Instant::now() < limit, "no requests");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits for so many more requests.
+fn wait_for_requests(server: &Server, count: u64) {
+    let requests = || server.seen.requests.load(Relaxed);
+    let until = requests() + count;
+    eventually(LIMIT, "requests have come", || requests() >= until);
 }
 
 const LONG: [&str; 6] = ["--rate", "100", "--duration", "10m", "--processes", "2"];
@@ -98,7 +97,7 @@ const LONG: [&str; 6] = ["--rate", "100", "--duration", "10m", "--processes", "2
 fn an_interrupt_ends_all_with_what_they_have() {
     let server = Server::start(&[]);
     let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
-    wait_for_requests(&server);
+    wait_for_requests(&server, 20);
     let document = document(&program.stop(LIMIT));
     assert_eq!(document["interrupted"], true);
     assert_eq!(count(&document, "/counters/responses"), count(&document, "/first_byte/count"));
@@ -130,36 +129,28 @@ fn assert_half_is_lost(document: &serde_json::Value, reason: &str) {
 fn a_process_that_is_lost_leaves_the_figures_of_the_others() {
     let server = Server::start(&[]);
     let program = with_few_files(&[&[&*server.url("/ok/100")], &LONG[..]].concat());
-    wait_for_requests(&server);
+    wait_for_requests(&server, 20);
     kill_process(a_child_of(&program), Signal::KILL).unwrap();
     // The other process goes on.
-    let seen = server.seen.requests.load(Relaxed);
-    let limit = Instant::now() + LIMIT;
-    while server.seen.requests.load(Relaxed) < seen + 100 {
-        assert!(Instant::now() < limit, "no more requests");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_requests(&server, 100);
     let document = document(&program.stop(LIMIT));
     assert_half_is_lost(&document, "of 2 (pid");
 }
 
 #[test]
 fn a_process_that_hangs_holds_up_no_run() {
-    let server = Server::start(&[]);
-    let url = server.url("/ok/100");
+    // Each has a server of its own, which tells when it has begun.
+    let [server, other] = [Server::start(&[]), Server::start(&[])];
     let began = Instant::now();
     let ends = ["--rate", "100", "--duration", "2s", "--processes", "2"];
-    let ends = with_few_files(&[&[&*url], &ends[..]].concat());
-    let stopped = with_few_files(&[&[&*url], &LONG[..]].concat());
-    for program in [&ends, &stopped] {
-        let seen = server.seen.requests.load(Relaxed);
-        let limit = Instant::now() + LIMIT;
-        while server.seen.requests.load(Relaxed) < seen + 20 {
-            assert!(Instant::now() < limit, "no requests");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    let ends = with_few_files(&[&[&*server.url("/ok/100")], &ends[..]].concat());
+    let stopped = with_few_files(&[&[&*other.url("/ok/100")], &LONG[..]].concat());
+    for (program, server) in [(&ends, &server), (&stopped, &other)] {
+        wait_for_requests(server, 20);
         kill_process(a_child_of(program), Signal::STOP).unwrap();
     }
+    // The other process goes on. It may not have begun before.
+    wait_for_requests(&other, 20);
     let of_stopped = document(&stopped.stop(LIMIT));
     assert_half_is_lost(&of_stopped, "did not end in time");
     let of_ended = document(&ends.wait(LIMIT));
