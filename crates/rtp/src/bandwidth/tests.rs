@@ -178,39 +178,6 @@ fn feedback_that_is_wrong_changes_nothing_and_holds_nothing() {
     estimator.take((0..u64::MAX).map(|number| (number, None)));
 }
 
-/// Prints what a viewer of 1 Mbit/s costs, in microseconds a second: 125 packets, and feedback on them 20 times.
-#[test]
-#[ignore = "a measurement"]
-fn cost_of_feedback() {
-    use crate::srtp::{Profile, Receiver, Sender};
-    let profile = Profile::AeadAes128Gcm;
-    let mut sender = Sender::take(profile, &mut [1; 56], true).unwrap();
-    let mut receiver = Receiver::new(profile, &[1; 56], false).unwrap();
-    let mut message = |base: u16, count: u16| {
-        let mut out = vec![0x8f, 205, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2];
-        out.extend([base, count].map(u16::to_be_bytes).concat());
-        out.extend([0, 0, 9, 0]);
-        // A run of small deltas.
-        out.extend((0x2000 | count).to_be_bytes());
-        out.resize((out.len() + usize::from(count)).next_multiple_of(4), 9);
-        out[3] = (out.len() / 4 - 1) as u8;
-        sender.protect_rtcp(&mut out).unwrap();
-        out
-    };
-    let messages: Vec<_> = (0..20_000_u32).map(|at| message((6 * at) as u16, 6)).collect();
-    let (mut estimator, began) = (Estimator::default(), std::time::Instant::now());
-    for (at, message) in (0..).zip(&messages) {
-        for packet in 0..6 {
-            estimator.sent(1_000, at * 50_000 + packet);
-        }
-        let mut message = message.clone();
-        receiver.unprotect_rtcp(&mut message).unwrap();
-        estimator.take(crate::feedback::read(&message, estimator.next()));
-    }
-    assert!(estimator.observed().acknowledged > 0);
-    println!("{:.1} µs a second", began.elapsed().as_secs_f64() * 1e6 / 1_000.0);
-}
-
 proptest::proptest! {
     #[test]
     fn no_feedback_panics(
