@@ -62,7 +62,7 @@ if [ "$purpose" = test ]; then
         nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
         python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
         :time
-        chromium:chromium"
+        chromium:chromium chromium-headless-shell:chromium-headless-shell"
 fi
 
 have_dpkg=no

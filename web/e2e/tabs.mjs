@@ -63,6 +63,9 @@ export async function startTabs() {
     async close() {
       child.kill();
       await ended;
+      // A process of the browser that outlives it has these pipes too, and would hold up the end of the test.
+      orders.destroy();
+      answers.destroy();
       await rm(profile, { recursive: true, maxRetries: 5, retryDelay: 100 });
     },
   };

@@ -5,8 +5,8 @@ import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
 import {
   assertAccessible,
-  CHROMIUM,
   FLAGS,
+  HEADLESS,
   keep,
   openPage,
   PATIENCE,
@@ -28,7 +28,7 @@ let browser;
 
 before(async () => {
   server = await startServer();
-  browser = await chromium.launch({ executablePath: CHROMIUM, args: [...FLAGS, ...CAMERA, ...LOOPBACK] });
+  browser = await chromium.launch({ executablePath: HEADLESS, args: [...FLAGS, ...CAMERA, ...LOOPBACK] });
 });
 
 after(async () => {
