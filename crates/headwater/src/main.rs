@@ -34,7 +34,7 @@ enum Command {
     Publish {
         /// The file
         input: PathBuf,
-        /// Where to: rtmp://HOST[:PORT]/live/NAME, or http://HOST[:PORT]/live/NAME/whip
+        /// Where to: rtmp://HOST[:PORT]/live/NAME, or http[s]://HOST[:PORT]/live/NAME/whip
         url: String,
         /// Begin again at the end, for ever; timestamps go on
         #[arg(long = "loop")]

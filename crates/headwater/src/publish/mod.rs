@@ -34,8 +34,8 @@ pub struct Options {
 /// How long the server may take to answer, and to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Publishes the MP4 or FLV file `input` to `url`: by WHIP if it begins with `http://`, otherwise by
-/// RTMP. Returns at the end of the file. With [`Options::repeat`] it does not end by itself.
+/// Publishes the MP4 or FLV file `input` to `url`: by WHIP if it begins with `http://` or
+/// `https://`, otherwise by RTMP. Returns at the end of the file. With [`Options::repeat`] it does not end by itself.
 ///
 /// SIGINT and SIGTERM end a session of WHIP, and this then returns, too.
 ///

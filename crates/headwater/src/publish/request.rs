@@ -1,6 +1,7 @@
 //! Requests of WHIP, each on a connection of its own.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use axum::body::{Body, to_bytes};
@@ -8,8 +9,12 @@ use axum::http::uri::Scheme;
 use axum::http::{HeaderMap, Method, Request, StatusCode, Uri, header};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
 
@@ -49,22 +54,21 @@ impl Answer {
         if location.starts_with("http://") || location.starts_with("https://") {
             return parse(location);
         }
+        let scheme = asked.scheme_str().unwrap_or_default();
         let authority = asked.authority().map_or("", |authority| authority.as_str());
         if location.starts_with('/') {
-            return parse(&format!("http://{authority}{location}"));
+            return parse(&format!("{scheme}://{authority}{location}"));
         }
         let folder = asked.path().rsplit_once('/').map_or("", |(folder, _)| folder);
-        parse(&format!("http://{authority}{folder}/{location}"))
+        parse(&format!("{scheme}://{authority}{folder}/{location}"))
     }
 }
 
-/// Reads an `http://` URL.
+/// Reads an `http://` or `https://` URL.
 pub(super) fn parse(url: &str) -> anyhow::Result<Uri> {
     let parsed: Uri = url.parse().with_context(|| format!("{url}: not a URL"))?;
-    if parsed.scheme() == Some(&Scheme::HTTPS) {
-        bail!("{url}: headwater publish has no TLS, so a WHIP URL begins with http://");
-    }
-    ensure!(parsed.scheme() == Some(&Scheme::HTTP), "{url}: a WHIP URL begins with http://");
+    let is_http = [Some(&Scheme::HTTP), Some(&Scheme::HTTPS)].contains(&parsed.scheme());
+    ensure!(is_http, "{url}: a WHIP URL begins with http:// or https://");
     let authority = parsed.authority().map_or("", |authority| authority.as_str());
     ensure!(!authority.contains('@'), "a user name in a WHIP URL is not supported");
     Ok(parsed)
@@ -74,13 +78,18 @@ impl Connection {
     /// Connects to the server of a URL.
     pub(super) async fn to(url: &Uri) -> anyhow::Result<Self> {
         let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = url.port_u16().unwrap_or(80);
+        let has_tls = url.scheme() == Some(&Scheme::HTTPS);
+        let port = url.port_u16().unwrap_or(if has_tls { 443 } else { 80 });
         let connected = async {
             let stream = TcpStream::connect((host, port)).await?;
             let local = stream.local_addr()?.ip();
-            let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-            // It ends with the sender. What goes wrong with it, the request reports.
-            tokio::spawn(connection);
+            let sender = if has_tls {
+                let name = ServerName::try_from(host.to_owned())?;
+                let connector = TlsConnector::from(Arc::new(tls()?));
+                speak(connector.connect(name, stream).await.context("TLS")?).await?
+            } else {
+                speak(stream).await?
+            };
             Ok(Self { sender, url: url.clone(), local })
         };
         let connected: anyhow::Result<Self> =
@@ -114,6 +123,32 @@ impl Connection {
     }
 }
 
+/// Speaks HTTP/1.1 over a stream.
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> anyhow::Result<http1::SendRequest<Body>> {
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The connection ends with the sender. The request reports each error.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// TLS with the authorities that this system trusts, or those in the file that the environment's
+/// `SSL_CERT_FILE` names.
+fn tls() -> anyhow::Result<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        bail!("this system has no certificates of authorities: SSL_CERT_FILE may name a file");
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = config?.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
@@ -122,23 +157,25 @@ mod tests {
 
     #[test]
     fn locations_are_relative_to_the_request() {
-        let asked = parse("http://tv.example:8080/live/x/whip?token=1").unwrap();
-        let of = |location: &'static str| {
+        let plain = parse("http://tv.example:8080/live/x/whip?token=1").unwrap();
+        let secure = parse("https://tv.example/live/x/whip").unwrap();
+        let of = |asked: &Uri, location: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::LOCATION, HeaderValue::from_static(location));
             let answer = Answer { status: StatusCode::CREATED, headers, payload: String::new() };
-            answer.location(&asked).map(|url| url.to_string()).map_err(|error| error.to_string())
+            answer.location(asked).map(|url| url.to_string()).map_err(|error| error.to_string())
         };
-        assert_eq!(of("/live/x/whip/1").unwrap(), "http://tv.example:8080/live/x/whip/1");
-        assert_eq!(of("whip/1?a").unwrap(), "http://tv.example:8080/live/x/whip/1?a");
-        assert_eq!(of("http://other.example/1").unwrap(), "http://other.example/1");
-        assert!(of("https://other.example/1").unwrap_err().contains("no TLS"));
+        assert_eq!(of(&plain, "/live/x/whip/1").unwrap(), "http://tv.example:8080/live/x/whip/1");
+        assert_eq!(of(&plain, "whip/1?a").unwrap(), "http://tv.example:8080/live/x/whip/1?a");
+        assert_eq!(of(&plain, "https://other.example/1").unwrap(), "https://other.example/1");
+        assert_eq!(of(&secure, "/live/x/whip/1").unwrap(), "https://tv.example/live/x/whip/1");
+        assert_eq!(of(&secure, "1").unwrap(), "https://tv.example/live/x/1");
     }
 
     #[test]
     fn other_urls_are_refused() {
         for (url, why) in [
-            ("https://tv.example/live/x/whip", "no TLS"),
+            ("ftp://tv.example/live/x/whip", "http:// or https://"),
             ("http://user:secret@tv.example/live/x/whip", "a user name"),
             ("http://", "not a URL"),
         ] {

@@ -39,8 +39,8 @@ const REPORTS: Duration = Duration::from_secs(1);
 /// tell of a time that has not come, and frames may be sent long before they are shown.
 const LEAD: Duration = Duration::from_secs(1);
 
-/// Packets of video and audio that may be sent again.
-const KEPT: (usize, usize) = (512, 64);
+/// Packets of video that may be sent again, and for how long.
+const KEPT: (usize, Duration) = (512, Duration::from_secs(3));
 
 /// After this time without a datagram the server counts as gone.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -144,6 +144,13 @@ impl Session {
             }
         }
         self.outputs.retain(|output| output.payload.is_some());
+        for output in self.outputs.iter().filter(|output| output.kind.is_video()) {
+            if let Some(stream) = self.rtc.direct_api().stream_tx_by_mid(output.mid, None) {
+                // All that the server asks for is sent again. By default str0m forgets the requests while
+                // more than 15 % of its bytes are such packets.
+                stream.set_rtx_cache(KEPT.0, KEPT.1, None);
+            }
+        }
         ensure!(!self.outputs.is_empty(), "the server takes neither the video nor the audio");
 
         self.heard = Instant::now();
@@ -349,12 +356,9 @@ fn choose(tracks: Vec<(TrackId, Codec)>) -> anyhow::Result<Chosen> {
 
 /// The agent of a session that publishes H.264 of this configuration, and Opus.
 fn agent(video: Option<&avc::Config>) -> Rtc {
-    let (video_packets, audio_packets) = KEPT;
     let mut config = Rtc::builder()
         .set_crypto_provider(Arc::new(str0m::crypto::from_feature_flags()))
         .set_rtp_mode(true)
-        .set_send_buffer_video(video_packets)
-        .set_send_buffer_audio(audio_packets)
         .set_rtcp_report_interval_video(REPORTS)
         .set_rtcp_report_interval_audio(REPORTS)
         .set_stats_interval(None)

@@ -7,14 +7,18 @@ use std::process::Command;
 use std::thread;
 
 use serde_json::Value;
-use testkit::{AccessUnit, Program, Server, access_unit_hashes_with, eventually, framehash, rtmp};
+use testkit::{
+    AccessUnit, Program, Server, access_unit_hashes_with, certificate, eventually, framehash, rtmp,
+};
 
 use crate::support::{LIMIT, Relay, python, server};
 
 /// A server that keeps everything, and whose streams end a second after their publisher. Packets wait
 /// long for others, so that nothing is lost on a busy machine.
+const PATIENT: &str = "[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n";
+
 fn patient() -> Server {
-    server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n")
+    server(PATIENT)
 }
 
 /// Starts `headwater publish` with these options.
@@ -218,7 +222,8 @@ fn what_cannot_be_published_is_refused_with_a_reason() {
         (&film, &server.url("/live/.x/whip"), &[], "400 Bad Request: "),
         (&film, &server.url("/live/x"), &[], "the server refused: 405 Method Not Allowed"),
         (&film, &format!("http://{nobody}/live/x/whip"), &[], &format!("{nobody}: ")),
-        (&film, &url.replace("http:", "https:"), &[], "no TLS, so a WHIP URL begins with http://"),
+        // This port has no TLS.
+        (&film, &url.replace("http:", "https:"), &[], ": TLS: "),
         (&film, &url, &["--fast"], "--fast is not possible by WHIP"),
         (&sound, &url, &[], "the file has neither H.264 nor Opus"),
     ] {
@@ -270,6 +275,31 @@ fn packets_that_are_lost_are_sent_again() {
     // Nobody knows of the last packets that they are missing.
     assert!(got.len() + 2 >= sent.len(), "{} of {}", got.len(), sent.len());
     assert_eq!(hashes(&got), hashes(&sent[..got.len()]));
+}
+
+#[test]
+fn requests_go_over_tls_to_a_server_that_is_trusted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["own", "other"] {
+        certificate::make(name, &path(name), &path(&format!("{name}.key")));
+    }
+    let server =
+        server(&format!("{PATIENT}{}", certificate::table(&path("own"), &path("own.key"))));
+    let url = format!("https://{}/live/x/whip", server.https.unwrap());
+    let clip = clip(folder.path(), "2");
+    let publish = |trusted: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+        command.arg("publish").args([&clip, Path::new(&url)]).env("SSL_CERT_FILE", path(trusted));
+        Program::spawn(&mut command)
+    };
+    let said = failed(publish("other"));
+    assert!(said.contains("TLS") && said.contains("UnknownIssuer"), "{said}");
+    let finished = publish("own").wait(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    until_ended(&server, "live/x", "v0");
+    let sent = units(clip.to_str().unwrap(), "-an");
+    assert_eq!(hashes(&units(&server.url("/live/x/index.m3u8"), "-an")), hashes(&sent));
 }
 
 #[test]
