@@ -248,7 +248,7 @@ pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>>
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use bytes::Bytes;
     use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
     use media::codec::avc;
@@ -258,7 +258,7 @@ mod tests {
 
     const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
 
-    fn publisher() -> (Registry, Publisher) {
+    pub(in super::super) fn publisher() -> (Registry, Publisher) {
         let registry = Registry::new(Settings::default());
         let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
         let mut publisher = registry.publish("x", info, START).unwrap();
@@ -268,7 +268,11 @@ mod tests {
     }
 
     /// Publishes frames of 40 ms, with a keyframe every 50.
-    fn publish(publisher: &mut Publisher, frames: std::ops::Range<i64>, cts: i32) {
+    pub(in super::super) fn publish(
+        publisher: &mut Publisher,
+        frames: std::ops::Range<i64>,
+        cts: i32,
+    ) {
         for frame in frames {
             let sync = frame % 50 == 0;
             let data = Bytes::from(vec![0, 0, 0, 3, if sync { 0x65 } else { 0x41 }, 0x88, 1]);
@@ -278,14 +282,14 @@ mod tests {
     }
 
     /// Lets the feed's task run.
-    async fn settle() {
+    pub(in super::super) async fn settle() {
         for _ in 0..10 {
             yield_now().await;
         }
     }
 
     /// The frames' numbers, and which are keyframes.
-    fn numbers(frames: &[Rc<Frame>]) -> Vec<(i64, bool)> {
+    pub(in super::super) fn numbers(frames: &[Rc<Frame>]) -> Vec<(i64, bool)> {
         frames.iter().map(|frame| ((frame.time - 90_000) / 3600, frame.key)).collect()
     }
 

@@ -222,9 +222,13 @@ impl Output {
     /// Begins again from the newest keyframe, if nothing waits.
     pub(super) fn begin_again(&mut self) {
         if self.waiting.is_empty()
-            && let Some((feed, _)) = &self.feed
+            && let Some((feed, frames)) = &mut self.feed
         {
-            let recent = feed.recent();
+            let (recent, coming) = feed.subscribe();
+            if !recent.is_empty() {
+                // Frames that have come and are not taken yet are among the recent ones, or older.
+                *frames = coming;
+            }
             self.restart(recent);
         }
     }
@@ -376,5 +380,65 @@ async fn receive(frames: Option<&mut Frames>) -> Result<Fed, RecvError> {
     match frames {
         Some(frames) => frames.recv().await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::LocalSet;
+
+    use super::super::feed::tests::{numbers, publish, publisher, settle};
+    use super::*;
+
+    fn output(track: Arc<Track>) -> Output {
+        let terms = source::Terms { ssrc: 1, resends: None, extension: None, numbers: None };
+        let line = Line { mid: "v".into(), payload: 96.into(), terms: Some(terms) };
+        Output::new(line, track, VIDEO_RATE).unwrap()
+    }
+
+    /// Takes all that has come.
+    async fn take(output: &mut Output) {
+        loop {
+            let came = tokio::select! {
+                biased;
+                came = output.next() => came,
+                () = std::future::ready(()) => return,
+            };
+            assert_eq!(output.take(came).ok(), Some(false));
+        }
+    }
+
+    /// What waits to be sent, as [`numbers`].
+    fn waiting(output: &mut Output) -> Vec<(i64, bool)> {
+        numbers(output.waiting.make_contiguous())
+    }
+
+    #[tokio::test]
+    async fn a_viewer_that_begins_again_gets_each_frame_once() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..63, 0);
+            let mut output = output(publisher.stream().track("v0").unwrap());
+            let feeds = Feeds::default();
+            output.begin(&feeds);
+            settle().await;
+            publish(&mut publisher, 63..75, 0);
+            settle().await;
+            let frames =
+                |range: std::ops::Range<i64>| range.map(|n| (n, n % 50 == 0)).collect::<Vec<_>>();
+            take(&mut output).await;
+            assert_eq!(waiting(&mut output), frames(50..75));
+            // All are sent. More come, and before the viewer's task takes them, the viewer asks for a
+            // keyframe, within a group of pictures and over its end.
+            for (until, expected) in [(80, 50..80), (105, 100..105)] {
+                output.waiting.clear();
+                publish(&mut publisher, expected.start.max(until - 5)..until, 0);
+                settle().await;
+                output.begin_again();
+                take(&mut output).await;
+                assert_eq!(waiting(&mut output), frames(expected));
+            }
+        };
+        LocalSet::new().run_until(test).await;
     }
 }

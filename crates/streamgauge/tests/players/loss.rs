@@ -14,8 +14,8 @@ use crate::support::{LIMIT, document, origin, start};
 const LOSES: usize = 20;
 /// The length of the demo's groups of pictures, in units of RTP's video clock.
 const GROUP: u32 = 90_000;
-/// The pictures of these times within a group get lost in each second group, each time that they are
-/// sent. The viewer gives them up after [`BUFFER`], well before the next keyframe comes.
+/// The pictures of these times after the viewer's first, by the length of a group, get lost in each second
+/// group, each time that they are sent. The viewer gives them up after [`BUFFER`], well before the next keyframe comes.
 const GAP: std::ops::Range<u32> = 18_000..36_000;
 /// How long the viewer waits for missing packets.
 const BUFFER: &str = "200ms";

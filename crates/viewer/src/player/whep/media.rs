@@ -26,8 +26,7 @@ const MAX_FRAME: Micros = 1_000_000;
 /// Shortest time between two requests for a keyframe.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// For how long after a request a keyframe may be one that the server sends again, with what
-/// followed it.
+/// For how long after a request the server may send a keyframe again, with what followed it.
 const ANSWERED: Duration = Duration::from_secs(3);
 
 /// After this time another RTP stream of the same kind takes the place of one that is silent.
@@ -302,7 +301,9 @@ impl<'a> Media<'a> {
     fn picture(&mut self, unit: AccessUnit, now: Instant) -> Result<(), Error> {
         let time = self.video.clock.time(unit.time, self.since());
         if let Some(verifier) = &mut self.verifier {
-            if unit.key && self.asked.is_some_and(|asked| now.duration_since(asked) < ANSWERED) {
+            // If such a keyframe is lost, what followed it may still come.
+            let may_repeat = unit.key || self.has_lost;
+            if may_repeat && self.asked.is_some_and(|asked| now.duration_since(asked) < ANSWERED) {
                 verifier.video.restart();
             }
             if let Some(config) = unit.config {
