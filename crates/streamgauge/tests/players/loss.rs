@@ -12,11 +12,11 @@ use crate::support::{LIMIT, document, origin, start};
 
 /// One in this many datagrams of media gets lost.
 const LOSES: usize = 20;
-/// The length of the demo's groups of pictures, in units of RTP's video clock.
-const GROUP: u32 = 90_000;
-/// The pictures of these times after the viewer's first, by the length of a group, get lost in each second
-/// group, each time that they are sent. The viewer gives them up after [`BUFFER`], well before the next keyframe comes.
-const GAP: std::ops::Range<u32> = 18_000..36_000;
+/// The pictures of these times in each period, in units of RTP's video clock, get lost each time that they
+/// are sent. The viewer gives them up after [`BUFFER`], and asks for a keyframe if none has come meanwhile. The
+/// demo has one each second, so none comes after at least one of two gaps.
+const GAP: std::ops::Range<u32> = 90_000..108_000;
+const PERIOD: u32 = 225_000;
 /// How long the viewer waits for missing packets.
 const BUFFER: &str = "200ms";
 
@@ -48,7 +48,7 @@ impl Gaps {
         }
         let time = u32::from_be_bytes(datagram[4..8].try_into().unwrap());
         let since = time.wrapping_sub(*self.began.get_or_insert(time));
-        (since / GROUP) % 2 == 1 && GAP.contains(&(since % GROUP))
+        GAP.contains(&(since % PERIOD))
     }
 }
 
