@@ -25,12 +25,13 @@ let server;
  * machine a quarter of a second may be too short, because the test sees each request of its page.
  */
 let longParts;
+const LONG_PART = 0.5;
 let browser;
 
 before(async () => {
   [server, longParts] = await Promise.all([
     startServer(),
-    startServer({ config: '[live]\npart_target = "500ms"\n' }),
+    startServer({ config: `[live]\npart_target = "${LONG_PART * 1000}ms"\n` }),
   ]);
   browser = await startBrowser();
 });
@@ -163,8 +164,9 @@ describe('pages go on', { concurrency: 4 }, () => {
       const ended = losses.map(({ track, ended }) => `${track} after ${ended.toFixed(1)} s`);
       const stalled = stallList.map(({ seconds }) => seconds.toFixed(2));
       t.diagnostic(`given up ${ended.join(', ')}; stalled ${stalled}; left out ${missing.toFixed(2)} s`);
-      // In slow pages hls.js leaves out a part at times.
-      assert.ok(missing < 1, `left out ${missing} s`);
+      // A page that stands, and has media after a part that failed, goes on there instead of waiting for a
+      // second request. In slow pages hls.js leaves out another part at times.
+      assert.ok(missing < 4 * LONG_PART, `left out ${missing} s`);
       for (const { ended } of losses) assert.ok(ended < GIVEN_UP, `given up after ${ended} s`);
       // It is live again, or catches up, which takes a while (play.test.mjs).
       await page.waitForFunction(() => {
