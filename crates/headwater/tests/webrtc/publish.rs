@@ -123,19 +123,24 @@ fn a_server_of_another_hand_takes_it() {
     let came = |kind: &str| {
         let lines = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let line = { lines }.find(|line| line["kind"] == kind).unwrap();
-        line["frames"].as_array().unwrap().clone()
+        (line["frames"].as_array().unwrap().clone(), line["lost"].as_i64().unwrap())
     };
-    // All pictures that it decoded are those of the file, and none is missing between them.
-    let (video, of_file) = (came("video"), pictures(clip.to_str().unwrap()));
+    // All pictures that it decoded are those of the file, at their times. If no packet was lost, none is
+    // missing between them. A busy machine may lose some, and it asks for each only once.
+    let ((video, lost), of_file) = (came("video"), pictures(clip.to_str().unwrap()));
     assert!(video.len() > of_file.len() / 2, "{} of {}", video.len(), of_file.len());
-    let decoded: Vec<_> = video.iter().map(|frame| frame[1].as_str().unwrap()).collect();
-    let first = of_file.iter().position(|picture| picture == decoded[0]).unwrap();
-    assert_eq!(decoded, of_file[first..first + decoded.len()]);
-    for (index, frame) in video.iter().enumerate() {
-        let (time, due) = (frame[0].as_f64().unwrap(), index as f64 / 30.0);
-        assert!((time - video[0][0].as_f64().unwrap() - due).abs() < 0.001, "{time} s for {due} s");
+    let began = video[0][0].as_f64().unwrap();
+    let first = of_file.iter().position(|picture| video[0][1] == **picture).unwrap();
+    let mut next = 0;
+    for frame in &video {
+        let frames = (frame[0].as_f64().unwrap() - began) * 30.0;
+        let index = frames.round() as usize;
+        assert!((frames - index as f64).abs() < 0.03, "{frames} frames after the first");
+        assert!(index == next || (index > next && lost > 0), "{index} after {next}, {lost} lost");
+        assert_eq!(frame[1], *of_file[first + index], "picture {index}");
+        next = index + 1;
     }
-    let audio = came("audio").len();
+    let audio = came("audio").0.len();
     assert!(audio > 100, "{audio} of 200");
 }
 

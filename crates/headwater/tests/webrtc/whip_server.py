@@ -3,7 +3,7 @@
   whip_server.py
 
 Prints one JSON object per line: its URL, then, when the publisher has deleted its session, what came
-of each kind: the time of each frame in seconds, and the MD5 of each picture.
+of each kind: the time of each frame in seconds, the MD5 of each picture, and how many packets were lost.
 """
 
 import asyncio
@@ -60,8 +60,13 @@ async def main():
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     say(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/whip")
     await over.wait()
+    lost = {}
+    for receiver in peer.getReceivers():
+        for stats in (await receiver.getStats()).values():
+            if stats.type == "inbound-rtp":
+                lost[stats.kind] = stats.packetsLost
     for kind, frames in seen.items():
-        say(kind=kind, frames=frames)
+        say(kind=kind, frames=frames, lost=lost[kind])
     await peer.close()
 
 
