@@ -195,10 +195,10 @@ def front(server, media, relay):
 
 
 def make_clip(path, size, rate):
-    """A clip of 30 s with Opus and without B-frames, which WebRTC viewers get as it is."""
+    """A clip of 90 s with Opus and without B-frames, which WebRTC viewers get as it is."""
     subprocess.run(
         ["ffmpeg", "-v", "error", "-y", "-f", "lavfi", "-i", f"testsrc2=s={size}:r=30", "-f", "lavfi"]
-        + ["-i", "sine=f=440:r=48000", "-t", "30", "-c:v", "libx264", "-preset", "veryfast", "-bf", "0"]
+        + ["-i", "sine=f=440:r=48000", "-t", "90", "-c:v", "libx264", "-preset", "veryfast", "-bf", "0"]
         + ["-g", "60", "-b:v", f"{rate}k", "-maxrate", f"{rate}k", "-bufsize", f"{rate}k"]
         + ["-c:a", "libopus", "-b:a", "64k", str(path)],
         check=True,
@@ -245,7 +245,7 @@ def run(case, clips, seconds, options, work):
         served = front(port["http"], port["webrtc"], relay)
         through = f"http://127.0.0.1:{served.server_address[1]}/live/x"
         direct = f"http://127.0.0.1:{port['http']}/live/x"
-        publish = [options.headwater, "publish", "--stamp", "--loop"]
+        publish = [options.headwater, "publish", "--stamp"]
         if case.publishes:
             start(*publish, clips["high"], f"{through}/whip")
         elif case.renditions:
@@ -253,7 +253,8 @@ def run(case, clips, seconds, options, work):
                 start(*publish, clips[name], f"rtmp://127.0.0.1:{port['rtmp']}/live/x?rendition={name}")
         else:
             start(*publish, clips["high"], f"rtmp://127.0.0.1:{port['rtmp']}/live/x")
-        until_live(f"{direct}/wide/v0/media.m3u8" if case.renditions else f"{direct}/v0/media.m3u8")
+        for track in ("v0-wide", "v0-low") if case.renditions else ("v0",):
+            until_live(f"{direct}/{track}/media.m3u8")
         watched = direct if case.publishes else through
         # Pictures of two renditions are those of two files.
         check = [] if case.renditions else ["--reference", clips["high"]]

@@ -85,7 +85,8 @@ impl Default for Depacketizer {
             fragment: None,
             spoilt: false,
             malformed: false,
-            after_loss: false,
+            // The first packet that comes need not be the first that was sent: others overtake it.
+            after_loss: true,
             uncertain: false,
             key: false,
             has_picture: false,
@@ -240,7 +241,8 @@ impl Depacketizer {
             }
             Err(error) => {
                 self.waits = true;
-                each(Output::Broken(Some(error)));
+                // Packets that are missing may have had the parameter sets.
+                each(Output::Broken((!self.uncertain).then_some(error)));
             }
         }
     }

@@ -92,6 +92,17 @@ fn after_a_loss_a_whole_keyframe_is_waited_for() {
 }
 
 #[test]
+fn a_stream_whose_first_packets_are_overtaken_is_not_malformed() {
+    let key = payloads(&keyframe(5000));
+    for missing in 1..key.len() {
+        let mut depacketizer = Depacketizer::default();
+        let outputs = push(&mut depacketizer, 0, &key[missing..], &[]);
+        assert!(matches!(outputs.as_slice(), [Output::Broken(None)]), "{missing}: {outputs:?}");
+        assert!(unit(push(&mut depacketizer, 1, &key, &[])).is_some());
+    }
+}
+
+#[test]
 fn the_end_of_one_picture_and_the_start_of_the_next_are_lost() {
     let key = payloads(&keyframe(5000));
     let mut depacketizer = Depacketizer::default();
