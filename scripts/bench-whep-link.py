@@ -9,7 +9,7 @@ and a keyframe every 2 s, by RTMP where the viewer's link is bad, or by WHIP thr
 watch --reference` plays by WHEP with a buffer of 300 ms, checks each picture, and tells the latency by the
 stamps. Needs ffmpeg. Takes about half a minute for each of 11 cases.
 
-Raw figures go to DIR/CASE.json, the table to DIR/link.md and standard output.
+Raw figures go to DIR/link.jsonl, a line for each case, the table to DIR/link.md and standard output.
 """
 
 import argparse
@@ -253,7 +253,7 @@ def run(case, clips, seconds, options, work):
                 start(*publish, clips[name], f"rtmp://127.0.0.1:{port['rtmp']}/live/x?rendition={name}")
         else:
             start(*publish, clips["high"], f"rtmp://127.0.0.1:{port['rtmp']}/live/x")
-        for track in ("v0-wide", "v0-low") if case.renditions else ("v0",):
+        for track in ("v0", "v1") if case.renditions else ("v0",):
             until_live(f"{direct}/{track}/media.m3u8")
         watched = direct if case.publishes else through
         # Pictures of two renditions are those of two files.
@@ -308,6 +308,7 @@ def main():
         "|---" * 11 + "|",
     ]
     print(*lines, sep="\n", flush=True)
+    kept = []
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         clips = {name: work / f"{name}.mp4" for name in ("high", "wide", "low")}
@@ -319,11 +320,10 @@ def main():
             if options.only and options.only not in case.name:
                 continue
             viewer, relayed = run(case, clips, options.seconds, options, work)
-            name = "".join(c if c.isalnum() else "-" for c in case.name)
-            kept = {"case": case.name, "relay": relayed, "viewer": viewer}
-            (options.out / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+            kept.append(json.dumps({"case": case.name, "relay": relayed, "viewer": viewer}))
             lines.append(row(case, viewer))
             print(lines[-1], flush=True)
+    (options.out / "link.jsonl").write_text("\n".join(kept) + "\n")
     (options.out / "link.md").write_text("\n".join(lines) + "\n")
 
 
