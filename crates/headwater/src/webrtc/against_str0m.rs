@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use live::UnixMicros;
 use rtp::feedback;
@@ -17,7 +17,7 @@ use str0m::crypto::dtls::{
 use str0m::format::Codec;
 use str0m::media::{Direction, MediaKind};
 use str0m::net::{DatagramRecv, Protocol, Receive};
-use str0m::rtp::rtcp::Rtcp;
+use str0m::rtp::rtcp::{ReportBlock, Rtcp};
 use str0m::rtp::{Extension, RawPacket, RtpPacket, RtpWrite};
 use str0m::{Candidate, Event, Input, Output, Rtc};
 
@@ -224,14 +224,25 @@ fn str0m_decrypts_packets_and_what_is_sent_again_and_reports() {
             source.skip(10_000);
         }
         assert!(source.next() > 1 << 16);
-        let mut report = source::report(&[source.counts(9)], "me", UnixMicros(0), true);
+        let now = tokio::time::Instant::now();
+        let asked = source::Reference::new(7, UNIX_EPOCH + Duration::from_secs(2), now).unwrap();
+        let at = (now + Duration::from_secs(3), UnixMicros(0));
+        let mut report = source::report(&[source.counts(9)], "me", &[asked], at, true);
         sender.protect_rtcp(&mut report).unwrap();
         let (_, reports) = receiver.receive(&report);
-        let [Rtcp::SenderReport(report), Rtcp::SourceDescription(_), Rtcp::Goodbye(_)] =
-            reports.as_slice()
+        let [
+            Rtcp::SenderReport(report),
+            Rtcp::SourceDescription(_),
+            Rtcp::ExtendedReport(extended),
+            Rtcp::Goodbye(_),
+        ] = reports.as_slice()
         else {
             panic!("{reports:?}")
         };
+        let [ReportBlock::Dlrr(answer)] = extended.blocks.as_slice() else {
+            panic!("{extended:?}")
+        };
+        assert_eq!((*answer.items[0].ssrc, answer.items[0].last_rr_delay), (7, 3 << 16));
         let info = &report.sender_info;
         assert_eq!((*info.ssrc, info.sender_packet_count, info.sender_octet_count), (SSRC, 24, 72));
     }

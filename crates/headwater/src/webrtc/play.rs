@@ -9,7 +9,7 @@ use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::Mid;
 use str0m::rtp::RawPacket;
-use str0m::rtp::rtcp::{ReceptionReport, ReportList, Rtcp};
+use str0m::rtp::rtcp::{ReceptionReport, ReportBlock, ReportList, Rtcp};
 use tokio::time::{Instant, sleep_until};
 
 use super::batch::Batch;
@@ -21,7 +21,7 @@ use super::offer::Line;
 use super::output::{Came, Output};
 use super::resends::named;
 use super::socket::{Path, Socket};
-use super::source::{self, Numbers};
+use super::source::{self, Numbers, Reference};
 use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
 
@@ -64,6 +64,8 @@ pub(super) struct Play {
     /// The way to the viewer, once str0m has found it.
     path: Option<Path>,
     cname: String,
+    /// Reference times that the next report answers.
+    references: Vec<Reference>,
     /// When more may be sent.
     pause: Option<Instant>,
     restarted: Option<Instant>,
@@ -89,6 +91,7 @@ impl Play {
             receiver: None,
             path: None,
             cname,
+            references: Vec::new(),
             pause: None,
             restarted: None,
         }
@@ -177,6 +180,17 @@ impl Play {
             }
             Rtcp::ReceiverReport(report) => self.know(&report.reports, (now, wall)),
             Rtcp::SenderReport(report) => self.know(&report.reports, (now, wall)),
+            Rtcp::ExtendedReport(report) => {
+                let time = report.blocks.iter().find_map(|block| match block {
+                    ReportBlock::Rrtr(reference) => Some(reference.ntp_time),
+                    ReportBlock::Dlrr(_) => None,
+                });
+                let reference = time.and_then(|time| Reference::new(*report.ssrc, time, now));
+                if let Some(reference) = reference {
+                    reference.keep(&mut self.references);
+                }
+                false
+            }
             _ => false,
         };
         if is_told && self.sender.is_some() {
@@ -317,7 +331,8 @@ impl Play {
         if counts.is_empty() {
             return;
         }
-        let mut report = source::report(&counts, &self.cname, wall, ends);
+        let references = std::mem::take(&mut self.references);
+        let mut report = source::report(&counts, &self.cname, &references, (now, wall), ends);
         if sender.protect_rtcp(&mut report).is_some() {
             batch.clear();
             batch.add_packet(&report);

@@ -1,9 +1,12 @@
 //! RTP packets and reports of what a viewer gets, RFC 3550.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use live::UnixMicros;
 use rtp::bandwidth::Estimator;
 use rtp::srtp::{Indices, Sender};
 use str0m::media::Mid;
+use tokio::time::Instant;
 
 use super::batch::Batch;
 
@@ -18,12 +21,18 @@ const SENDER_REPORT: u8 = 200;
 const DESCRIPTION: u8 = 202;
 /// The type of RTCP packets that say that a source has ended.
 pub(super) const GOODBYE: u8 = 203;
+/// Extended reports, and their block that answers a receiver's reference time, RFC 3611 2 and 4.5.
+const EXTENDED_REPORT: u8 = 207;
+const DLRR: u8 = 5;
 
 /// The name of a participant, RFC 3550 6.5.1.
 const CNAME: u8 = 1;
 
 /// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
 pub(super) const NTP_BEFORE_UNIX: u32 = 2_208_988_800;
+
+/// Receivers of one peer: one for each track, and as many that it had before.
+const MOST_REFERENCES: usize = 4;
 
 /// What an offer and its answer agree on about the packets of a track that is sent.
 #[derive(Debug, Clone, Copy)]
@@ -184,8 +193,45 @@ pub(super) struct Counts {
     octets: u32,
 }
 
-/// A compound packet of RTCP that reports on sources at `wall`, and says farewell if they end.
-pub(super) fn report(sources: &[Counts], cname: &str, wall: UnixMicros, ends: bool) -> Vec<u8> {
+/// The reference time of a receiver (RFC 3611 4.4), and when it came. By an answer the receiver learns the
+/// round trip, which tells it when to ask once more for a packet.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Reference {
+    ssrc: u32,
+    /// The middle 32 bits of NTP's time.
+    time: u32,
+    came: Instant,
+}
+
+impl Reference {
+    /// `None` if the receiver's clock shows a time before 1970.
+    pub(super) fn new(ssrc: u32, time: SystemTime, came: Instant) -> Option<Self> {
+        let since = time.duration_since(UNIX_EPOCH).ok()?;
+        let seconds = (since.as_secs() as u32).wrapping_add(NTP_BEFORE_UNIX);
+        // Rounded, because `SystemTime` has no fractions of two.
+        let fraction = ((u64::from(since.subsec_nanos()) << 16) + 500_000_000) / 1_000_000_000;
+        Some(Self { ssrc, time: (seconds << 16).wrapping_add(fraction as u32), came })
+    }
+
+    /// Puts it among those that are not answered yet, of which there is one of each receiver.
+    pub(super) fn keep(self, among: &mut Vec<Self>) {
+        among.retain(|other| other.ssrc != self.ssrc);
+        if among.len() == MOST_REFERENCES {
+            among.remove(0);
+        }
+        among.push(self);
+    }
+}
+
+/// A compound packet of RTCP that reports on sources, answers reference times of receivers, and says farewell
+/// if the sources end. The clocks show `now`.
+pub(super) fn report(
+    sources: &[Counts],
+    cname: &str,
+    references: &[Reference],
+    (now, wall): (Instant, UnixMicros),
+    ends: bool,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     // NTP's time, of 32 bits each for seconds and for fractions of them. It wraps in 2036.
     let seconds = (wall.0 / 1_000_000) as u32;
@@ -211,6 +257,20 @@ pub(super) fn report(sources: &[Counts], cname: &str, wall: UnixMicros, ends: bo
         out.extend_from_slice(name);
         out.resize(end, 0);
     }
+    if let Some(source) = sources.first().filter(|_| !references.is_empty()) {
+        let words = 3 * references.len() as u8;
+        out.extend_from_slice(&[0x80, EXTENDED_REPORT, 0, 2 + words]);
+        out.extend_from_slice(&source.ssrc.to_be_bytes());
+        out.extend_from_slice(&[DLRR, 0, 0, words]);
+        for reference in references {
+            let since = now.saturating_duration_since(reference.came).as_micros();
+            // In units of 1/65,536 s. 0 would mean that nothing came.
+            let since = ((since << 16) / 1_000_000).max(1) as u32;
+            for word in [reference.ssrc, reference.time, since] {
+                out.extend_from_slice(&word.to_be_bytes());
+            }
+        }
+    }
     if ends {
         out.extend_from_slice(&[0x80 | count, GOODBYE, 0, count]);
         out.extend(sources.iter().flat_map(|source| source.ssrc.to_be_bytes()));
@@ -220,6 +280,8 @@ pub(super) fn report(sources: &[Counts], cname: &str, wall: UnixMicros, ends: bo
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rtp::srtp::Profile;
 
     use super::*;
@@ -268,8 +330,8 @@ mod tests {
     fn a_report_and_a_farewell() {
         let counts = |ssrc, time| Counts { ssrc, time, packets: 3, octets: 300 };
         // Half a second after 1970 began.
-        let at = UnixMicros(500_000);
-        let bytes = report(&[counts(1, 7), counts(2, 8)], "me", at, true);
+        let at = (Instant::now(), UnixMicros(500_000));
+        let bytes = report(&[counts(1, 7), counts(2, 8)], "me", &[], at, true);
         let sender = |ssrc, time| {
             let mut expected = vec![0x80, 200, 0, 6, 0, 0, 0, ssrc];
             expected.extend(NTP_BEFORE_UNIX.to_be_bytes());
@@ -284,9 +346,31 @@ mod tests {
         expected.extend([0x82, 203, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2]);
         assert_eq!(bytes, expected);
         // Without a farewell, and with a name that ends at a word.
-        let bytes = report(&[counts(1, 7)], "of6old", at, false);
+        let bytes = report(&[counts(1, 7)], "of6old", &[], at, false);
         let description = [0x81, 202, 0, 4, 0, 0, 0, 1, 1, 6, b'o', b'f', b'6', b'o', b'l', b'd'];
         assert_eq!(bytes[28..44], description);
         assert_eq!(bytes[44..], [0; 4]);
+    }
+
+    #[test]
+    fn a_report_answers_the_newest_reference_time_of_each_receiver() {
+        let counts = Counts { ssrc: 1, time: 7, packets: 3, octets: 300 };
+        let came = Instant::now();
+        let mut references = Vec::new();
+        for ssrc in [9, 5, 6, 7, 8, 9] {
+            // Two and a quarter seconds after 1970 began.
+            let time = UNIX_EPOCH + Duration::from_millis(2_250);
+            Reference::new(ssrc, time, came).unwrap().keep(&mut references);
+        }
+        assert!(Reference::new(1, UNIX_EPOCH - Duration::from_secs(1), came).is_none());
+        assert_eq!(references.len(), MOST_REFERENCES);
+        let at = (came + Duration::from_millis(500), UnixMicros(0));
+        let before = report(&[counts], "me", &[], at, false).len();
+        let bytes = report(&[counts], "me", &references, at, false);
+        assert_eq!(bytes[before..before + 12], [0x80, 207, 0, 14, 0, 0, 0, 1, 5, 0, 0, 12]);
+        let time = ((NTP_BEFORE_UNIX + 2) << 16 | 0x4000).to_be_bytes();
+        let last = [&[0, 0, 0, 9][..], &time, &[0, 0, 0x80, 0]].concat();
+        assert!(bytes.ends_with(&last), "{bytes:?}");
+        assert_eq!(bytes.len(), before + 12 + 4 * 12);
     }
 }
