@@ -19,6 +19,7 @@ import http.server
 import itertools
 import json
 import random
+import re
 import select
 import socket
 import subprocess
@@ -294,7 +295,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--buffer", default="300ms", help="how much the viewer has before it plays")
-    parser.add_argument("--only", help="cases whose name contains this")
+    parser.add_argument("--only", help="cases whose name this regular expression matches")
     parser.add_argument("--headwater", default=REPOSITORY / "target/release/headwater")
     parser.add_argument("--streamgauge", default=REPOSITORY / "target/release/streamgauge")
     options = parser.parse_args()
@@ -317,7 +318,7 @@ def main():
         ):
             make_clip(path, size, rate)
         for case in CASES:
-            if options.only and options.only not in case.name:
+            if options.only and not re.search(options.only, case.name):
                 continue
             viewer, relayed = run(case, clips, options.seconds, options, work)
             kept.append(json.dumps({"case": case.name, "relay": relayed, "viewer": viewer}))

@@ -59,8 +59,12 @@ fn what_one_publishes_another_plays_and_hls_has() {
         .lines()
         .filter_map(|line| line.split("pts_time:").nth(1)?.trim().parse().ok())
         .collect();
-    let uneven = times.windows(2).filter(|pair| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001);
-    assert!(uneven.count() <= 2, "{times:?}");
+    // At one place the first sender reports move them beside the audio, by as much as the first packets of one
+    // track came later than those of the other.
+    let is_uneven = |pair: &[f64]| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001;
+    let steps: Vec<bool> = times.windows(2).map(is_uneven).collect();
+    let places = steps.chunk_by(|one, next| one == next).filter(|run| run[0]).count();
+    assert!(places <= 1, "{times:?}");
 
     let played = said(player);
     for kind in ["video", "audio"] {

@@ -261,6 +261,9 @@ fn what_is_lost_comes_again_from_the_cache_of_all_viewers() {
         // Those that were lost last have time to come.
         viewer.loses = None;
         viewer.play_on();
+        // Units count from the first keyframe on, which may have come only now.
+        viewer.play(|viewer| units(viewer.of("video").range(from..).map(|(_, it)| it)).0 > 20);
+        viewer.play_on();
         (viewer, from)
     };
     // They lose other packets of the same frames.
