@@ -13,8 +13,8 @@ const ARTEFACTS = fileURLToPath(new URL('../../artefacts/', import.meta.url));
 /** Chromium as people use it, with windows and tabs. */
 export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 /**
- * Chromium without windows, tabs and pages of its own: the same player of media for half of the processor
- * time.
+ * Chromium without windows, tabs and pages of its own: the same player of media for three fifths of the
+ * processor time.
  */
 export const HEADLESS = process.env.CHROMIUM ?? '/usr/bin/chromium-headless-shell';
 export const FLAGS = [

@@ -35,7 +35,8 @@ pub struct Options {
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Publishes the MP4 or FLV file `input` to `url`: by WHIP if it begins with `http://` or
-/// `https://`, otherwise by RTMP. Returns at the end of the file. With [`Options::repeat`] it does not end by itself.
+/// `https://`, otherwise by RTMP. Returns at the end of the file. With [`Options::repeat`] it does not
+/// end by itself.
 ///
 /// SIGINT and SIGTERM end a session of WHIP, and this then returns, too.
 ///
