@@ -76,7 +76,8 @@ const LOSSES = {
 };
 /**
  * Runs in the page. hls.js ends a request that is not answered for 10 s; this puts that off for longer than a
- * test waits. So only the page can end it, when playback stands and the request is 1.5 s old.
+ * test waits. So only the page can end it: when playback stands and the request is 1.5 s old, which
+ * standstill.test.ts holds, or on a starved machine when it is too far behind live and goes there.
  */
 function putOff() {
   const { setTimeout } = window;

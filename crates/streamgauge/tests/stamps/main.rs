@@ -34,7 +34,8 @@ fn publish(url: &str) -> Program {
 fn watch(url: &str) -> Program {
     let reference = demo_clip();
     let reference = reference.to_str().unwrap();
-    start(["watch", url, "--duration", "5s", "--json", "--reference", reference])
+    // 100 samples of video take 3.4 s, and a busy machine takes a while to begin.
+    start(["watch", url, "--duration", "9s", "--json", "--reference", reference])
 }
 
 /// Checks that every access unit was verified and that stamps gave the latency; returns the
