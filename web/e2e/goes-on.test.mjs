@@ -76,8 +76,7 @@ const LOSSES = {
 };
 /**
  * Runs in the page. hls.js ends a request that is not answered for 10 s; this puts that off for longer than a
- * test waits. So only the page can end it: when playback stands and the request is 1.5 s old, which
- * standstill.test.ts holds, or on a starved machine when it is too far behind live and goes there.
+ * test waits. So only the page can end it, when playback stands and the request is 1.5 s old.
  */
 function putOff() {
   const { setTimeout } = window;
@@ -147,9 +146,10 @@ describe('pages go on', { concurrency: 4 }, () => {
       // This comes first: intercepting requests delays those under way, and so playback.
       await page.route(/\/live\/demo\/[av]0\/\d+\.\d+\.m4s$/, async (route) => {
         const url = route.request().url();
+        for (const loss of losses) loss.again ||= loss.url === url;
         const [, track] = /([av]0)\/[^/]*$/.exec(url);
         if (!wanted.delete(track)) return route.continue();
-        losses.push({ track, url, at: Date.now(), ended: null });
+        losses.push({ track, url, at: Date.now(), ended: null, again: false });
         await lose(route);
       });
       await page.goto(`${longParts.url}/watch/live/demo?via=llhls`);
@@ -173,6 +173,12 @@ describe('pages go on', { concurrency: 4 }, () => {
       // A page that stands, and has media after a part that failed, goes on there instead of waiting for a
       // second request. In slow pages hls.js leaves out another part at times.
       assert.ok(missing < 4 * LONG_PART, `left out ${missing} s`);
+      // It asks again for what never came.
+      if (how === 'is never answered')
+        assert.ok(
+          losses.every(({ again }) => again),
+          JSON.stringify(losses),
+        );
       // It is live again, or catches up, which takes a while (play.test.mjs).
       await page.waitForFunction(() => {
         const { latency, targetLatency, playbackRate } = window.headwater.stats();
