@@ -58,11 +58,14 @@ impl Entrance {
         let usual = Self { sends, regular, end: newest.end, ..usual };
         let place = now - millis(latency_target(stream.settings(), regular));
         let end = if sends { newest.foretold } else { newest.end };
+        let usual = usual.farther(place, end);
+        // Where a player is to be farther from live, it may begin before the new period.
+        let moved = place - millis(usual.farther);
         match newest.before {
-            Some(before) if newest.is_incomplete(&listed) || newest.is_beyond(place, before) => {
+            Some(before) if newest.is_incomplete(&listed) || newest.is_beyond(moved, before) => {
                 Self { held: true, ..usual }.farther(place, before)
             }
-            _ => usual.farther(place, end),
+            _ => usual,
         }
     }
 

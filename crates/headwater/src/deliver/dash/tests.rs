@@ -335,16 +335,24 @@ fn a_player_that_begins_while_a_publisher_is_away_or_back_finds_media() {
     {
         let mut renditions = Renditions::new(&[distance]);
         let stream = renditions.registry.stream("x").unwrap();
-        let (mut waited, mut longest, mut told) = (0, 0, Vec::new());
+        // What held when each request came that waits, and for how many frames it has waited.
+        let mut waiting: Vec<(Entrance, u64)> = Vec::new();
+        let (mut longest, mut told) = (0, Vec::new());
         let mut look = |renditions: &Renditions, is_live: bool| {
             let now = Renditions::at(u64::from(renditions.frame) * 1_000_000 / 30).0 / 1000;
             let entrance = Entrance::at(&stream, &stream.state(), now);
-            if is_live && entrance.is_worth_a_wait(&entrance) {
-                waited += 1;
-                longest = longest.max(waited);
+            waiting.push((entrance, 0));
+            let count = waiting.len();
+            // One comes with each frame, and looks again each few frames.
+            waiting.retain_mut(|(asked, frames)| {
+                let looks = *frames % (30 * LOOK_AGAIN.as_millis() as u64 / 1000) == 0;
+                longest = longest.max(*frames);
+                *frames += 1;
+                !looks || (is_live && entrance.is_worth_a_wait(asked))
+            });
+            if waiting.len() == count {
                 return;
             }
-            waited = 0;
             let manifest = model(&stream, &stream.state(), &entrance).render();
             let (periods, delay, starts) = listed_video(&manifest);
             for late in [0.0, 0.5, 1.0] {
