@@ -291,10 +291,17 @@ fn options_that_disagree_are_refused_at_the_line_that_made_them() {
             "[rtmp]\nlisten = \"0.0.0.0:8080\"",
             "headwater.toml:2: rtmp.listen: 0.0.0.0:8080 is taken by http.listen",
         ),
+        (
+            "[webrtc]\nlisten = \"0.0.0.0:1935\"",
+            "headwater.toml:2: webrtc.listen: 0.0.0.0:1935 is taken by rtmp.listen",
+        ),
     ] {
         assert_eq!(refusal(text), expected, "{text:?}");
     }
     parse("[http]\nlisten = \"127.0.0.1:0\"\n[rtmp]\nlisten = \"127.0.0.1:0\"").unwrap();
+    // UDP alone shares a port with anything. The default port may be taken: the server runs without WebRTC.
+    parse("[webrtc]\nlisten = \"0.0.0.0:1935\"\ntcp = false").unwrap();
+    parse("[rtmp]\nlisten = \"0.0.0.0:8189\"").unwrap();
 }
 
 #[test]

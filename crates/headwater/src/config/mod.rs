@@ -115,6 +115,8 @@ pub struct WebRtc {
     pub enabled: bool,
     /// Address to bind for datagrams; port 0 takes any free one.
     pub listen: SocketAddr,
+    /// Whether peers may connect to that address by TCP.
+    pub tcp: bool,
     /// Further addresses of this machine, as peers see them, that peers are told.
     pub addresses: Vec<IpAddr>,
     /// How long a publisher's packets wait for one that is missing.
@@ -324,6 +326,7 @@ impl Default for WebRtc {
         Self {
             enabled: true,
             listen: any_address(8189),
+            tcp: true,
             addresses: Vec::new(),
             jitter: Time::from_millis(200),
             transcode: true,

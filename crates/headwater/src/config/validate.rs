@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::CredentialsFile;
 
 use super::ladder;
-use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls};
+use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls, WebRtc};
 use crate::machine;
 
 /// An option with a value that cannot be used.
@@ -45,7 +45,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("push.flush_interval", push.flush_interval, Time::default(), second)?;
     within("push.ping_interval", push.ping_interval, least, hour)?;
     header_value("http.cors_origin", &http.cors_origin)?;
-    addresses(http, rtmp)?;
+    addresses(http, rtmp, webrtc)?;
     credentials(&http.tls)?;
 
     // The shortest part is one frame at 240 frames per second.
@@ -120,10 +120,13 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
 }
 
 /// Checks that no two listeners share an address: each would get half of the connections.
-fn addresses(http: &Http, rtmp: &Rtmp) -> Result<(), Found> {
+fn addresses(http: &Http, rtmp: &Rtmp, webrtc: &WebRtc) -> Result<(), Found> {
     let with_tls = http.tls.credentials().map(|_| ("http.tls.listen", http.tls.listen));
+    // If another listener has its default port, the server runs without WebRTC.
+    let by_tcp = webrtc.enabled && webrtc.tcp && !webrtc.is_by_default();
+    let by_tcp = by_tcp.then_some(("webrtc.listen", webrtc.listen));
     let listeners =
-        [Some(("http.listen", http.listen)), with_tls, Some(("rtmp.listen", rtmp.listen))];
+        [Some(("http.listen", http.listen)), with_tls, Some(("rtmp.listen", rtmp.listen)), by_tcp];
     let listeners: Vec<_> = listeners.into_iter().flatten().collect();
     for (i, (key, address)) in listeners.iter().enumerate() {
         let taken = listeners[..i].iter().find(|(_, other)| other == address && other.port() != 0);

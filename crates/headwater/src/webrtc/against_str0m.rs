@@ -277,6 +277,7 @@ impl Pair {
             &offer.to_sdp_string(),
             Purpose::Play { chooses: true },
             &[OWN.into()],
+            false,
         );
         let own = own.unwrap_or_else(|refusal| panic!("{refusal:?}"));
         let answer = SdpAnswer::from_sdp_string(&own.answer).unwrap();

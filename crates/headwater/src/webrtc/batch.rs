@@ -76,6 +76,11 @@ impl Batch {
         self.groups.iter().map(move |group| (bytes(group), group.size))
     }
 
+    /// The packets.
+    pub(super) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+        self.groups().flat_map(|(bytes, size)| bytes.chunks(size.max(1)))
+    }
+
     /// Forgets the packets.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();

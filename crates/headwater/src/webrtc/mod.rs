@@ -1,13 +1,14 @@
 //! WebRTC: WHIP (RFC 9725) brings streams in, WHEP takes them out.
 //!
 //! ```text
-//! POST ─ signal ─▶ sessions (by ICE user fragment) ◀─ datagrams (one socket a worker)
-//!                      │ first datagram                  │ by the peer's address
+//! POST ─ signal ─▶ sessions (by ICE user fragment) ◀─ admit ◀─ datagrams (one socket a worker), tcp
+//!                      │ first packet                    │ by the peer's address or connection
 //!                      ▼                                 ▼
 //!                  session ─┬ publish ─ layer (of simulcast): RTP ─▶ ingest
 //!                           └ play ─┬ choice (of the rendition)
 //!                                   └ output ─┬ feed (packetized once a worker)
-//!                                             └ source ─▶ batch ─▶ socket (cut by the kernel)
+//!                                             └ source ─▶ batch ─▶ transport ─┬ socket (cut by the kernel)
+//!                                                                             └ outbox ─▶ tcp
 //! ```
 //!
 //! str0m does ICE, DTLS and RTCP, and SRTP of publishers. It does no I/O. What viewers get is encrypted
@@ -16,6 +17,7 @@
 //! first datagram comes to. A panic would end that one session. Offers, and the passwords of STUN
 //! requests, are checked before str0m sees them: anybody can send these.
 
+mod admit;
 #[cfg(test)]
 mod against_str0m;
 mod ages;
@@ -30,7 +32,9 @@ mod layer;
 mod link;
 mod offer;
 mod order;
+mod outbox;
 mod output;
+mod path;
 mod play;
 mod publish;
 mod resends;
@@ -42,6 +46,8 @@ mod signal;
 mod simulcast;
 mod socket;
 mod source;
+mod tcp;
+mod transport;
 
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! Agrees with a peer's SDP offer.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rtp::VIDEO_RATE;
@@ -8,6 +9,7 @@ use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
 use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Rids};
+use str0m::net::TcpType;
 use str0m::rtp::{Extension, ExtensionMap};
 use str0m::{Candidate, IceCreds, Rtc};
 use tokio::time::Instant;
@@ -89,12 +91,13 @@ pub(super) enum Purpose {
     },
 }
 
-/// Agrees with an offer of a peer.
+/// Agrees with an offer of a peer, which may reach these addresses by UDP and, if so said, by TCP.
 pub(super) fn agree(
     identity: &Identity,
     offer: &str,
     purpose: Purpose,
-    addresses: &[std::net::SocketAddr],
+    addresses: &[SocketAddr],
+    takes_tcp: bool,
 ) -> Result<Agreed, Refusal> {
     let publishes = purpose == Purpose::Publish;
     let no_offer = |why: String| Refusal::NoOffer(why);
@@ -155,7 +158,11 @@ pub(super) fn agree(
         keys::connection(config, now)
     };
     for &address in addresses {
-        if let Ok(candidate) = Candidate::host(address, "udp") {
+        let udp = Candidate::host(address, "udp").ok();
+        // Peers connect, RFC 6544 4.5.
+        let tcp =
+            || Candidate::builder().tcp().host(address).tcptype(TcpType::Passive).build().ok();
+        for candidate in udp.into_iter().chain(takes_tcp.then(tcp).flatten()) {
             rtc.add_local_candidate(candidate);
         }
     }

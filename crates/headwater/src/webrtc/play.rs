@@ -19,9 +19,10 @@ use super::feed::Feeds;
 use super::keys::Keys;
 use super::offer::Line;
 use super::output::{Came, Output};
+use super::path::Path;
 use super::resends::named;
-use super::socket::{Path, Socket};
 use super::source::{self, Numbers, Reference};
+use super::transport::Transport;
 use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
 
@@ -147,8 +148,8 @@ impl Play {
     /// may change its address. str0m tells only by sending. A source that it takes for a new one, it
     /// reports on at once, and `report` gets that.
     pub(super) fn ask_for_path(&mut self, path: Path, rtc: &mut Rtc) {
-        let is_same = |own: Path| own.destination == path.destination;
-        if self.sender.is_none() || self.path.is_none_or(is_same) {
+        let is_same = |own: &Path| own.leads_to_that_of(&path);
+        if self.sender.is_none() || self.path.as_ref().is_none_or(is_same) {
             return;
         }
         let output = [&self.video, &self.audio].into_iter().flatten().next();
@@ -271,7 +272,7 @@ impl Play {
     pub(super) fn send(
         &mut self,
         due: Due,
-        socket: &Socket,
+        transport: &Transport,
         batch: &mut Batch,
         feeds: &Feeds,
         (now, wall): (Instant, UnixMicros),
@@ -308,10 +309,10 @@ impl Play {
             video.write(sender, batch, choice.numbers(now), (now, wall), &mut allowed)?;
         }
         *pause = Some(now + PAUSE).filter(|_| allowed == 0);
-        socket.send_all(path, batch);
+        transport.send_all(path, batch);
         // Players put video beside audio by reports, so the first does not wait for str0m's clock.
         if self.outputs().any(|output| output.wants_report()) {
-            self.report(socket, batch, (now, wall), false);
+            self.report(transport, batch, (now, wall), false);
         }
         Ok(())
     }
@@ -319,7 +320,7 @@ impl Play {
     /// Reports on what was sent, and says farewell if this is the end.
     pub(super) fn report(
         &mut self,
-        socket: &Socket,
+        transport: &Transport,
         batch: &mut Batch,
         (now, wall): (Instant, UnixMicros),
         ends: bool,
@@ -336,7 +337,7 @@ impl Play {
         if sender.protect_rtcp(&mut report).is_some() {
             batch.clear();
             batch.add_packet(&report);
-            socket.send_all(path, batch);
+            transport.send_all(path, batch);
         }
     }
 }

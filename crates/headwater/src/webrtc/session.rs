@@ -3,17 +3,17 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use str0m::net::{DatagramRecv, Protocol, Receive, Transmit};
+use str0m::net::{DatagramRecv, Receive, Transmit};
 use str0m::{Event, IceConnectionState, Input, Output, Rtc};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::end::{End, SILENCE};
+use super::path::Path;
 use super::play::{Due, Play};
 use super::publish::Publish;
 use super::sessions::{Datagram, Message, Waiting, Wanted};
 use super::shared::Shared;
-use super::socket::Path;
 use super::source::GOODBYE;
 
 /// The shortest time after which str0m is asked again.
@@ -121,8 +121,10 @@ impl Session<'_> {
         let Ok(contents) = DatagramRecv::try_from(&*datagram.bytes) else {
             return self.shared.sessions.count_dropped();
         };
-        let (source, destination) = (datagram.source, datagram.destination);
-        let receive = Receive { proto: Protocol::Udp, source, destination, contents };
+        let path = datagram.path;
+        // The path is ours, so it ends where the datagram came from.
+        let (source, destination) = (path.destination, path.source);
+        let receive = Receive { proto: path.protocol, source, destination, contents };
         let input = Input::Receive(datagram.came.into_std(), receive);
         if let Err(error) = self.rtc.handle_input(input) {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
@@ -130,10 +132,7 @@ impl Session<'_> {
         }
         let Role::Play(play) = &mut self.role else { return };
         match kind(&datagram.bytes) {
-            Kind::Stun => {
-                let path = Path { source: destination, destination: source };
-                play.ask_for_path(path, &mut self.rtc);
-            }
+            Kind::Stun => play.ask_for_path(path, &mut self.rtc),
             Kind::Rtp => play.hear(&datagram.bytes, &self.shared.feeds, datagram.came),
             Kind::Other => {}
         }
@@ -142,31 +141,30 @@ impl Session<'_> {
     /// Sends a viewer what is due.
     fn send(&mut self, due: Due) -> Result<(), End> {
         let Role::Play(play) = &mut self.role else { return Ok(()) };
-        let Shared { origin, socket, batch, feeds, .. } = self.shared;
+        let Shared { origin, transport, batch, feeds, .. } = self.shared;
         let now = (Instant::now(), origin.now());
-        play.send(due, socket, &mut batch.borrow_mut(), feeds, now)
+        play.send(due, transport, &mut batch.borrow_mut(), feeds, now)
     }
 
     /// Sends what str0m wants to send. What it says to a viewer by RTCP is said by `play` in its place:
     /// str0m lacks the keys (see `keys`), but knows when it is time for reports, and the path.
     fn transmit(&mut self, transmit: &Transmit) {
-        let Shared { origin, socket, batch, .. } = self.shared;
+        let Shared { origin, transport, batch, .. } = self.shared;
         if let Role::Play(play) = &mut self.role {
             let kind = kind(&transmit.contents);
             if kind != Kind::Stun {
-                let (source, destination) = (transmit.source, transmit.destination);
-                play.follow(Path { source, destination });
+                play.follow(Path::from(transmit));
             }
             if kind == Kind::Rtp {
                 // Its farewell comes after that of DTLS, when a peer listens no more: see `close`.
                 if transmit.contents.get(1) != Some(&GOODBYE) {
                     let now = (Instant::now(), origin.now());
-                    play.report(socket, &mut batch.borrow_mut(), now, false);
+                    play.report(transport, &mut batch.borrow_mut(), now, false);
                 }
                 return;
             }
         }
-        socket.send(transmit);
+        transport.send(transmit);
     }
 
     /// Handles all that the connection has to send and tell. Returns when to wake up.
@@ -238,9 +236,9 @@ impl Session<'_> {
     /// Tells the peer that this is the end, as far as one datagram can.
     fn close(&mut self) {
         if let Role::Play(play) = &mut self.role {
-            let Shared { origin, socket, batch, .. } = self.shared;
+            let Shared { origin, transport, batch, .. } = self.shared;
             let now = (Instant::now(), origin.now());
-            play.report(socket, &mut batch.borrow_mut(), now, true);
+            play.report(transport, &mut batch.borrow_mut(), now, true);
         }
         if self.rtc.close().is_err() {
             return;

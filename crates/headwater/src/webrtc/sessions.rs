@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::end::SILENCE;
+use super::path::Path;
 use super::play::Watched;
 use super::publish::Publish;
 
@@ -49,10 +50,10 @@ pub(super) enum Message {
     End,
 }
 
-/// A datagram, and when it came.
+/// A datagram, or a packet that came by TCP.
 pub(super) struct Datagram {
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
+    /// The way back.
+    pub(super) path: Path,
     pub(super) bytes: Box<[u8]>,
     pub(super) came: Instant,
 }

@@ -8,7 +8,7 @@ use str0m::config::CryptoProvider;
 use super::batch::Batch;
 use super::feed::Feeds;
 use super::sessions::Sessions;
-use super::socket::Socket;
+use super::transport::Transport;
 use crate::Origin;
 
 /// State that the sessions of one worker share.
@@ -16,7 +16,7 @@ pub(super) struct Shared {
     pub(super) origin: Arc<Origin>,
     pub(super) sessions: Arc<Sessions>,
     pub(super) crypto: Arc<CryptoProvider>,
-    pub(super) socket: Socket,
+    pub(super) transport: Transport,
     /// Packets that are written and sent before anything else runs.
     pub(super) batch: RefCell<Batch>,
     pub(super) feeds: Rc<Feeds>,

@@ -150,18 +150,21 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         Some(tracks) => Purpose::Play { chooses: several(tracks) },
         None => Purpose::Publish,
     };
-    let agreed = offer::agree(&server.identity, offer, purpose, &addresses).map_err(|refusal| {
-        let (status, why) = match refusal {
-            Refusal::NoOffer(why) => {
-                (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
-            }
-            Refusal::NoCodec => {
-                (StatusCode::NOT_ACCEPTABLE, "neither H.264 nor Opus is offered".into())
-            }
-        };
-        tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
-        (status, why)
-    })?;
+    let takes_tcp = origin.config.webrtc.tcp;
+    let agreed = offer::agree(&server.identity, offer, purpose, &addresses, takes_tcp).map_err(
+        |refusal| {
+            let (status, why) = match refusal {
+                Refusal::NoOffer(why) => {
+                    (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
+                }
+                Refusal::NoCodec => {
+                    (StatusCode::NOT_ACCEPTABLE, "neither H.264 nor Opus is offered".into())
+                }
+            };
+            tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
+            (status, why)
+        },
+    )?;
     let Agreed { rtc, answer, own, peer, video, audio, layers, keys } = agreed;
     let wanted = match watched {
         None => {

@@ -4,23 +4,16 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{RecvMeta, UdpSocketState};
-use str0m::net::Transmit;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::batch::Batch;
+use super::path::Path;
 
 /// How many buffers one call fills, and the bytes of each: the kernel joins datagrams of one peer up
 /// to this length.
 pub(super) const BUFFERS: usize = 8;
 pub(super) const BUFFER: usize = 1 << 16;
-
-/// From which address of ours a datagram is sent, and to which of the peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Path {
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
-}
 
 /// A worker's socket.
 pub(super) struct Socket {
@@ -38,10 +31,9 @@ impl Socket {
 
     /// Sends a datagram, or drops it if the kernel has no room: the peer asks again for what it
     /// misses.
-    pub(super) fn send(&self, transmit: &Transmit) {
-        let path = Path { source: transmit.source, destination: transmit.destination };
-        if let Err(error) = self.send_one(path, &transmit.contents, None) {
-            tracing::trace!(destination = %transmit.destination, %error, "datagram not sent");
+    pub(super) fn send(&self, path: Path, contents: &[u8]) {
+        if let Err(error) = self.send_one(path, contents, None) {
+            tracing::trace!(destination = %path.destination, %error, "datagram not sent");
         }
     }
 
@@ -130,6 +122,8 @@ mod tests {
     use std::net::UdpSocket as Plain;
     use std::time::Duration;
 
+    use str0m::net::Protocol;
+
     use super::*;
 
     /// A socket, a peer, and the path between them.
@@ -141,7 +135,8 @@ mod tests {
         let own = Socket::new(own).unwrap();
         // tokio must have heard once that there is room.
         own.io.writable().await.unwrap();
-        let path = Path { source: own.address, destination: peer.local_addr().unwrap() };
+        let (source, destination) = (own.address, peer.local_addr().unwrap());
+        let path = Path { protocol: Protocol::Udp, source, destination };
         (own, peer, path)
     }
 

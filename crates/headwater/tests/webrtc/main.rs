@@ -11,3 +11,4 @@ mod publish;
 mod renditions;
 mod simulcast;
 mod support;
+mod tcp;

@@ -118,6 +118,11 @@ impl Viewer {
         sources
     }
 
+    /// Whether video has come.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.packets.contains_key(&self.sources("video")[0])
+    }
+
     pub(crate) fn of(&self, kind: &str) -> &BTreeMap<u64, RtpPacket> {
         &self.packets[&self.sources(kind)[0]]
     }

@@ -1,0 +1,44 @@
+//! Which session a new peer's address or connection belongs to. Its first packet must say and prove that.
+
+use std::rc::Rc;
+
+use http::net::Worker;
+use str0m::ice::StunMessage;
+use tokio::task::spawn_local;
+
+use super::session;
+use super::sessions::{Found, Inbox};
+use super::shared::Shared;
+
+/// A STUN binding request (RFC 8445 7.2.2).
+pub(super) fn binding_request(packet: &[u8]) -> Option<StunMessage<'_>> {
+    // RFC 7983 7: the first byte tells STUN from DTLS and RTP.
+    if !matches!(packet.first(), Some(0 | 1)) || packet.len() < 20 {
+        return None;
+    }
+    StunMessage::parse(packet).ok().filter(StunMessage::is_binding_request)
+}
+
+/// The inbox of the session that a request names, if it proves that its sender knows the session's
+/// password. If the session waits to be run, it runs on this worker from now on. `is_new` says that the peer
+/// has not sent from this address before.
+pub(super) fn admit(
+    shared: &Rc<Shared>,
+    worker: &Worker,
+    request: &StunMessage<'_>,
+    is_new: bool,
+) -> Option<Inbox> {
+    let Shared { sessions, crypto, .. } = &**shared;
+    let (fragment, _) = request.split_username()?;
+    let sha1 = |key: &[u8], parts: &[&[u8]]| crypto.sha1_hmac_provider.sha1_hmac(key, parts);
+    let knows = |password: &str| request.verify(password.as_bytes(), sha1);
+    let Found { inbox, waiting } = sessions.admit(fragment, is_new, knows)?;
+    if let Some((waiting, place)) = waiting {
+        let (shared, task) = (Rc::clone(shared), worker.task());
+        spawn_local(async move {
+            let _held = (task, place);
+            session::run(*waiting, &shared).await;
+        });
+    }
+    Some(inbox)
+}

@@ -1,0 +1,37 @@
+//! What carries packets to peers: datagrams, or TCP where a network lets none pass.
+
+use std::sync::Arc;
+
+use str0m::net::{Protocol, Transmit};
+
+use super::batch::Batch;
+use super::outbox::Connections;
+use super::path::Path;
+use super::socket::Socket;
+
+/// What a worker's sessions send by.
+pub(super) struct Transport {
+    pub(super) datagrams: Socket,
+    /// Those of all workers: a session stays where it began, its peer's connections may come elsewhere.
+    pub(super) connections: Arc<Connections>,
+}
+
+impl Transport {
+    /// Sends what str0m says, or drops it where there is no room: the peer asks again for what it
+    /// misses.
+    pub(super) fn send(&self, transmit: &Transmit) {
+        let path = Path::from(transmit);
+        match path.protocol {
+            Protocol::Udp => self.datagrams.send(path, &transmit.contents),
+            _ => self.connections.send(path.destination, [&*transmit.contents]),
+        }
+    }
+
+    /// Sends packets. Those for which there is no room are dropped.
+    pub(super) fn send_all(&self, path: Path, batch: &Batch) {
+        match path.protocol {
+            Protocol::Udp => self.datagrams.send_all(path, batch),
+            _ => self.connections.send(path.destination, batch.packets()),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! ICE over TCP, where a network lets no datagrams pass.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use testkit::eventually;
+
+use crate::play::{Viewer, units};
+use crate::support::{LIMIT, OFFER, aiortc_by, post, server};
+
+/// Hands the datagrams of one peer over by TCP, each in a frame (RFC 4571 2), and back: neither str0m nor aiortc
+/// opens connections itself.
+struct Bridge {
+    port: u16,
+    /// Packets that came from the server.
+    came: Arc<AtomicUsize>,
+}
+
+impl Bridge {
+    fn new(server: SocketAddr) -> Self {
+        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = datagrams.local_addr().unwrap().port();
+        let mut from_server = TcpStream::connect(server).unwrap();
+        let (mut to_server, to_peer) =
+            (from_server.try_clone().unwrap(), datagrams.try_clone().unwrap());
+        let peer = Arc::new(Mutex::new(None));
+        let came = Arc::new(AtomicUsize::new(0));
+        // The threads end with the test's process.
+        let known = Arc::clone(&peer);
+        thread::spawn(move || {
+            let mut buffer = [0; 2048];
+            while let Ok((length, source)) = datagrams.recv_from(&mut buffer) {
+                *known.lock().unwrap() = Some(source);
+                if to_server.write_all(&frame(&buffer[..length])).is_err() {
+                    break;
+                }
+            }
+        });
+        let count = Arc::clone(&came);
+        thread::spawn(move || {
+            let mut length = [0; 2];
+            while from_server.read_exact(&mut length).is_ok() {
+                let mut packet = vec![0; usize::from(u16::from_be_bytes(length))];
+                if from_server.read_exact(&mut packet).is_err() {
+                    break;
+                }
+                count.fetch_add(1, Ordering::Relaxed);
+                let peer: Option<SocketAddr> = *peer.lock().unwrap();
+                let _ = peer.map(|peer| to_peer.send_to(&packet, peer));
+            }
+        });
+        Self { port, came }
+    }
+}
+
+fn frame(packet: &[u8]) -> Vec<u8> {
+    let mut frame = u16::try_from(packet.len()).unwrap().to_be_bytes().to_vec();
+    frame.extend(packet);
+    frame
+}
+
+#[test]
+fn a_stream_comes_in_and_goes_out() {
+    let server = server("");
+    let address = server.webrtc.unwrap();
+    let publishing = Bridge::new(address);
+    let ports = [address.port(), publishing.port];
+    let _publisher = aiortc_by("publish", &server.url("/live/x/whip"), &ports);
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    assert!(publishing.came.load(Ordering::Relaxed) > 0);
+
+    let watching = Bridge::new(address);
+    let mut viewer = Viewer::by(&server, watching.port);
+    viewer.play(|viewer| viewer.has_begun() && units(viewer.of("video").values()).0 > 60);
+    let video = viewer.of("video");
+    let (whole, broken) = units(video.values());
+    assert_eq!(broken, 0, "of {whole}");
+    // TCP loses nothing.
+    let (first, last) = (video.keys().next().unwrap(), video.keys().next_back().unwrap());
+    assert_eq!(video.len() as u64, last - first + 1);
+    assert!(watching.came.load(Ordering::Relaxed) >= video.len());
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
+}
+
+#[test]
+fn the_answer_names_the_port_for_both() {
+    let address = |answer: &str, protocol: &str, port: u16| {
+        let mut lines = answer.lines().filter(|line| line.starts_with("a=candidate:"));
+        lines.any(|line| {
+            let is_one = line.to_ascii_lowercase().contains(&format!(" {protocol} "));
+            is_one && line.contains(&format!(" 127.0.0.1 {port} typ host"))
+        })
+    };
+    let both = server("");
+    let port = both.webrtc.unwrap().port();
+    let answer = post(&both, "/live/x/whip", OFFER);
+    assert!(address(answer.text(), "udp", port), "{}", answer.text());
+    assert!(address(answer.text(), "tcp", port), "{}", answer.text());
+    assert!(answer.text().contains(" tcptype passive"), "{}", answer.text());
+
+    let one = server("[webrtc]\ntcp = false");
+    let port = one.webrtc.unwrap().port();
+    let answer = post(&one, "/live/x/whip", OFFER);
+    assert!(address(answer.text(), "udp", port), "{}", answer.text());
+    assert!(!answer.text().contains("tcptype"), "{}", answer.text());
+    assert!(TcpStream::connect(one.webrtc.unwrap()).is_err());
+}
+
+#[test]
+fn connections_of_strangers_end_and_leave_nothing() {
+    let server = server("");
+    let answer = post(&server, "/live/x/whip", OFFER);
+    assert_eq!(answer.status(), 201, "{}", answer.text());
+    let connect = || {
+        let stream = TcpStream::connect(server.webrtc.unwrap()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream
+    };
+    let first_packets = [
+        b"".to_vec(),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        vec![0; 20],
+        vec![22; 900],
+        vec![128; 100],
+    ];
+    let mut wrong: Vec<_> = first_packets.iter().map(|packet| frame(packet)).collect();
+    // Longer than any packet. The server need not wait for it.
+    wrong.push(vec![0xff; 2]);
+    // A request of HTTP, as it is.
+    wrong.push(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec());
+    let count = wrong.len();
+    for bytes in wrong {
+        let mut stream = connect();
+        stream.write_all(&bytes).unwrap();
+        // It is closed, and nothing was said. A reset says that not all was read.
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        assert!(said.is_empty(), "{bytes:?}: {said:?}");
+    }
+    // Half a frame, and nothing at all: these end by their peers, or after a while.
+    let mut half = connect();
+    half.write_all(&[0, 20, 0, 1]).unwrap();
+    half.shutdown(Shutdown::Write).unwrap();
+    let silent = connect();
+    for mut stream in [half, silent] {
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
+    }
+    eventually(LIMIT, "all are counted", || {
+        server.metric("headwater_webrtc_dropped_total") > count as u64
+    });
+    assert_eq!(server.get("/healthz").status(), 200);
+}
