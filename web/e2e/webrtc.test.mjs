@@ -166,6 +166,36 @@ describe('WebRTC', () => {
     assert.equal(ended, 200);
   });
 
+  test('where no datagram passes, media go by TCP both ways', async () => {
+    /** A page to which the server's addresses for UDP are unknown. */
+    const openApart = async () => {
+      const page = await open();
+      await page.route(/\/wh[ie]p$/, async (route) => {
+        const response = await route.fetch();
+        const body = (await response.text()).replace(/a=candidate:\S+ \d+ udp .*\r\n/gi, '');
+        await route.fulfill({ response, body });
+      });
+      return page;
+    };
+    const publisher = await openApart();
+    await publish(publisher, `${server.url}/live/apart/whip`);
+    await untilLive(server.url, 'live/apart', ({ tracks }) => tracks.length === 2);
+    const viewer = await openApart();
+    await play(viewer, `${server.url}/live/apart/whep`);
+    const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
+    assert.equal(video.frameWidth, 320);
+    await received(viewer, 'audio', (stats) => stats.totalAudioEnergy > 0);
+    for (const page of [publisher, viewer]) {
+      const used = await page.evaluate(async () => {
+        const all = await window.peer.getStats();
+        const [transport] = [...all.values()].filter(({ type }) => type === 'transport');
+        const pair = all.get(transport.selectedCandidatePairId);
+        return all.get(pair.remoteCandidateId).protocol;
+      });
+      assert.equal(used, 'tcp');
+    }
+  });
+
   test('the page that publishes sends the camera, with what is chosen meanwhile, and may begin again', async () => {
     const publisher = await openPage(browser);
     const { page } = publisher;
