@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use rtp::clock::Clock;
 use rtp::reorder::{Packet, Reorder};
 use str0m::media::SenderFeedback;
-use str0m::rtp::{RtpPacket, Ssrc};
+use str0m::rtp::Ssrc;
 use tokio::time::Instant;
 
 use super::offer::Line;
@@ -43,8 +43,8 @@ impl Input {
         Self { line, stream: None, reorder, clock, jitter }
     }
 
-    pub(super) fn take(&mut self, packet: RtpPacket, now: Instant) -> Taken {
-        let ssrc = packet.header.ssrc;
+    /// Takes a packet of the RTP stream `ssrc`.
+    pub(super) fn take(&mut self, ssrc: Ssrc, packet: Packet, now: Instant) -> Taken {
         let taken = match &mut self.stream {
             Some((known, heard)) if *known == ssrc => {
                 *heard = now;
@@ -60,12 +60,6 @@ impl Input {
             self.reorder = Reorder::new(self.jitter);
             self.clock = Clock::new(self.clock.rate());
         }
-        let packet = Packet {
-            sequence: *packet.seq_no,
-            time: packet.header.timestamp,
-            marker: packet.header.marker,
-            payload: packet.payload,
-        };
         self.reorder.push(packet, now.into_std());
         taken
     }

@@ -6,10 +6,10 @@ use media::Sample;
 use rtp::VIDEO_RATE;
 use rtp::clock::Clock;
 use rtp::h264::{AccessUnit, Depacketizer, Output};
-use rtp::reorder::Next;
+use rtp::reorder::{Next, Packet};
 use str0m::Rtc;
 use str0m::media::{KeyframeRequestKind, Mid, Rid};
-use str0m::rtp::RtpPacket;
+use str0m::rtp::Ssrc;
 use tokio::time::Instant;
 
 use super::input::{Input, Taken};
@@ -58,9 +58,9 @@ impl Layer {
         self.input.line.mid == mid && (self.rid.is_none() || self.rid == rid)
     }
 
-    /// Takes a packet. Returns false if it is dropped.
-    pub(super) fn take(&mut self, packet: RtpPacket, now: Instant) -> bool {
-        let taken = self.input.take(packet, now);
+    /// Takes a packet of the RTP stream `ssrc`. Returns false if it is dropped.
+    pub(super) fn take(&mut self, ssrc: Ssrc, packet: Packet, now: Instant) -> bool {
+        let taken = self.input.take(ssrc, packet, now);
         if taken == Taken::Anew {
             self.depacketizer.lose();
         }

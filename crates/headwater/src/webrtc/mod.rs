@@ -26,6 +26,8 @@ mod choice;
 mod datagrams;
 mod end;
 mod feed;
+#[cfg(test)]
+mod hour;
 mod input;
 mod keys;
 mod layer;

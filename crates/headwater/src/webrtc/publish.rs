@@ -11,8 +11,8 @@ use rtp::h264::{AccessUnit, Output};
 use rtp::reorder::{Next, Packet};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
-use str0m::media::{Rid, SenderFeedback};
-use str0m::rtp::RtpPacket;
+use str0m::media::{Mid, Pt, Rid, SenderFeedback};
+use str0m::rtp::{RtpHeader, RtpPacket, Ssrc};
 use tokio::time::Instant;
 use tracing::field::display;
 
@@ -59,6 +59,15 @@ impl Source for Kind {
             Self::Video(place, _) => 1 + place,
         }
     }
+}
+
+/// Which RTP stream a packet belongs to, and what its payload is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Of {
+    pub(super) mid: Mid,
+    pub(super) rid: Option<Rid>,
+    pub(super) ssrc: Ssrc,
+    pub(super) payload: Pt,
 }
 
 /// A publisher. Dropping it ends the publication.
@@ -131,21 +140,29 @@ impl Publish {
 
     /// Takes a packet. [`Publish::let_pass`] then hands it on.
     pub(super) fn take(&mut self, packet: RtpPacket, rtc: &mut Rtc, now: Instant) {
-        let (ssrc, payload) = (packet.header.ssrc, packet.header.payload_type);
-        let bytes = packet.payload.len() as u64;
+        let RtpHeader { ssrc, payload_type, timestamp, marker, .. } = packet.header;
         let mut api = rtc.direct_api();
         let Some(stream) = api.stream_rx(&ssrc) else { return };
-        let (mid, rid) = (stream.mid(), stream.rid());
+        let of = Of { mid: stream.mid(), rid: stream.rid(), ssrc, payload: payload_type };
+        let sequence = *packet.seq_no;
+        let packet = Packet { sequence, time: timestamp, marker, payload: packet.payload };
+        self.take_of(of, packet, now);
+    }
+
+    /// Takes a packet of an RTP stream.
+    pub(super) fn take_of(&mut self, of: Of, packet: Packet, now: Instant) {
+        let Of { mid, rid, ssrc, payload } = of;
+        let bytes = packet.payload.len() as u64;
         // The other codec of the connection has no place in this media description.
         let is_audio = self.audio.as_ref().is_some_and(|audio| audio.line.payload == payload);
         let is_taken = if is_audio {
             let audio = self.audio.as_mut().filter(|audio| audio.line.mid == mid);
-            audio.is_some_and(|audio| audio.take(packet, now) != Taken::Dropped)
+            audio.is_some_and(|audio| audio.take(ssrc, packet, now) != Taken::Dropped)
         } else {
             let place = self.video.iter().position(|layer| layer.is(mid, rid));
             place.is_some_and(|place| {
                 self.lead.get_or_insert(place);
-                self.video[place].take(packet, now)
+                self.video[place].take(ssrc, packet, now)
             })
         };
         if is_taken {
