@@ -2,7 +2,9 @@
 # Measures what a viewer by WHEP costs the origin: processor time per viewer and second, and memory
 # per viewer. The origin with its demo stream, one event loop, has core 0, and the viewers core 1.
 # ffmpeg, which makes their sound, is on core 0, too; its time is not counted. With CLIP, the viewers watch
-# that file instead, which `headwater publish` sends in a loop from core 1.
+# that file instead, which `headwater publish` sends by RTMP in a loop from core 1. MEDIAMTX names a program of
+# MediaMTX, which is then measured after the origin with each number of viewers, with the same CLIP. Its sound
+# is Opus: MediaMTX makes none of AAC, and refuses viewers who ask for sound where there is none.
 #
 #   scripts/bench-whep.sh [VIEWERS...]
 #
@@ -35,7 +37,8 @@ ticks() { cut -d ')' -f 2- "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
 memory() { sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"; }
 now() { date +%s.%N; }
 
-for count in "$@"; do
+# Starts the origin ($server) and a publisher. Sets $whep to where viewers watch, once there are media.
+start_headwater() {
     taskset -c 0 "$HEADWATER" serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 \
         --workers 1 --demo > "$work/ready" 2> "$work/log" &
     server=$!
@@ -44,13 +47,47 @@ for count in "$@"; do
     stream=demo
     if [ -n "${CLIP:-}" ]; then
         stream=clip
-        rtmp=$(sed -n 's/.* rtmp=\([^ ]*\).*/\1/p' "$work/ready")
-        taskset -c 1 "$HEADWATER" publish "$CLIP" "rtmp://$rtmp/live/clip" --loop > /dev/null 2>> "$work/log" &
-        publisher=$!
+        start_publisher "rtmp://$(sed -n 's/.* rtmp=\([^ ]*\).*/\1/p' "$work/ready")/live/clip"
     fi
     until [ "$(curl -s "$base/live/$stream/v0/media.m3u8" | grep -c EXTINF)" -ge 4 ]; do sleep 0.2; done
+    whep=$base/live/$stream/whep
+}
+
+# The same with MediaMTX, in which only what this needs is turned on.
+start_mediamtx() {
+    rtmp=$(free_port) http=$(free_port) media=$(free_port)
+    cat > "$work/mediamtx.yml" <<YML
+logLevel: warn
+rtsp: false
+hls: false
+srt: false
+moq: false
+rtmpAddress: 127.0.0.1:$rtmp
+webrtcAddress: 127.0.0.1:$http
+webrtcLocalUDPAddress: 127.0.0.1:$media
+paths: {all_others: {}}
+YML
+    taskset -c 0 "$MEDIAMTX" "$work/mediamtx.yml" > "$work/log" 2>&1 &
+    server=$!
+    until curl -s -o /dev/null "http://127.0.0.1:$http/"; do
+        kill -0 "$server"
+        sleep 0.1
+    done
+    start_publisher "rtmp://127.0.0.1:$rtmp/live/clip"
+    # As long as four segments last.
+    sleep 8
+    whep=http://127.0.0.1:$http/live/clip/whep
+}
+
+start_publisher() {
+    taskset -c 1 "$HEADWATER" publish "$CLIP" "$1" --loop > /dev/null 2> "$work/publisher.log" &
+    publisher=$!
+}
+
+for count in "$@"; do for name in headwater ${MEDIAMTX:+mediamtx}; do
+    "start_$name"
     before=$(memory "$server")
-    taskset -c 1 "$STREAMGAUGE" viewers "$base/live/$stream/whep" --batch-size "$count" --loops 1 \
+    taskset -c 1 "$STREAMGAUGE" viewers "$whep" --batch-size "$count" --loops 1 \
         --duration "$((settle + measured + 3))s" --json > "$work/$count.json" 2> /dev/null &
     viewers=$!
     sleep "$settle"
@@ -65,21 +102,21 @@ for count in "$@"; do
     # shellcheck disable=SC2086
     wait $publisher "$server" || true
     server= publisher=
-    python3 - "$work/$count.json" "$count" "$from" "$to" "$server_from" "$server_to" "$viewers_from" \
+    python3 - "$work/$count.json" "$count" "$name" "$from" "$to" "$server_from" "$server_to" "$viewers_from" \
         "$viewers_to" "$before" "$after" "$own" "$load" <<'P' | tee -a "$out/figures.txt"
 import json, sys
-path, count, load = sys.argv[1], int(sys.argv[2]), sys.argv[12]
-start, end, s0, s1, v0, v1, before, after, own = map(float, sys.argv[3:12])
+path, count, name, load = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[13]
+start, end, s0, s1, v0, v1, before, after, own = map(float, sys.argv[4:13])
 of = lambda ticks: ticks * 10_000 / (end - start) / count
 document = json.load(open(path))
 all, g = document["viewers"], document["generator"]
 rtp = all["rtp"] or {}
-print(f"viewers {count}  server {of(s1 - s0):.0f} us/viewer/s, {(s1 - s0) / (end - start):.0f} % of a core, "
+print(f"{name} viewers {count}  server {of(s1 - s0):.0f} us/viewer/s, {(s1 - s0) / (end - start):.0f} % of a core, "
       f"{(after - before) / count:.0f} KiB/viewer  generator {of(v1 - v0):.0f} us/viewer/s, "
       f"{own / count:.0f} KiB/viewer  played {all['played']} satisfied {all['satisfied']} "
       f"stalls {all['stalls']} bit_rate {(all['bit_rate'] or {}).get('mean', 0):.3f} Mbit/s "
       f"packets {rtp.get('packets')} lost {rtp.get('lost')} recovered {rtp.get('recovered')} "
       f"errors {all['errors']} saturated {g['saturated']}  load {load}")
 P
-    cp "$work/$count.json" "$out/viewers-$count.json"
-done
+    cp "$work/$count.json" "$out/$name-$count.json"
+done; done
