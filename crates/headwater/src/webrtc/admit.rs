@@ -37,7 +37,7 @@ pub(super) fn admit(
         let (shared, task) = (Rc::clone(shared), worker.task());
         spawn_local(async move {
             let _held = (task, place);
-            session::run(*waiting, &shared).await;
+            session::run(*waiting, shared).await;
         });
     }
     Some(inbox)

@@ -190,7 +190,7 @@ fn str0m_decrypts_packets_and_what_is_sent_again_and_reports() {
         let mut resends = Resends::new(Source::new(RESENDS, again, &[]));
         let frame = |number: u32| {
             let payloads = (0..3).map(|part| vec![number as u8, part, 7].into()).collect();
-            Rc::new(Frame { key: false, time: number.into(), payloads })
+            Rc::new(Frame { number: 0, key: false, time: number.into(), payloads })
         };
         // The second packet of each frame is lost and sent again. On the way, sequence numbers wrap: not all
         // are sent.

@@ -1,10 +1,11 @@
 //! A track's access units as RTP payloads, made once for all viewers of a worker.
 //!
 //! A feed reads the track's tap while somebody watches. It keeps all frames since the newest keyframe,
-//! so that a viewer that comes begins at once.
+//! so that a viewer that comes begins at once. It hands each frame to all viewers in one turn: to wake a task for
+//! each of them took a fifth of a viewer's time.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -13,15 +14,14 @@ use live::tap::{FromKeyframe, Tapped, Unit};
 use media::codec::nal;
 use media::{Codec, Sample};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
-use tokio::sync::broadcast;
-use tokio::task::spawn_local;
+use tokio::task::{spawn_local, yield_now};
 
 /// Bytes of a packet's payload. With the headers of RTP, SRTP, UDP and IP and the extensions, a packet
 /// passes wherever 1,200 bytes of UDP do.
 const PAYLOAD: usize = 1_120;
 
-/// Frames that wait for the slowest viewer of a worker. It is skipped to the next keyframe then.
-const MOST_FRAMES: usize = 256;
+/// Viewers that get a frame before the loop's other tasks run.
+const AT_ONCE: usize = 128;
 
 /// Bytes and frames since the newest keyframe that are kept for new viewers. With more, a viewer
 /// waits for the next keyframe.
@@ -46,6 +46,8 @@ pub(super) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot 
 /// One access unit.
 #[derive(Debug)]
 pub(super) struct Frame {
+    /// Its place among the frames of its feed.
+    pub(super) number: u64,
     /// Whether decoding can start here.
     pub(super) key: bool,
     /// Presentation time in the units of RTP.
@@ -61,12 +63,38 @@ pub(super) enum Fed {
     Over(&'static str),
 }
 
+/// A viewer of feeds.
+pub(super) trait Watch {
+    /// Takes what a feed has. The viewer may subscribe to feeds meanwhile, and leave them.
+    fn take(&self, feed: &Rc<Feed>, fed: &Fed);
+}
+
 /// A track, packetized.
 pub(super) struct Feed {
     /// The feed keeps its track, so that no other track gets its address meanwhile.
     track: Arc<Track>,
-    frames: broadcast::Sender<Fed>,
+    /// The viewers, by the numbers of their subscriptions.
+    viewers: RefCell<BTreeMap<u64, Weak<dyn Watch>>>,
+    subscriptions: Cell<u64>,
     state: RefCell<State>,
+}
+
+/// While it lasts, a viewer gets what a feed has.
+pub(super) struct Subscription {
+    feed: Rc<Feed>,
+    number: u64,
+}
+
+impl Subscription {
+    pub(super) fn feed(&self) -> &Rc<Feed> {
+        &self.feed
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        self.feed.viewers.borrow_mut().remove(&self.number);
+    }
 }
 
 impl Frame {
@@ -86,6 +114,8 @@ struct State {
     kept_bytes: usize,
     /// Whether the next frame can be decoded with those before it.
     whole: bool,
+    /// The number of the next frame.
+    next: u64,
     period: u64,
     last: Option<i64>,
     over: Option<&'static str>,
@@ -104,8 +134,12 @@ impl Feeds {
             return feed;
         }
         feeds.retain(|_, feed| feed.strong_count() > 0);
-        let (track, frames) = (Arc::clone(track), broadcast::Sender::new(MOST_FRAMES));
-        let feed = Rc::new(Feed { track, frames, state: RefCell::default() });
+        let feed = Rc::new(Feed {
+            track: Arc::clone(track),
+            viewers: RefCell::default(),
+            subscriptions: Cell::default(),
+            state: RefCell::default(),
+        });
         feeds.insert(key, Rc::downgrade(&feed));
         spawn_local(read(Rc::downgrade(&feed), feed.track.tap_from_keyframe()));
         feed
@@ -117,11 +151,31 @@ async fn read(feed: Weak<Feed>, mut tap: FromKeyframe) {
     loop {
         let tapped = tap.next().await;
         let Some(feed) = feed.upgrade() else { return };
-        match tapped {
+        let fed = match tapped {
             Tapped::Unit(unit) => feed.take(&unit),
-            Tapped::Lost(_) => feed.lose(),
-            Tapped::Over => return feed.end("the stream is over"),
+            Tapped::Lost(_) => {
+                feed.lose();
+                None
+            }
+            Tapped::Over => Some(feed.end("the stream is over")),
+        };
+        if let Some(fed) = fed {
+            hand_out(&feed, &fed).await;
+            if matches!(fed, Fed::Over(_)) {
+                return;
+            }
         }
+    }
+}
+
+/// Hands something to all who are subscribed now. Those who subscribe meanwhile begin with it.
+async fn hand_out(feed: &Rc<Feed>, fed: &Fed) {
+    let viewers: Vec<_> = feed.viewers.borrow().values().cloned().collect();
+    for (index, viewers) in viewers.chunks(AT_ONCE).enumerate() {
+        if index > 0 {
+            yield_now().await;
+        }
+        viewers.iter().filter_map(Weak::upgrade).for_each(|viewer| viewer.take(feed, fed));
     }
 }
 
@@ -141,9 +195,15 @@ impl Feed {
         &self.track
     }
 
-    /// The frames that a new viewer begins with, and those that follow.
-    pub(super) fn subscribe(&self) -> (Vec<Rc<Frame>>, broadcast::Receiver<Fed>) {
-        (self.recent(), self.frames.subscribe())
+    /// The frames that a new viewer begins with. It gets those that follow while the subscription lasts.
+    pub(super) fn subscribe(
+        self: &Rc<Self>,
+        viewer: Weak<dyn Watch>,
+    ) -> (Vec<Rc<Frame>>, Subscription) {
+        let number = self.subscriptions.get();
+        self.subscriptions.set(number + 1);
+        self.viewers.borrow_mut().insert(number, viewer);
+        (self.recent(), Subscription { feed: Rc::clone(self), number })
     }
 
     /// All frames since the newest keyframe.
@@ -156,8 +216,8 @@ impl Feed {
         self.state.borrow().over
     }
 
-    /// Takes a unit.
-    fn take(&self, Unit { sample, period, header, .. }: &Unit) {
+    /// Takes a unit. Returns what viewers get.
+    fn take(&self, Unit { sample, period, header, .. }: &Unit) -> Option<Fed> {
         let mut state = self.state.borrow_mut();
         let rate = if self.track.kind == media::Kind::Video { VIDEO_RATE } else { AUDIO_RATE };
         let time = live::rescale(sample.pts(), header.track.timescale, rate);
@@ -169,14 +229,16 @@ impl Feed {
         let payloads = if state.whole { payloads(sample, codec) } else { None };
         let Some(payloads) = payloads else {
             drop(state);
-            return self.lose();
+            self.lose();
+            return None;
         };
         if state.last.is_some_and(|last| time < last) && self.track.kind == media::Kind::Video {
             drop(state);
-            return self.end(B_FRAMES);
+            return Some(self.end(B_FRAMES));
         }
         state.last = Some(time);
-        let frame = Rc::new(Frame { key: sample.sync, time, payloads });
+        let frame = Rc::new(Frame { number: state.next, key: sample.sync, time, payloads });
+        state.next += 1;
         let bytes = frame.bytes();
         if self.track.kind == media::Kind::Video {
             state.keep(&frame, bytes);
@@ -194,9 +256,7 @@ impl Feed {
         if state.bytes > most_bytes || state.recent.len() > most_frames {
             state.recent.clear();
         }
-        drop(state);
-        // An error says that nobody watches.
-        let _ = self.frames.send(Fed::Frame(frame));
+        Some(Fed::Frame(frame))
     }
 
     /// Notes that a frame is missing: all until the next keyframe are left out.
@@ -206,9 +266,9 @@ impl Feed {
         state.recent.clear();
     }
 
-    fn end(&self, why: &'static str) {
+    fn end(&self, why: &'static str) -> Fed {
         self.state.borrow_mut().over = Some(why);
-        let _ = self.frames.send(Fed::Over(why));
+        Fed::Over(why)
     }
 }
 
@@ -281,6 +341,27 @@ pub(super) mod tests {
         }
     }
 
+    /// A viewer that keeps what it gets.
+    #[derive(Default)]
+    pub(in super::super) struct Viewer {
+        pub(in super::super) frames: RefCell<Vec<Rc<Frame>>>,
+    }
+
+    impl Viewer {
+        pub(in super::super) fn weak(self: &Rc<Self>) -> Weak<dyn Watch> {
+            let weak: Weak<Self> = Rc::downgrade(self);
+            weak
+        }
+    }
+
+    impl Watch for Viewer {
+        fn take(&self, _: &Rc<Feed>, fed: &Fed) {
+            if let Fed::Frame(frame) = fed {
+                self.frames.borrow_mut().push(Rc::clone(frame));
+            }
+        }
+    }
+
     /// Lets the feed's task run.
     pub(in super::super) async fn settle() {
         for _ in 0..10 {
@@ -308,7 +389,8 @@ pub(super) mod tests {
             let expected: Vec<_> = (50..75).map(|number| (number, number == 50)).collect();
             assert_eq!(numbers(&feed.recent()), expected);
             // The keyframe has the parameter sets.
-            let (recent, mut frames) = feed.subscribe();
+            let viewer = Rc::new(Viewer::default());
+            let (recent, subscription) = feed.subscribe(viewer.weak());
             assert_eq!(recent[0].payloads.len(), 1);
             assert_eq!(recent[0].payloads[0][0] & 0x1f, 24);
             assert_eq!(&*recent[1].payloads[0], [0x41, 0x88, 1]);
@@ -317,10 +399,12 @@ pub(super) mod tests {
             publish(&mut publisher, 75..102, 0);
             settle().await;
             assert_eq!(numbers(&feed.recent()), [(100, true), (101, false)]);
-            for number in 75..102 {
-                let Ok(Fed::Frame(frame)) = frames.try_recv() else { panic!("no {number}") };
-                assert_eq!(numbers(&[frame]), [(number, number == 100)]);
-            }
+            let expected: Vec<_> = (75..102).map(|number| (number, number == 100)).collect();
+            assert_eq!(numbers(&viewer.frames.take()), expected);
+            drop(subscription);
+            publish(&mut publisher, 102..105, 0);
+            settle().await;
+            assert_eq!(numbers(&viewer.frames.take()), []);
         };
         LocalSet::new().run_until(test).await;
     }
@@ -331,7 +415,7 @@ pub(super) mod tests {
         // In milliseconds.
         let mut keep = |time: i64, bytes: usize| {
             let payloads = vec![vec![0; bytes].into()];
-            let frame = Frame { key: false, time: 90 * time, payloads };
+            let frame = Frame { number: 0, key: false, time: 90 * time, payloads };
             state.keep(&Rc::new(frame), bytes);
             let bytes: usize = state.kept.iter().map(|frame| frame.bytes()).sum();
             assert_eq!(state.kept_bytes, bytes);

@@ -50,6 +50,7 @@ mod socket;
 mod source;
 mod tcp;
 mod transport;
+mod viewer;
 
 use std::time::Duration;
 

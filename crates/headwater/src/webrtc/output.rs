@@ -1,20 +1,18 @@
 //! A track on its way to one viewer.
 
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use live::{Track, UnixMicros};
 use rtp::VIDEO_RATE;
 use rtp::srtp::Sender;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use super::ages::Ages;
 use super::batch::Batch;
 use super::end::End;
-use super::feed::{Fed, Feed, Feeds, Frame, KEPT_FOR};
+use super::feed::{Fed, Feed, Feeds, Frame, KEPT_FOR, Subscription, Watch};
 use super::offer::Line;
 use super::resends::Resends;
 use super::source::{self, Counts, Numbers, Packet, Source};
@@ -30,19 +28,22 @@ const MOST_WAITING: usize = 2_048;
 /// enough to go over to it: 250 ms. All frames since an older one would be a burst that a link cannot take.
 const NEAR: i64 = VIDEO_RATE as i64 / 4;
 
-/// Frames of a track, as they come.
-type Frames = broadcast::Receiver<Fed>;
+/// Subscribes a viewer to feeds.
+#[derive(Clone)]
+pub(super) struct Subscriber {
+    pub(super) feeds: Rc<Feeds>,
+    pub(super) viewer: Weak<dyn Watch>,
+}
 
-/// What a track, or the one that comes after it, has for a viewer.
-pub(super) struct Came {
-    is_next: bool,
-    fed: Result<Fed, RecvError>,
+impl Subscriber {
+    fn subscribe(&self, track: &Arc<Track>) -> (Vec<Rc<Frame>>, Subscription) {
+        self.feeds.of(track).subscribe(Weak::clone(&self.viewer))
+    }
 }
 
 /// Another track to go over to, at a keyframe.
 struct Next {
-    feed: Rc<Feed>,
-    frames: Frames,
+    subscription: Subscription,
     /// Whether any keyframe will do. Otherwise it is one that is near, or the second: renditions that are made
     /// of others come later than these.
     takes_any: bool,
@@ -53,7 +54,11 @@ pub(super) struct Output {
     pub(super) line: Line,
     track: Arc<Track>,
     rate: u32,
-    feed: Option<(Rc<Feed>, Frames)>,
+    subscriber: Subscriber,
+    subscription: Option<Subscription>,
+    /// The number of the next frame that may come by the subscription. Those before were recent when the
+    /// viewer began.
+    expects: u64,
     next: Option<Next>,
     /// The feed before this one, which keeps its frames for a viewer that asks for them again, and the RTP
     /// time at which it was left.
@@ -77,7 +82,12 @@ pub(super) struct Output {
 
 impl Output {
     /// `None` if the viewer did not agree on how packets are sent.
-    pub(super) fn new(line: Line, track: Arc<Track>, rate: u32) -> Option<Self> {
+    pub(super) fn new(
+        line: Line,
+        track: Arc<Track>,
+        rate: u32,
+        subscriber: Subscriber,
+    ) -> Option<Self> {
         let terms = line.terms?;
         let extension = terms.extension.map(|identifier| source::extension(identifier, line.mid));
         let source = |ssrc, payload_type| {
@@ -89,7 +99,9 @@ impl Output {
             line,
             track,
             rate,
-            feed: None,
+            subscriber,
+            subscription: None,
+            expects: 0,
             next: None,
             before: None,
             waiting: VecDeque::new(),
@@ -105,10 +117,9 @@ impl Output {
     }
 
     /// Begins to play.
-    pub(super) fn begin(&mut self, feeds: &Feeds) {
-        let feed = feeds.of(&self.track);
-        let (recent, frames) = feed.subscribe();
-        self.feed = Some((feed, frames));
+    pub(super) fn begin(&mut self) {
+        let (recent, subscription) = self.subscriber.subscribe(&self.track);
+        self.subscription = Some(subscription);
         if self.rate == VIDEO_RATE {
             self.restart(recent);
         } else {
@@ -131,31 +142,21 @@ impl Output {
         self.source.ssrc == ssrc
     }
 
-    pub(super) async fn next(&mut self) -> Came {
-        let Self { feed, next, .. } = self;
-        tokio::select! {
-            biased;
-            fed = receive(feed.as_mut().map(|(_, frames)| frames)) => Came { is_next: false, fed },
-            fed = receive(next.as_mut().map(|next| &mut next.frames)) => Came { is_next: true, fed },
-        }
-    }
-
     /// Goes over to another track: to its newest keyframe, if that is urgent, or else to one that is near.
     /// Returns whether that is done.
-    pub(super) fn go_over(&mut self, feeds: &Feeds, track: &Arc<Track>, is_urgent: bool) -> bool {
+    pub(super) fn go_over(&mut self, track: &Arc<Track>, is_urgent: bool) -> bool {
         if Arc::ptr_eq(track, &self.track) {
             self.next = None;
             return false;
         }
         if let Some(next) = &mut self.next
-            && Arc::ptr_eq(track, next.feed.track())
+            && Arc::ptr_eq(track, next.subscription.feed().track())
             && !is_urgent
         {
             return false;
         }
-        let feed = feeds.of(track);
-        let (recent, frames) = feed.subscribe();
-        self.next = Some(Next { feed, frames, takes_any: is_urgent });
+        let (recent, subscription) = self.subscriber.subscribe(track);
+        self.next = Some(Next { subscription, takes_any: is_urgent });
         let is_done = is_urgent && !recent.is_empty();
         if is_done {
             self.arrive(recent);
@@ -164,29 +165,28 @@ impl Output {
     }
 
     /// Goes over to another track at once, because the present one has ended.
-    pub(super) fn replace(&mut self, feeds: &Feeds, track: &Arc<Track>) {
-        let feed = feeds.of(track);
-        let (recent, frames) = feed.subscribe();
-        self.next = Some(Next { feed, frames, takes_any: true });
+    pub(super) fn replace(&mut self, track: &Arc<Track>) {
+        let (recent, subscription) = self.subscriber.subscribe(track);
+        self.next = Some(Next { subscription, takes_any: true });
         self.arrive(recent);
     }
 
     /// Takes what the next track has. Returns whether the viewer gets it from here on.
-    fn take_next(&mut self, fed: Result<Fed, RecvError>) -> bool {
+    fn take_next(&mut self, fed: &Fed) -> bool {
         let Some(next) = &mut self.next else { return false };
         match fed {
-            Ok(Fed::Frame(frame)) if frame.key => {
+            Fed::Frame(frame) if frame.key => {
                 let is_near = self.last.is_none_or(|last| frame.time >= last - NEAR);
                 let is_done = is_near || next.takes_any;
                 // A keyframe that comes later is a new one.
                 next.takes_any = true;
                 if is_done {
-                    self.arrive(vec![frame]);
+                    self.arrive(vec![Rc::clone(frame)]);
                 }
                 is_done
             }
-            Ok(Fed::Frame(_)) | Err(RecvError::Lagged(_)) => false,
-            Ok(Fed::Over(_)) | Err(RecvError::Closed) => {
+            Fed::Frame(_) => false,
+            Fed::Over(_) => {
                 self.next = None;
                 false
             }
@@ -196,10 +196,12 @@ impl Output {
     /// Goes over to the next track with these frames, of which the first is a keyframe. Without frames, it
     /// is waited for.
     fn arrive(&mut self, frames: Vec<Rc<Frame>>) {
-        let Some(Next { feed, frames: coming, .. }) = self.next.take() else { return };
-        self.track = Arc::clone(feed.track());
+        let Some(Next { subscription, .. }) = self.next.take() else { return };
+        self.track = Arc::clone(subscription.feed().track());
         let last = self.last.unwrap_or_default();
-        self.before = self.feed.replace((feed, coming)).map(|(feed, _)| (feed, last));
+        let before = self.subscription.replace(subscription);
+        self.before = before.map(|before| (Rc::clone(before.feed()), last));
+        self.expects = after(&frames);
         // What waits of the former track is sent up to there. A frame that is sent in part goes on.
         let from = frames.first().map_or(i64::MAX, |frame| frame.time);
         while self.waiting.len() > usize::from(self.sent > 0)
@@ -214,6 +216,7 @@ impl Output {
     /// Begins with the frames since the newest keyframe.
     fn restart(&mut self, frames: Vec<Rc<Frame>>) {
         if !frames.is_empty() {
+            self.expects = after(&frames);
             self.waiting = frames.into();
             (self.waits, self.sent, self.time) = (false, 0, None);
         }
@@ -222,45 +225,42 @@ impl Output {
     /// Begins again from the newest keyframe, if nothing waits.
     pub(super) fn begin_again(&mut self) {
         if self.waiting.is_empty()
-            && let Some((feed, frames)) = &mut self.feed
+            && let Some(subscription) = &self.subscription
         {
-            let (recent, coming) = feed.subscribe();
-            if !recent.is_empty() {
-                // Frames that have come and are not taken yet are among the recent ones, or older.
-                *frames = coming;
-            }
-            self.restart(recent);
+            self.restart(subscription.feed().recent());
         }
     }
 
-    /// Takes what came. Returns whether the viewer gets another track from here on.
-    pub(super) fn take(&mut self, Came { is_next, fed }: Came) -> Result<bool, End> {
-        if is_next {
+    /// Takes what a feed has, if it is of this track or of the next. Returns whether the viewer gets another
+    /// track from here on.
+    pub(super) fn take(&mut self, feed: &Rc<Feed>, fed: &Fed) -> Result<bool, End> {
+        let is_of = |own: &Subscription| Rc::ptr_eq(own.feed(), feed);
+        if self.next.as_ref().is_some_and(|next| is_of(&next.subscription)) {
             return Ok(self.take_next(fed));
         }
+        if !self.subscription.as_ref().is_some_and(is_of) {
+            return Ok(false);
+        }
         match fed {
-            Ok(Fed::Frame(frame)) => {
+            Fed::Frame(frame) if frame.number < self.expects => Ok(false),
+            Fed::Frame(frame) => {
+                self.expects = frame.number + 1;
                 self.waits &= !frame.key;
                 if !self.waits {
-                    self.waiting.push_back(frame);
+                    self.waiting.push_back(Rc::clone(frame));
                 }
                 if self.waiting.len() > MOST_WAITING {
                     self.skip();
                 }
                 Ok(false)
             }
-            Ok(Fed::Over(why)) => Err(End::Stream(why)),
-            Err(RecvError::Lagged(_)) => {
-                self.skip();
-                Ok(false)
-            }
-            Err(RecvError::Closed) => Err(End::Stream("the stream is over")),
+            Fed::Over(why) => Err(End::Stream(why)),
         }
     }
 
     /// Why there are no more frames, if so.
     pub(super) fn over(&self) -> Option<&'static str> {
-        self.feed.as_ref().and_then(|(feed, _)| feed.over())
+        self.subscription.as_ref().and_then(|subscription| subscription.feed().over())
     }
 
     /// Leaves out all until the next keyframe, but for a frame that is sent in part.
@@ -376,35 +376,30 @@ impl Output {
     }
 }
 
-async fn receive(frames: Option<&mut Frames>) -> Result<Fed, RecvError> {
-    match frames {
-        Some(frames) => frames.recv().await,
-        None => std::future::pending().await,
-    }
+/// The number of the frame that follows these.
+fn after(frames: &[Rc<Frame>]) -> u64 {
+    frames.last().map_or(0, |frame| frame.number + 1)
 }
 
 #[cfg(test)]
 mod tests {
     use tokio::task::LocalSet;
 
-    use super::super::feed::tests::{numbers, publish, publisher, settle};
+    use super::super::feed::tests::{Viewer, numbers, publish, publisher, settle};
     use super::*;
 
-    fn output(track: Arc<Track>) -> Output {
+    fn output(track: Arc<Track>, viewer: &Rc<Viewer>) -> Output {
         let terms = source::Terms { ssrc: 1, resends: None, extension: None, numbers: None };
         let line = Line { mid: "v".into(), payload: 96.into(), terms: Some(terms) };
-        Output::new(line, track, VIDEO_RATE).unwrap()
+        let subscriber = Subscriber { feeds: Rc::default(), viewer: viewer.weak() };
+        Output::new(line, track, VIDEO_RATE, subscriber).unwrap()
     }
 
-    /// Takes all that has come.
-    async fn take(output: &mut Output) {
-        loop {
-            let came = tokio::select! {
-                biased;
-                came = output.next() => came,
-                () = std::future::ready(()) => return,
-            };
-            assert_eq!(output.take(came).ok(), Some(false));
+    /// Takes all that the viewer has got.
+    fn take(output: &mut Output, viewer: &Viewer) {
+        let feed = Rc::clone(output.subscription.as_ref().unwrap().feed());
+        for frame in viewer.frames.take() {
+            assert_eq!(output.take(&feed, &Fed::Frame(frame)).ok(), Some(false));
         }
     }
 
@@ -418,24 +413,23 @@ mod tests {
         let test = async {
             let (_registry, mut publisher) = publisher();
             publish(&mut publisher, 0..63, 0);
-            let mut output = output(publisher.stream().track("v0").unwrap());
-            let feeds = Feeds::default();
-            output.begin(&feeds);
+            let viewer = Rc::new(Viewer::default());
+            let mut output = output(publisher.stream().track("v0").unwrap(), &viewer);
+            output.begin();
             settle().await;
             publish(&mut publisher, 63..75, 0);
             settle().await;
             let frames =
                 |range: std::ops::Range<i64>| range.map(|n| (n, n % 50 == 0)).collect::<Vec<_>>();
-            take(&mut output).await;
+            take(&mut output, &viewer);
             assert_eq!(waiting(&mut output), frames(50..75));
-            // All are sent. More come, and before the viewer's task takes them, the viewer asks for a
-            // keyframe, within a group of pictures and over its end.
+            // All are sent. More come, and before the viewer gets them, it asks for a keyframe, within a group of pictures and over its end.
             for (until, expected) in [(80, 50..80), (105, 100..105)] {
                 output.waiting.clear();
                 publish(&mut publisher, expected.start.max(until - 5)..until, 0);
                 settle().await;
                 output.begin_again();
-                take(&mut output).await;
+                take(&mut output, &viewer);
                 assert_eq!(waiting(&mut output), frames(expected));
             }
         };

@@ -1,5 +1,6 @@
 //! A viewer by WHEP.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +11,15 @@ use str0m::Rtc;
 use str0m::media::Mid;
 use str0m::rtp::RawPacket;
 use str0m::rtp::rtcp::{ReceptionReport, ReportBlock, ReportList, Rtcp};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::batch::Batch;
 use super::choice::Choice;
 use super::end::End;
-use super::feed::Feeds;
+use super::feed::{Fed, Feed};
 use super::keys::Keys;
 use super::offer::Line;
-use super::output::{Came, Output};
+use super::output::{Output, Subscriber};
 use super::path::Path;
 use super::resends::named;
 use super::source::{self, Numbers, Reference};
@@ -39,14 +40,6 @@ pub(super) struct Watched {
     pub(super) keys: Keys,
     /// The name of both tracks' source in reports, RFC 3550 6.5.1.
     pub(super) cname: String,
-}
-
-/// What is to be done for a viewer.
-pub(super) enum Due {
-    /// Packets that wait can be sent.
-    Waiting,
-    Video(Came),
-    Audio(Came),
 }
 
 /// A viewer.
@@ -73,17 +66,18 @@ pub(super) struct Play {
 }
 
 impl Play {
-    pub(super) fn new(watched: Watched) -> Self {
+    pub(super) fn new(watched: Watched, subscriber: &Subscriber) -> Self {
         let Watched { stream, video, audio, companion, keys, cname } = watched;
         let viewing = stream.watch(live::Delivery::WebRtc);
         let made = companion.as_ref().and_then(Watching::picture).cloned();
         let terms = video.as_ref().and_then(|(line, _)| line.terms);
         let numbers = terms.and_then(|terms| terms.numbers).and_then(Numbers::new);
         let choice = Choice::new(Arc::clone(&stream), made, numbers, Instant::now());
+        let output = |(line, track), rate| Output::new(line, track, rate, subscriber.clone());
         Self {
             choice,
-            video: video.and_then(|(line, track)| Output::new(line, track, VIDEO_RATE)),
-            audio: audio.and_then(|(line, track)| Output::new(line, track, AUDIO_RATE)),
+            video: video.and_then(|track| output(track, VIDEO_RATE)),
+            audio: audio.and_then(|track| output(track, AUDIO_RATE)),
             stream,
             _viewing: viewing,
             companion,
@@ -98,22 +92,12 @@ impl Play {
         }
     }
 
-    /// The stream's name.
-    pub(super) fn name(&self) -> &str {
-        self.stream.name()
-    }
-
     fn outputs(&mut self) -> impl Iterator<Item = &mut Output> {
         [&mut self.audio, &mut self.video].into_iter().flatten()
     }
 
-    /// Whether a media description is that of the video.
-    pub(super) fn is_video(&self, mid: Mid) -> bool {
-        self.video.as_ref().is_some_and(|video| video.line.mid == mid)
-    }
-
     /// Begins to play.
-    pub(super) fn begin(&mut self, feeds: &Feeds) -> Result<(), End> {
+    pub(super) fn begin(&mut self) -> Result<(), End> {
         // Without a path, or without keys, packets would wait for ever. str0m has sent its part of the
         // handshake on the path.
         let keys = self.keys.take().filter(|_| self.path.is_some());
@@ -122,20 +106,21 @@ impl Play {
         if let Some(companion) = &self.companion {
             companion.begin();
         }
-        self.outputs().for_each(|output| output.begin(feeds));
+        self.outputs().for_each(Output::begin);
         Ok(())
     }
 
     /// Begins again from the newest keyframe, because the viewer lost a picture. Returns false if that
-    /// was done too recently.
-    pub(super) fn begin_again(&mut self, now: Instant) -> bool {
+    /// was done too recently, or if `mid` is not that of the video.
+    pub(super) fn begin_again(&mut self, mid: Mid, now: Instant) -> bool {
+        let Some(video) = self.video.as_mut().filter(|video| video.line.mid == mid) else {
+            return false;
+        };
         if self.restarted.is_some_and(|at| now.duration_since(at) < RESTART) {
             return false;
         }
         self.restarted = Some(now);
-        if let Some(video) = &mut self.video {
-            video.begin_again();
-        }
+        video.begin_again();
         true
     }
 
@@ -164,12 +149,7 @@ impl Play {
     }
 
     /// Takes RTCP of the viewer that str0m has read, and may go over to another rendition. The clocks show `now`.
-    pub(super) fn take(
-        &mut self,
-        packet: &RawPacket,
-        feeds: &Feeds,
-        (now, wall): (Instant, UnixMicros),
-    ) {
+    pub(super) fn take(&mut self, packet: &RawPacket, (now, wall): (Instant, UnixMicros)) {
         let RawPacket::RtcpRx(packet) = packet else { return };
         let is_told = match packet {
             Rtcp::Nack(nack) => {
@@ -195,12 +175,12 @@ impl Play {
             _ => false,
         };
         if is_told && self.sender.is_some() {
-            self.choose(feeds, now);
+            self.choose(now);
         }
     }
 
     /// Takes encrypted RTCP of the viewer, for feedback that is of use to us alone.
-    pub(super) fn hear(&mut self, datagram: &[u8], feeds: &Feeds, now: Instant) {
+    pub(super) fn hear(&mut self, datagram: &[u8], now: Instant) {
         let Some(receiver) = &mut self.receiver else { return };
         // By its second byte it is RTCP (RFC 5761 4).
         let is_rtcp = datagram.get(1).is_some_and(|kind| (192..=223).contains(kind));
@@ -209,7 +189,7 @@ impl Play {
         }
         let mut compound = datagram.to_vec();
         if receiver.unprotect_rtcp(&mut compound).is_some() && self.choice.take(&compound) {
-            self.choose(feeds, now);
+            self.choose(now);
         }
     }
 
@@ -230,69 +210,60 @@ impl Play {
     }
 
     /// Goes over to another rendition, if the link carries it or does not carry the present one.
-    fn choose(&mut self, feeds: &Feeds, now: Instant) {
+    fn choose(&mut self, now: Instant) {
         let Some(video) = &mut self.video else { return };
         if let Some((track, is_urgent)) = self.choice.decide(video.track(), now)
-            && video.go_over(feeds, &track, is_urgent)
+            && video.go_over(&track, is_urgent)
         {
             self.choice.switched(video.track(), now);
         }
     }
 
     /// Goes over to another rendition, because the present one has ended. Returns false if there is none.
-    fn leave(&mut self, feeds: &Feeds, now: Instant) -> bool {
+    fn leave(&mut self, now: Instant) -> bool {
         let Some(video) = &mut self.video else { return false };
         let Some(track) = self.choice.leave(video.track(), now) else { return false };
-        video.replace(feeds, &track);
+        video.replace(&track);
         self.choice.switched(&track, now);
         true
     }
 
-    /// Waits for something to send.
-    pub(super) async fn next(&mut self) -> Due {
-        let Self { video, audio, pause, .. } = self;
-        let has_more = [&*video, &*audio].into_iter().flatten().any(Output::has_more);
-        let (until, next_video, next_audio) = (*pause, next(video), next(audio));
-        let paused = async {
-            match until {
-                _ if !has_more => std::future::pending().await,
-                Some(until) => sleep_until(until).await,
-                None => {}
-            }
-        };
-        tokio::select! {
-            biased;
-            came = next_audio => Due::Audio(came),
-            came = next_video => Due::Video(came),
-            () = paused => Due::Waiting,
-        }
+    /// When more of what waits can be sent. `None` while nothing waits.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        let has_more = [&self.video, &self.audio].into_iter().flatten().any(Output::has_more);
+        (has_more && self.sender.is_some()).then(|| self.pause.unwrap_or(now))
     }
 
-    /// Takes what came, and sends what may be sent now. The wall clock shows `wall`.
+    /// Takes what a feed has.
+    pub(super) fn get(&mut self, feed: &Rc<Feed>, fed: &Fed, now: Instant) -> Result<(), End> {
+        if let Some(audio) = &mut self.audio {
+            audio.take(feed, fed)?;
+        }
+        let Some(video) = &mut self.video else { return Ok(()) };
+        match video.take(feed, fed) {
+            Ok(false) => {}
+            Ok(true) => self.choice.switched(video.track(), now),
+            Err(end) if !self.leave(now) => return Err(end),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Sends what may be sent now. The wall clock shows `wall`.
     pub(super) fn send(
         &mut self,
-        due: Due,
         transport: &Transport,
         batch: &mut Batch,
-        feeds: &Feeds,
         (now, wall): (Instant, UnixMicros),
     ) -> Result<(), End> {
-        let Self { video, audio, choice, .. } = self;
-        let taken = match (due, video, audio) {
-            (Due::Video(came), Some(video), _) => video.take(came).map(|is_other| {
-                is_other.then(|| choice.switched(video.track(), now));
-            }),
-            (Due::Audio(came), _, Some(audio)) => audio.take(came).map(drop),
-            _ => Ok(()),
-        };
         let over = |output: &Option<Output>| output.as_ref().and_then(Output::over);
         if let Some(why) = over(&self.audio) {
             return Err(End::Stream(why));
         }
-        let is_over = taken.is_err() || over(&self.video).is_some();
-        if is_over && !self.leave(feeds, now) {
-            taken?;
-            return Err(End::Stream(over(&self.video).unwrap_or("the stream is over")));
+        if let Some(why) = over(&self.video)
+            && !self.leave(now)
+        {
+            return Err(End::Stream(why));
         }
         if self.pause.is_some_and(|until| now < until) {
             return Ok(());
@@ -339,13 +310,6 @@ impl Play {
             batch.add_packet(&report);
             transport.send_all(path, batch);
         }
-    }
-}
-
-async fn next(output: &mut Option<Output>) -> Came {
-    match output {
-        Some(output) => output.next().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -149,7 +149,7 @@ mod tests {
         let mut resends = Resends::new(Source::new(5, 103, &[]));
         let frame = |number: u8| {
             let payloads = vec![vec![number; SIZE].into(), vec![number; SIZE / 2].into()];
-            Rc::new(Frame { key: false, time: 0, payloads })
+            Rc::new(Frame { number: 0, key: false, time: 0, payloads })
         };
         let frames: Vec<_> = (0..3).map(frame).collect();
         for (number, frame) in (0..).zip(&frames) {
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(test.write(25_000), [(1000, SIZE, false), (1002, SIZE, false)]);
         // Frames that are gone are forgotten once they are the oldest.
         test.frames.clear();
-        let frame = Rc::new(Frame { key: false, time: 0, payloads: Vec::new() });
+        let frame = Rc::new(Frame { number: 0, key: false, time: 0, payloads: Vec::new() });
         test.resends.begin(&frame, 7, 0);
         assert_eq!(test.resends.sent.len(), 1);
     }

@@ -1,6 +1,7 @@
 //! One session: a peer connection, and the stream that it brings or takes.
 
 use std::pin::pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use str0m::net::{DatagramRecv, Receive, Transmit};
@@ -10,11 +11,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::end::{End, SILENCE};
 use super::path::Path;
-use super::play::{Due, Play};
 use super::publish::Publish;
 use super::sessions::{Datagram, Message, Waiting, Wanted};
 use super::shared::Shared;
 use super::source::GOODBYE;
+use super::viewer::Viewer;
 
 /// The shortest time after which str0m is asked again.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -22,24 +23,24 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// What the peer does. A session that plays stays on its thread.
 enum Role {
     Publish(Box<Publish>),
-    Play(Box<Play>),
+    Play(Rc<Viewer>),
 }
 
-struct Session<'a> {
+struct Session {
     rtc: Rtc,
     role: Role,
-    shared: &'a Shared,
+    shared: Rc<Shared>,
     /// Until when the peer has time to connect, while it is not connected.
     connects: Option<Instant>,
     heard: Instant,
 }
 
 /// Runs a session to its end.
-pub(super) async fn run(waiting: Waiting, shared: &Shared) {
+pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
     let Waiting { rtc, wanted, mut inbox, peer, permit } = waiting;
     let role = match wanted {
         Wanted::Publish(publish) => Role::Publish(publish),
-        Wanted::Play(watched) => Role::Play(Box::new(Play::new(watched))),
+        Wanted::Play(watched) => Role::Play(Viewer::new(watched, &shared)),
     };
     let now = Instant::now();
     let connects = Some(now + SILENCE);
@@ -58,11 +59,11 @@ pub(super) async fn run(waiting: Waiting, shared: &Shared) {
     drop(permit);
 }
 
-impl Session<'_> {
+impl Session {
     fn name(&self) -> &str {
         match &self.role {
             Role::Publish(publish) => publish.name(),
-            Role::Play(play) => play.name(),
+            Role::Play(viewer) => viewer.name(),
         }
     }
 
@@ -71,24 +72,29 @@ impl Session<'_> {
         inbox: &mut mpsc::Receiver<Message>,
     ) -> Result<std::convert::Infallible, End> {
         let mut drained = self.shared.drain.begun();
+        let viewer = match &self.role {
+            Role::Publish(_) => None,
+            Role::Play(viewer) => Some(Rc::clone(viewer)),
+        };
         let now = Instant::now();
         // str0m's times may be over already.
         let mut timeout = self.flush(now)?.max(now + SHORTEST);
         let mut asleep = pin!(sleep_until(timeout));
         loop {
-            self.check(Instant::now())?;
-            let until = timeout.min(self.heard + SILENCE);
-            let until = self.connects.map_or(until, |connects| until.min(connects));
+            let now = Instant::now();
+            self.check(now)?;
+            let due = match &viewer {
+                Some(viewer) => viewer.send(now)?,
+                None => None,
+            };
+            let ends = [self.connects, due].into_iter().flatten();
+            let until = ends.fold(timeout.min(self.heard + SILENCE), Instant::min);
             if asleep.deadline() != until {
                 asleep.as_mut().reset(until);
             }
-            let due = match &mut self.role {
-                Role::Play(play) => Some(play),
-                Role::Publish(_) => None,
-            };
-            let due = async {
-                match due {
-                    Some(play) => play.next().await,
+            let changed = async {
+                match &viewer {
+                    Some(viewer) => viewer.changed().await,
                     None => std::future::pending().await,
                 }
             };
@@ -102,12 +108,15 @@ impl Session<'_> {
                     }
                     Some(Message::End) | None => return Err(End::Asked),
                 },
-                due = due => {
-                    // str0m has no part in what a viewer gets, so it need not be asked.
-                    self.send(due)?;
-                    continue;
+                // str0m has no part in what a viewer gets, so it need not be asked.
+                () = changed => continue,
+                () = &mut asleep => {
+                    let now = Instant::now();
+                    if now < timeout {
+                        continue;
+                    }
+                    self.rtc.handle_input(Input::Timeout(now.into_std()))?;
                 }
-                () = &mut asleep => self.rtc.handle_input(Input::Timeout(Instant::now().into_std()))?,
                 () = &mut drained => return Err(End::Drained),
             }
             let now = Instant::now();
@@ -130,27 +139,21 @@ impl Session<'_> {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
             self.shared.sessions.count_dropped();
         }
-        let Role::Play(play) = &mut self.role else { return };
+        let Role::Play(viewer) = &self.role else { return };
+        let mut play = viewer.play.borrow_mut();
         match kind(&datagram.bytes) {
             Kind::Stun => play.ask_for_path(path, &mut self.rtc),
-            Kind::Rtp => play.hear(&datagram.bytes, &self.shared.feeds, datagram.came),
+            Kind::Rtp => play.hear(&datagram.bytes, datagram.came),
             Kind::Other => {}
         }
-    }
-
-    /// Sends a viewer what is due.
-    fn send(&mut self, due: Due) -> Result<(), End> {
-        let Role::Play(play) = &mut self.role else { return Ok(()) };
-        let Shared { origin, transport, batch, feeds, .. } = self.shared;
-        let now = (Instant::now(), origin.now());
-        play.send(due, transport, &mut batch.borrow_mut(), feeds, now)
     }
 
     /// Sends what str0m wants to send. What it says to a viewer by RTCP is said by `play` in its place:
     /// str0m lacks the keys (see `keys`), but knows when it is time for reports, and the path.
     fn transmit(&mut self, transmit: &Transmit) {
-        let Shared { origin, transport, batch, .. } = self.shared;
-        if let Role::Play(play) = &mut self.role {
+        let Shared { origin, transport, batch, .. } = &*self.shared;
+        if let Role::Play(viewer) = &self.role {
+            let mut play = viewer.play.borrow_mut();
             let kind = kind(&transmit.contents);
             if kind != Kind::Stun {
                 play.follow(Path::from(transmit));
@@ -196,23 +199,23 @@ impl Session<'_> {
         match (event, &mut self.role) {
             (Event::Connected, role) => {
                 self.connects = None;
-                if let Role::Play(play) = role {
-                    play.begin(&self.shared.feeds)?;
+                if let Role::Play(viewer) = role {
+                    viewer.play.borrow_mut().begin()?;
                 }
             }
             (Event::IceConnectionStateChange(IceConnectionState::Disconnected), _)
             | (Event::Closed, _) => return Err(End::Lost),
-            (Event::RawPacket(packet), Role::Play(play)) => {
-                play.take(&packet, &self.shared.feeds, (now, self.shared.origin.now()));
+            (Event::RawPacket(packet), Role::Play(viewer)) => {
+                viewer.play.borrow_mut().take(&packet, (now, self.shared.origin.now()));
             }
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
                 publish.take(packet, &mut self.rtc, now);
             }
             (Event::SenderFeedback(feedback), Role::Publish(publish)) => publish.report(&feedback),
-            (Event::KeyframeRequest(request), Role::Play(play)) if play.is_video(request.mid) => {
-                let is_asked = play.begin_again(now);
+            (Event::KeyframeRequest(request), Role::Play(viewer)) => {
+                let begins = viewer.play.borrow_mut().begin_again(request.mid, now);
                 let asks = self.shared.sessions.as_ref();
-                is_asked.then(|| asks.ask_for_keyframe(play.name()));
+                begins.then(|| asks.ask_for_keyframe(viewer.name()));
             }
             _ => {}
         }
@@ -235,10 +238,10 @@ impl Session<'_> {
 
     /// Tells the peer that this is the end, as far as one datagram can.
     fn close(&mut self) {
-        if let Role::Play(play) = &mut self.role {
-            let Shared { origin, transport, batch, .. } = self.shared;
+        if let Role::Play(viewer) = &self.role {
+            let Shared { origin, transport, batch, .. } = &*self.shared;
             let now = (Instant::now(), origin.now());
-            play.report(transport, &mut batch.borrow_mut(), now, true);
+            viewer.play.borrow_mut().report(transport, &mut batch.borrow_mut(), now, true);
         }
         if self.rtc.close().is_err() {
             return;
