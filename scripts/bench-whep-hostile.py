@@ -148,7 +148,7 @@ async def storm(port, told):
         for ssrc in list(getattr(receiver, "_RTCRtpReceiver__active_ssrc")):
             await receiver._send_rtcp_pli(ssrc)
             newest = getattr(receiver, "_RTCRtpReceiver__remote_streams")[ssrc].max_seq
-            await receiver._send_rtcp_nack(ssrc, [(newest - back) % 65_536 for back in range(499, -1, -1)])
+            await receiver._send_rtcp_nack(ssrc, list(range(max(0, newest - 499), newest + 1)))
             told["asked"] = told.get("asked", 0) + 1
         await asyncio.sleep(0.01)
 
