@@ -26,6 +26,7 @@ mod choice;
 mod datagrams;
 mod end;
 mod feed;
+mod ice;
 mod input;
 mod keys;
 mod layer;

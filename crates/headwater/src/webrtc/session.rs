@@ -100,6 +100,7 @@ impl Session<'_> {
                             publish.ask_for_viewers(&mut self.rtc, Instant::now());
                         }
                     }
+                    Some(Message::Restart(restart)) => restart.apply(&mut self.rtc)?,
                     Some(Message::End) | None => return Err(End::Asked),
                 },
                 due = due => {

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use std::time::Duration;
+
 use http::net::Permit;
-use str0m::Rtc;
+use str0m::{IceCreds, Rtc};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::end::SILENCE;
+use super::ice::Restart;
 use super::path::Path;
 use super::play::Watched;
 use super::publish::Publish;
@@ -21,9 +24,19 @@ const FRAGMENT: usize = 16;
 /// Datagrams that wait for a session's task. A burst of a keyframe's packets is well below.
 pub(super) const INBOX: usize = 512;
 
-/// From how many addresses a session's peer may send. A peer has a few, and gets others when it
-/// changes its network. Requests from further ones are dropped.
+/// From how many addresses a session's peer may send, until it restarts ICE. A peer has a few, and gets others
+/// when it changes its network. Requests from further ones are dropped.
 const MOST_ADDRESSES: usize = 32;
+
+/// The same for a whole session: workers know addresses until their session ends.
+const MOST_EVER: usize = 1024;
+
+/// Shortest time between two restarts of ICE.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a restart waits for a request with its credentials. Then all is as before, because the peer has not
+/// heard of it.
+const UNPROVEN: Duration = Duration::from_secs(30);
 
 /// A session that is agreed on, until the first datagram of its peer comes.
 pub(super) struct Waiting {
@@ -46,6 +59,8 @@ pub(super) enum Message {
     Datagram(Datagram),
     /// A viewer needs a keyframe.
     Keyframe,
+    /// The peer uses the credentials of a restart of ICE. A datagram that proves it follows.
+    Restart(Box<Restart>),
     /// The peer ended it by DELETE.
     End,
 }
@@ -81,8 +96,10 @@ pub(super) struct Sessions {
 
 #[derive(Default)]
 struct Table {
-    /// By ICE user fragment.
+    /// By the first ICE user fragment of each.
     entries: HashMap<String, Entry>,
+    /// The first user fragment, by those of restarts.
+    restarts: HashMap<String, String>,
     /// Sessions that publish, by stream: the newest of each.
     publishers: HashMap<String, Inbox>,
 }
@@ -93,28 +110,48 @@ pub(super) struct Entry {
     pub(super) id: String,
     /// Its URL's part between `/live/` and `id`.
     pub(super) resource: String,
-    /// The peer's ICE user fragment. Another one asks for an ICE restart.
-    pub(super) peer: String,
+    /// The credentials of both sides. Other ones of the peer ask for a restart of ICE.
+    pub(super) own: IceCreds,
+    pub(super) peer: IceCreds,
+    /// A restart and since when it waits, until a request proves that the peer knows of it. Until then the
+    /// session goes on with the credentials that it has.
+    pub(super) next: Option<(Instant, Restart)>,
+    /// When the peer asked for the last restart.
+    pub(super) restarted: Option<Instant>,
+    /// How each restart is told, see [`super::ice::head`].
+    pub(super) head: String,
     pub(super) inbox: Inbox,
     /// The stream that it publishes.
     pub(super) publishes: Option<String>,
     /// The session and since when it waits, until its peer's first datagram comes.
     pub(super) waiting: Option<(Instant, Box<Waiting>)>,
-    /// Our ICE password. Who does not know it is not the peer.
-    pub(super) password: String,
-    /// From how many addresses its peer has sent.
+    /// From how many addresses its peer has sent, with these credentials and ever.
     pub(super) addresses: usize,
+    pub(super) ever: usize,
+}
+
+impl Entry {
+    /// The newest credentials of ours and of the peer.
+    fn newest(&self) -> (&IceCreds, &IceCreds) {
+        match &self.next {
+            Some((_, restart)) => (&restart.own, &restart.peer),
+            None => (&self.own, &self.peer),
+        }
+    }
 }
 
 /// What a request to a session leads to.
-#[derive(Clone, Copy)]
 pub(super) enum Asked {
     /// There is no such session.
     Unknown,
     /// `If-Match` has another tag.
     OtherTag,
-    /// It asks for an ICE restart.
-    Restart,
+    /// It asks for a restart of ICE without `If-Match`.
+    NoTag,
+    /// It asks for a restart too soon after another.
+    TooSoon,
+    /// ICE restarts. The second is the head of what the peer is told.
+    Restart(Restart, String),
     Done,
 }
 
@@ -135,6 +172,9 @@ impl Drop for Place {
 impl Table {
     fn remove(&mut self, fragment: &str) -> Option<Entry> {
         let entry = self.entries.remove(fragment)?;
+        for own in [&entry.own, entry.newest().0] {
+            self.restarts.remove(&own.ufrag);
+        }
         if let Some(stream) = &entry.publishes
             && self.publishers.get(stream).is_some_and(|inbox| inbox.same_channel(&entry.inbox))
         {
@@ -160,7 +200,8 @@ impl Sessions {
 
     /// The inbox of the session with this user fragment, for a request that proves by `knows` that
     /// its sender knows the password, and the session itself if it still waits to be run. `is_new` says
-    /// that the peer has not sent from this address before.
+    /// that the peer has not sent from this address before. The first request with the credentials of a
+    /// restart puts them in place of those before.
     pub(super) fn admit(
         self: &Arc<Self>,
         fragment: &str,
@@ -168,12 +209,28 @@ impl Sessions {
         knows: impl FnOnce(&str) -> bool,
     ) -> Option<Found> {
         let mut table = self.table();
-        let entry = table.entries.get_mut(fragment)?;
-        if !knows(&entry.password) || (is_new && entry.addresses >= MOST_ADDRESSES) {
+        let Table { entries, restarts, .. } = &mut *table;
+        let first = restarts.get(fragment).map_or(fragment, String::as_str);
+        let entry = entries.get_mut(first)?;
+        let (newest, _) = entry.newest();
+        let own = [&entry.own, newest].into_iter().find(|own| own.ufrag == fragment)?;
+        let restarts_ice = own.ufrag != entry.own.ufrag;
+        let addresses = if restarts_ice { 0 } else { entry.addresses };
+        let is_full = addresses >= MOST_ADDRESSES || entry.ever >= MOST_EVER;
+        if !knows(&own.pass) || (is_new && is_full) {
             return None;
         }
-        entry.addresses += usize::from(is_new);
-        let place = || Place { sessions: Arc::clone(self), fragment: fragment.to_owned() };
+        let first = first.to_owned();
+        if restarts_ice {
+            let room = entry.inbox.try_reserve().ok()?;
+            let (_, restart) = entry.next.take()?;
+            restarts.remove(&entry.own.ufrag);
+            (entry.own, entry.peer) = (restart.own.clone(), restart.peer.clone());
+            room.send(Message::Restart(Box::new(restart)));
+        }
+        entry.addresses = addresses + usize::from(is_new);
+        entry.ever += usize::from(is_new);
+        let place = || Place { sessions: Arc::clone(self), fragment: first };
         let waiting = entry.waiting.take().map(|(_, waiting)| (waiting, place()));
         Some(Found { inbox: entry.inbox.clone(), waiting })
     }
@@ -192,25 +249,42 @@ impl Sessions {
         Asked::Done
     }
 
-    /// Checks a PATCH of a session: `tag` is the header `If-Match`, `fragment` the peer's ICE user
-    /// fragment, as far as the request has them.
+    /// Takes a PATCH of a session: `tag` is the header `If-Match`, `peer` the peer's ICE credentials, as far as
+    /// the request has them. Other credentials than those before restart ICE, as `restart` makes it.
     pub(super) fn patch(
         &self,
-        resource: &str,
-        id: &str,
+        (resource, id): (&str, &str),
         tag: Option<&str>,
-        fragment: Option<&str>,
+        peer: Option<IceCreds>,
+        now: Instant,
+        restart: impl FnOnce(IceCreds) -> Restart,
     ) -> Asked {
-        let table = self.table();
-        let Some((own, entry)) = table.find(resource, id) else { return Asked::Unknown };
-        let is_own = |tag: &str| matches!(tag.trim(), "*") || tag.trim() == etag(own);
-        if tag.is_some_and(|tags| !tags.split(',').any(is_own)) {
+        let mut table = self.table();
+        let Some(first) = table.find(resource, id).map(|(first, _)| first.to_owned()) else {
+            return Asked::Unknown;
+        };
+        let Table { entries, restarts, .. } = &mut *table;
+        let Some(entry) = entries.get_mut(&first) else { return Asked::Unknown };
+        let (own, known) = entry.newest();
+        // RFC 9725 has the asterisk in quotes.
+        let is_own = |tag: &str| matches!(tag, "*" | "\"*\"") || tag == etag(&own.ufrag);
+        if tag.is_some_and(|tags| !tags.split(',').map(str::trim).any(is_own)) {
             return Asked::OtherTag;
         }
-        if fragment.is_some_and(|fragment| fragment != entry.peer) {
-            return Asked::Restart;
+        let Some(peer) = peer.filter(|peer| peer != known) else { return Asked::Done };
+        if tag.is_none() {
+            return Asked::NoTag;
         }
-        Asked::Done
+        if entry.restarted.is_some_and(|at| now.duration_since(at) < PAUSE) {
+            return Asked::TooSoon;
+        }
+        entry.restarted = Some(now);
+        let restart = restart(peer);
+        if let Some((_, before)) = entry.next.replace((now, restart.clone())) {
+            restarts.remove(&before.own.ufrag);
+        }
+        restarts.insert(restart.own.ufrag.clone(), first);
+        Asked::Restart(restart, entry.head.clone())
     }
 
     /// Asks the publisher of this stream for a keyframe, if it publishes by WHIP.
@@ -222,9 +296,16 @@ impl Sessions {
         }
     }
 
-    /// Drops sessions that have waited too long.
+    /// Drops sessions and restarts that have waited too long.
     pub(super) fn sweep(&self, now: Instant) {
         let mut table = self.table();
+        let Table { entries, restarts, .. } = &mut *table;
+        for entry in entries.values_mut() {
+            let is_late = |(since, _): &mut (Instant, _)| now.duration_since(*since) > UNPROVEN;
+            if let Some((_, restart)) = entry.next.take_if(is_late) {
+                restarts.remove(&restart.own.ufrag);
+            }
+        }
         let late: Vec<_> = table
             .entries
             .iter()
