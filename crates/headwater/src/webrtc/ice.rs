@@ -95,7 +95,7 @@ impl Restart {
         let offer = format!(
             "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE ice\r\n\
              a=ice-ufrag:{ufrag}\r\na=ice-pwd:{pass}\r\nm=ice 9 UDP/TLS/RTP/SAVPF 0\r\n\
-             c=IN IP4 0.0.0.0\r\na=setup:actpass\r\na=mid:ice\r\n"
+             c=IN IP4 0.0.0.0\r\na=setup:actpass\r\na=mid:ice\r\na=inactive\r\n"
         );
         rtc.sdp_api().accept_offer(SdpOffer::from_sdp_string(&offer)?)?;
         rtc.direct_api().set_local_ice_credentials(self.own);
