@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
@@ -120,6 +122,48 @@ async function received(page, kind, enough) {
   }
 }
 
+/** Relays the datagrams of one peer to a port of this machine until it is closed. Then nobody is at its port. */
+async function relay(port) {
+  const [front, back] = [createSocket('udp4'), createSocket('udp4')];
+  let peer = null;
+  front.on('message', (datagram, { port: from, address }) => {
+    peer = [from, address];
+    back.send(datagram, port, '127.0.0.1');
+  });
+  back.on('message', (datagram) => {
+    if (peer) front.send(datagram, ...peer);
+  });
+  for (const socket of [front, back]) {
+    socket.bind(0, '127.0.0.1');
+    await once(socket, 'listening');
+  }
+  const close = () => {
+    for (const socket of [front, back]) socket.close();
+  };
+  return { port: front.address().port, close };
+}
+
+/**
+ * Makes a page know the server's port by a relay only, until ICE restarts. Returns what it asked the server since, as
+ * method and status, and the relays.
+ */
+async function viaRelay(page) {
+  const [asked, relays] = [[], []];
+  await page.route(/\/wh[ie]p$/, async (route) => {
+    const response = await route.fetch();
+    const text = (await response.text()).replace(/a=candidate:\S+ \d+ tcp .*\r\n/gi, '');
+    const [, port] = / (\d+) typ host/.exec(text) ?? [];
+    const made = await relay(Number(port));
+    relays.push(made);
+    const body = text.replaceAll(` ${port} typ host`, ` ${made.port} typ host`);
+    await route.fulfill({ response, body });
+  });
+  page.on('response', (response) => {
+    if (/\/wh[ie]p/.test(response.url())) asked.push(`${response.request().method()} ${response.status()}`);
+  });
+  return { asked, relays };
+}
+
 describe('WebRTC', () => {
   // Pages of one browser share its camera, and so its size.
   afterEach(async () => {
@@ -194,6 +238,109 @@ describe('WebRTC', () => {
       });
       assert.equal(used, 'tcp');
     }
+  });
+
+  test('a page restarts ICE, and its session goes on both ways', async () => {
+    const [publisher, viewer] = [await open(), await open()];
+    const published = await publish(publisher, `${server.url}/live/restarts/whip`);
+    await untilLive(server.url, 'live/restarts', ({ tracks }) => tracks.length === 2);
+    const session = await play(viewer, `${server.url}/live/restarts/whep`);
+    const { framesDecoded } = await received(viewer, 'video', (stats) => stats.framesDecoded > 30);
+
+    /** Restarts ICE as RFC 9725 says. Returns the ports of the pair in use before and after. */
+    const restart = (page, session) =>
+      page.evaluate(async (session) => {
+        const { peer } = window;
+        const own = async () => {
+          const all = await peer.getStats();
+          const [transport] = [...all.values()].filter(({ type }) => type === 'transport');
+          const pair = all.get(transport.selectedCandidatePairId);
+          const local = all.get(pair?.localCandidateId);
+          return { fragment: local?.usernameFragment, state: pair?.state };
+        };
+        const before = await own();
+        peer.restartIce();
+        await peer.setLocalDescription();
+        const { sdp } = peer.localDescription;
+        const body = sdp
+          .match(/^a=ice-(ufrag|pwd):.*$/gm)
+          .slice(0, 2)
+          .join('\r\n');
+        const headers = { 'content-type': 'application/trickle-ice-sdpfrag', 'if-match': '*' };
+        const answer = await fetch(session, { method: 'PATCH', headers, body: `${body}\r\n` });
+        if (answer.status !== 200) throw new Error(`${answer.status}: ${await answer.text()}`);
+        const told = await answer.text();
+        const of = (name) => told.match(new RegExp(`^a=${name}:.*$`, 'm'))[0];
+        const candidates = told.match(/^a=candidate:.*$/gm).join('\r\n');
+        const next = peer.remoteDescription.sdp
+          .replace(/^a=candidate:.*\r\n/gm, '')
+          .replace(/^a=ice-ufrag:.*$/gm, of('ice-ufrag'))
+          .replace(/^a=ice-pwd:.*$/gm, of('ice-pwd'))
+          .replace(/^a=ice-pwd:.*$/m, (line) => `${line}\r\n${candidates}`);
+        await peer.setRemoteDescription({ type: 'answer', sdp: next });
+        let after = await own();
+        while (after.fragment === before.fragment || after.state !== 'succeeded') {
+          await new Promise((resolve) => setTimeout(resolve, 50));
+          after = await own();
+        }
+        return [peer.iceConnectionState, before.fragment, after.fragment];
+      }, session);
+
+    for (const [page, url] of [
+      [viewer, session],
+      [publisher, published],
+    ]) {
+      const [, before, after] = await restart(page, url);
+      assert.notEqual(before, after);
+    }
+    const later = await received(viewer, 'video', (stats) => stats.framesDecoded > framesDecoded + 90);
+    assert.ok(later.pliCount <= 1 || later.packetsLost > 0, JSON.stringify(later));
+    // They are the sessions that they were.
+    await untilLive(server.url, 'live/restarts', ({ viewers }) => viewers.webrtc === 1);
+    const playlist = await (await fetch(`${server.url}/live/restarts/v0/media.m3u8`)).text();
+    assert.doesNotMatch(playlist, /DISCONTINUITY/);
+    for (const [page, url] of [
+      [viewer, session],
+      [publisher, published],
+    ]) {
+      const ended = page.evaluate(async (url) => (await fetch(url, { method: 'DELETE' })).status, url);
+      assert.equal(await ended, 200);
+    }
+  });
+
+  test('pages whose way to the server ends go on by another one, with the same session', async () => {
+    const publisher = await openPage(browser);
+    const publishing = await viaRelay(publisher.page);
+    await publisher.page.goto(`${server.url}/publish/live/ways`);
+    await publisher.page.waitForFunction(() => document.querySelector('.preview video').videoWidth > 0);
+    await publisher.page.getByRole('button', { name: 'Start publishing' }).click();
+    await untilLive(server.url, 'live/ways', ({ tracks }) => tracks.length === 2);
+    const viewer = await openPage(browser, SMALL);
+    const watching = await viaRelay(viewer.page);
+    await viewer.page.goto(`${server.url}/watch/live/ways?via=webrtc`);
+    await untilCondition(viewer.page, 'playing');
+
+    for (const [page, { asked, relays }] of [
+      [viewer.page, watching],
+      [publisher.page, publishing],
+    ]) {
+      const { decodedFrames } = await stats(viewer.page);
+      const restarted = page.waitForResponse(
+        (response) => response.request().method() === 'PATCH' && response.status() === 200,
+        { timeout: PATIENCE },
+      );
+      for (const relay of relays) relay.close();
+      await restarted;
+      await viewer.page.waitForFunction(
+        (seen) => window.headwater.stats().decodedFrames > seen + 60,
+        decodedFrames,
+      );
+      assert.equal(asked.filter((one) => one.startsWith('POST')).length, 1, `${asked}`);
+    }
+    assert.equal((await stats(viewer.page)).engine, 'WebRTC');
+    await untilCondition(viewer.page, 'playing');
+    await publisher.page.getByTestId('state').getByText('Live').waitFor();
+    for (const { complaints } of [publisher, viewer]) assert.deepEqual(complaints, []);
   });
 
   test('the page that publishes sends the camera, with what is chosen meanwhile, and may begin again', async () => {
