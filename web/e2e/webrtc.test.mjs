@@ -122,16 +122,20 @@ async function received(page, kind, enough) {
   }
 }
 
-/** Relays the datagrams of one peer to a port of this machine until it is closed. Then nobody is at its port. */
+/**
+ * Relays the datagrams of one peer to a port of this machine. `deafen` lets none pass to the peer any more: the
+ * server goes on to hear the peer, however long a busy machine takes. After `close` nobody is at the relay's port.
+ */
 async function relay(port) {
   const [front, back] = [createSocket('udp4'), createSocket('udp4')];
   let peer = null;
+  let isDeaf = false;
   front.on('message', (datagram, { port: from, address }) => {
     peer = [from, address];
     back.send(datagram, port, '127.0.0.1');
   });
   back.on('message', (datagram) => {
-    if (peer) front.send(datagram, ...peer);
+    if (peer && !isDeaf) front.send(datagram, ...peer);
   });
   for (const socket of [front, back]) {
     socket.bind(0, '127.0.0.1');
@@ -140,7 +144,10 @@ async function relay(port) {
   const close = () => {
     for (const socket of [front, back]) socket.close();
   };
-  return { port: front.address().port, close };
+  const deafen = () => {
+    isDeaf = true;
+  };
+  return { port: front.address().port, deafen, close };
 }
 
 /**
@@ -324,13 +331,14 @@ describe('WebRTC', () => {
       [viewer.page, watching],
       [publisher.page, publishing],
     ]) {
-      const { decodedFrames } = await stats(viewer.page);
       const restarted = page.waitForResponse(
         (response) => response.request().method() === 'PATCH' && response.status() === 200,
         { timeout: PATIENCE },
       );
-      for (const relay of relays) relay.close();
+      for (const relay of relays) relay.deafen();
       await restarted;
+      for (const relay of relays) relay.close();
+      const { decodedFrames } = await stats(viewer.page);
       await viewer.page.waitForFunction(
         (seen) => window.headwater.stats().decodedFrames > seen + 60,
         decodedFrames,

@@ -343,3 +343,161 @@ impl Table {
         (entry.id == id && entry.resource == resource).then_some((fragment.as_str(), entry))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESOURCE: &str = "x/whep";
+
+    /// A session that runs, whose inbox has room for so many messages.
+    struct Session {
+        sessions: Arc<Sessions>,
+        id: String,
+        first: IceCreds,
+        inbox: mpsc::Receiver<Message>,
+        begun: Instant,
+    }
+
+    impl Session {
+        fn new(room: usize) -> Self {
+            let sessions = Arc::<Sessions>::default();
+            let (inbox, messages) = mpsc::channel(room);
+            let first = IceCreds::new();
+            let id = format!("{}secret", first.ufrag);
+            let entry = Entry {
+                id: id.clone(),
+                resource: RESOURCE.to_owned(),
+                own: first.clone(),
+                peer: IceCreds::new(),
+                next: None,
+                restarted: None,
+                head: String::new(),
+                inbox,
+                publishes: None,
+                waiting: None,
+                addresses: 0,
+                ever: 0,
+            };
+            sessions.add(first.ufrag.clone(), entry);
+            Self { sessions, id, first, inbox: messages, begun: Instant::now() }
+        }
+
+        /// Asks for a restart so long after the begin.
+        fn ask(&self, millis: u64, tag: &str) -> Asked {
+            let now = self.begun + Duration::from_millis(millis);
+            let (session, peer) = ((RESOURCE, self.id.as_str()), Some(IceCreds::new()));
+            let restart = |peer| Restart::new(peer, Vec::new());
+            self.sessions.patch(session, Some(tag), peer, now, restart)
+        }
+
+        /// Restarts. Returns our credentials.
+        fn restart(&self, millis: u64) -> IceCreds {
+            let Asked::Restart(restart, _) = self.ask(millis, "*") else { panic!("refused") };
+            restart.own
+        }
+
+        /// Whether a request with these credentials is for the session.
+        fn admits(&self, own: &IceCreds, is_new: bool) -> bool {
+            let knows = |password: &str| password == own.pass;
+            self.sessions.admit(&own.ufrag, is_new, knows).is_some()
+        }
+
+        fn sweep(&self, millis: u64) {
+            self.sessions.sweep(self.begun + Duration::from_millis(millis));
+        }
+    }
+
+    #[test]
+    fn the_first_request_that_proves_a_restart_ends_the_time_before_it() {
+        let mut session = Session::new(8);
+        let mut before = session.first.clone();
+        for number in 0..3 {
+            let next = session.restart(number * 1000);
+            assert!(session.admits(&before, false));
+            let other = IceCreds { pass: before.pass.clone(), ..next.clone() };
+            assert!(!session.admits(&other, false), "the password is of the time before");
+            assert!(session.inbox.try_recv().is_err());
+            assert!(session.admits(&next, false) && !session.admits(&before, false));
+            let Ok(Message::Restart(restart)) = session.inbox.try_recv() else {
+                panic!("no restart")
+            };
+            assert_eq!(restart.own, next);
+            // It is told once, and stays.
+            session.sweep(1_000_000);
+            assert!(session.admits(&next, false) && session.inbox.try_recv().is_err());
+            assert_eq!(session.sessions.table().restarts.len(), 1);
+            before = next;
+        }
+        assert!(!session.admits(&session.first, false));
+        let place = Place {
+            sessions: Arc::clone(&session.sessions),
+            fragment: session.first.ufrag.clone(),
+        };
+        drop(place);
+        assert!(!session.admits(&before, false));
+        assert!(session.sessions.table().restarts.is_empty());
+    }
+
+    #[test]
+    fn a_restart_that_nobody_proves_leaves_all_as_it_was() {
+        let mut session = Session::new(8);
+        let next = session.restart(0);
+        let tag = etag(&session.first.ufrag);
+        assert!(matches!(session.ask(5_000, &tag), Asked::OtherTag));
+        session.sweep(30_000);
+        session.sweep(30_001);
+        assert!(!session.admits(&next, false) && session.admits(&session.first, false));
+        assert!(session.inbox.try_recv().is_err());
+        assert!(session.sessions.table().restarts.is_empty());
+        assert!(matches!(session.ask(40_000, &tag), Asked::Restart(..)));
+        // One that is just in time.
+        let next = session.restart(50_000);
+        session.sweep(80_000);
+        assert!(session.admits(&next, false));
+    }
+
+    #[test]
+    fn restarts_are_rare_and_one_waits() {
+        let session = Session::new(8);
+        let first = session.restart(0);
+        assert!(matches!(session.ask(999, "*"), Asked::TooSoon));
+        assert!(session.admits(&session.first, false));
+        let second = session.restart(1_000);
+        assert_eq!(session.sessions.table().restarts.len(), 1);
+        assert!(!session.admits(&first, false) && session.admits(&second, false));
+        assert!(!session.admits(&session.first, false));
+    }
+
+    #[test]
+    fn a_session_that_has_no_room_hears_of_the_restart_later() {
+        let mut session = Session::new(1);
+        let next = session.restart(0);
+        session.sessions.table().entries[&session.first.ufrag]
+            .inbox
+            .try_send(Message::Keyframe)
+            .unwrap();
+        assert!(!session.admits(&next, false) && session.admits(&session.first, false));
+        assert!(matches!(session.inbox.try_recv(), Ok(Message::Keyframe)));
+        assert!(session.admits(&next, false));
+        assert!(matches!(session.inbox.try_recv(), Ok(Message::Restart(_))));
+    }
+
+    #[test]
+    fn addresses_are_limited_for_each_time_and_for_ever() {
+        let mut session = Session::new(8);
+        let (mut own, mut count) = (session.first.clone(), 0);
+        for number in 1..=MOST_EVER / MOST_ADDRESSES {
+            for _ in 0..MOST_ADDRESSES {
+                assert!(session.admits(&own, true));
+                count += 1;
+            }
+            assert!(!session.admits(&own, true) && session.admits(&own, false));
+            own = session.restart(1000 * number as u64);
+            assert!(session.admits(&own, false));
+            session.inbox.try_recv().unwrap();
+        }
+        assert_eq!(count, MOST_EVER);
+        assert!(!session.admits(&own, true) && session.admits(&own, false));
+    }
+}
