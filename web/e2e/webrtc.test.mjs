@@ -138,7 +138,8 @@ async function relay(port) {
     if (peer && !isDeaf) front.send(datagram, ...peer);
   });
   for (const socket of [front, back]) {
-    socket.bind(0, '127.0.0.1');
+    // A test that fails leaves them.
+    socket.bind(0, '127.0.0.1').unref();
     await once(socket, 'listening');
   }
   const close = () => {
@@ -166,7 +167,8 @@ async function viaRelay(page) {
     await route.fulfill({ response, body });
   });
   page.on('response', (response) => {
-    if (/\/wh[ie]p/.test(response.url())) asked.push(`${response.request().method()} ${response.status()}`);
+    if (/\/live\/\w+\/wh[ie]p/.test(response.url()))
+      asked.push(`${response.request().method()} ${response.status()}`);
   });
   return { asked, relays };
 }
@@ -349,6 +351,22 @@ describe('WebRTC', () => {
     await untilCondition(viewer.page, 'playing');
     await publisher.page.getByTestId('state').getByText('Live').waitFor();
     for (const { complaints } of [publisher, viewer]) assert.deepEqual(complaints, []);
+  });
+
+  test('a page whose server restarts no ICE goes over to LL-HLS', async () => {
+    const { page } = await openPage(browser, SMALL);
+    const { asked, relays } = await viaRelay(page);
+    await page.route(/\/whep\/\w+$/, async (route) => {
+      if (route.request().method() === 'PATCH') await route.fulfill({ status: 422 });
+      else await route.continue();
+    });
+    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
+    await untilCondition(page, 'playing');
+    for (const relay of relays) relay.deafen();
+    await page.getByText('This page went over to LL-HLS.').waitFor();
+    await untilCondition(page, 'playing');
+    assert.deepEqual(asked.slice(0, 2), ['POST 201', 'PATCH 422']);
+    for (const relay of relays) relay.close();
   });
 
   test('the page that publishes sends the camera, with what is chosen meanwhile, and may begin again', async () => {

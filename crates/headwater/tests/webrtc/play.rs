@@ -50,7 +50,7 @@ pub(crate) struct Viewer {
     /// The parameter sets of video that came, without those that are the same as the ones before.
     pub(crate) sets: Vec<Vec<u8>>,
     /// Packets of each source, by sequence number. str0m puts those that were sent again among them.
-    packets: BTreeMap<u32, BTreeMap<u64, RtpPacket>>,
+    pub(crate) packets: BTreeMap<u32, BTreeMap<u64, RtpPacket>>,
     /// Sender reports, with the highest sequence number of the source that had come.
     reports: Vec<(SenderInfo, SystemTime, u64)>,
     cnames: BTreeSet<String>,
