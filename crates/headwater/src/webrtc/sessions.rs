@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use std::time::Duration;
 
 use http::net::Permit;
@@ -249,15 +248,14 @@ impl Sessions {
         Asked::Done
     }
 
-    /// Takes a PATCH of a session: `tag` is the header `If-Match`, `peer` the peer's ICE credentials, as far as
-    /// the request has them. Other credentials than those before restart ICE, as `restart` makes it.
+    /// Takes a PATCH of a session: `tag` is the header `If-Match`, as far as there is one. `restart` is the restart
+    /// for which the peer's credentials ask, if the request has any and they are not those that are known.
     pub(super) fn patch(
         &self,
         (resource, id): (&str, &str),
         tag: Option<&str>,
-        peer: Option<IceCreds>,
+        restart: Option<Restart>,
         now: Instant,
-        restart: impl FnOnce(IceCreds) -> Restart,
     ) -> Asked {
         let mut table = self.table();
         let Some(first) = table.find(resource, id).map(|(first, _)| first.to_owned()) else {
@@ -271,7 +269,9 @@ impl Sessions {
         if tag.is_some_and(|tags| !tags.split(',').map(str::trim).any(is_own)) {
             return Asked::OtherTag;
         }
-        let Some(peer) = peer.filter(|peer| peer != known) else { return Asked::Done };
+        let Some(restart) = restart.filter(|restart| restart.peer != *known) else {
+            return Asked::Done;
+        };
         if tag.is_none() {
             return Asked::NoTag;
         }
@@ -279,7 +279,6 @@ impl Sessions {
             return Asked::TooSoon;
         }
         entry.restarted = Some(now);
-        let restart = restart(peer);
         if let Some((_, before)) = entry.next.replace((now, restart.clone())) {
             restarts.remove(&before.own.ufrag);
         }
@@ -386,9 +385,8 @@ mod tests {
         /// Asks for a restart so long after the begin.
         fn ask(&self, millis: u64, tag: &str) -> Asked {
             let now = self.begun + Duration::from_millis(millis);
-            let (session, peer) = ((RESOURCE, self.id.as_str()), Some(IceCreds::new()));
-            let restart = |peer| Restart::new(peer, Vec::new());
-            self.sessions.patch(session, Some(tag), peer, now, restart)
+            let restart = Restart::new(IceCreds::new(), Vec::new());
+            self.sessions.patch((RESOURCE, &self.id), Some(tag), Some(restart), now)
         }
 
         /// Restarts. Returns our credentials.

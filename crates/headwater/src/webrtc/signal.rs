@@ -353,9 +353,8 @@ fn patch(
     let tag = request.headers.get(header::IF_MATCH).map(|tag| tag.to_str().unwrap_or_default());
     let takes_tcp = server.origin.config.webrtc.tcp;
     let candidates = || ice::candidates(&server.addresses(request.peer), takes_tcp);
-    let restart = |peer| Restart::new(peer, candidates());
-    let session = (to.resource, id);
-    match server.sessions.patch(session, tag, peer, Instant::now(), restart) {
+    let restart = peer.map(|peer| Restart::new(peer, candidates()));
+    match server.sessions.patch((to.resource, id), tag, restart, Instant::now()) {
         Asked::Restart(restart, head) => {
             tracing::info!(peer = %request.peer, stream = to.resource, "ice restart");
             let headers = [
