@@ -225,6 +225,20 @@ fn both_generations_lead_to_the_session_until_the_new_one_is_proven() {
 }
 
 #[test]
+fn a_restart_is_no_sign_of_life() {
+    let server = server("");
+    let session = Session::new(&server, "x");
+    session.check(&session.own, "peer");
+    session.is_answered();
+    let next = session.restart(&server, OTHER);
+    eventually(LIMIT, "ended", || server.metric("headwater_webrtc_sessions") == 0);
+    assert_eq!(patch(&server, &session.url, Some("*"), OTHER).status(), 404);
+    session.check(&next, "else");
+    session.check(&session.own, "peer");
+    dropped(&server, 2);
+}
+
+#[test]
 fn a_connection_by_tcp_stays_when_its_peer_uses_the_new_credentials() {
     let server = server("");
     let session = Session::new(&server, "x");

@@ -172,7 +172,7 @@ impl Relay {
 pub(crate) struct Sockets {
     /// Each with the address that str0m knows, the newest last.
     all: Vec<(UdpSocket, SocketAddr)>,
-    /// When a datagram came that is no STUN, by each.
+    /// How many datagrams came to each that are no STUN.
     pub(crate) media: Vec<usize>,
 }
 
@@ -240,7 +240,7 @@ pub(crate) fn input(came: Option<&(Vec<u8>, SocketAddr, SocketAddr)>) -> Input<'
     Input::Receive(Instant::now(), Receive { proto: Protocol::Udp, source, destination, contents })
 }
 
-/// Asks for a restart of ICE with these credentials.
+/// Sends a fragment of SDP to a session, with this `If-Match`.
 #[track_caller]
 pub(crate) fn patch(server: &Server, session: &str, tag: Option<&str>, body: &str) -> Response {
     let kind = ("Content-Type", "application/trickle-ice-sdpfrag");
