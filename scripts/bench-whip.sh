@@ -34,7 +34,7 @@ now() { date +%s.%N; }
 seconds() {
     for number in $(seq "$count"); do
         curl -s "$base/live/s$number/v0/media.m3u8"
-    done | awk -F '[:,]' '/^#EXT-X-MEDIA-SEQUENCE/ { all += 2 * $2 } /^#EXTINF/ { all += $2 } END { print all + 0 }'
+    done | awk -F '[:,]' '/^#EXT-X-MEDIA-SEQUENCE/ { all += 2 * $2 } /^#EXTINF/ { all += $2 } END { printf "%.3f\n", all }'
 }
 
 for count in "$@"; do
@@ -55,7 +55,7 @@ for count in "$@"; do
     after=$(memory "$server")
     warnings=$(grep -c WARN "$work/log" || true)
     # shellcheck disable=SC2086
-    kill $publishers
+    kill $publishers || true
     # shellcheck disable=SC2086
     wait $publishers || true
     kill "$server"
@@ -68,4 +68,5 @@ for count in "$@"; do
             n, (S[2] - S[1]) * 10000 / d / n, (S[2] - S[1]) / d, (K[2] - K[1]) / n, (M[2] - M[1]) / d / n, w }' |
         tee -a "$out/figures.txt"
     cp "$work/log" "$out/log-$count.txt"
+    cp "$work/publishers" "$out/publishers-$count.txt"
 done

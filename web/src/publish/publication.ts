@@ -1,3 +1,4 @@
+import { keepConnected } from '../shared/ice';
 import { endSession, sendOffer } from '../shared/whip';
 import {
   type Counted,
@@ -227,6 +228,8 @@ class Connection {
   private readonly late: ReturnType<typeof setTimeout>;
   private reading: ReturnType<typeof setInterval> | undefined;
   private session: string | null = null;
+  /** Stops restarts of ICE, which begin once there is a connection. */
+  private leaveIt: (() => void) | null = null;
   private counted: Counted | null = null;
   private over = false;
 
@@ -240,9 +243,14 @@ class Connection {
       if (connectionState === 'connected' && this.reading === undefined && !this.over) {
         clearTimeout(this.late);
         this.reading = setInterval(() => void this.read(), EVERY);
+        if (this.session !== null) {
+          this.leaveIt = keepConnected(this.peer, this.session, () =>
+            this.lose('The connection was lost.', true),
+          );
+        }
         this.events.connected();
       }
-      if (connectionState === 'failed') this.lose('The connection was lost.', true);
+      if (connectionState === 'failed' && this.leaveIt === null) this.lose('The connection was lost.', true);
     });
   }
 
@@ -298,6 +306,7 @@ class Connection {
   end(): void {
     if (this.over) return;
     this.over = true;
+    this.leaveIt?.();
     clearTimeout(this.late);
     clearInterval(this.reading);
     this.asked.abort();

@@ -28,6 +28,7 @@ mod end;
 mod feed;
 #[cfg(test)]
 mod hour;
+mod ice;
 mod input;
 mod keys;
 mod layer;

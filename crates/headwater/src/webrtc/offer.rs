@@ -9,11 +9,11 @@ use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
 use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Rids};
-use str0m::net::TcpType;
 use str0m::rtp::{Extension, ExtensionMap};
-use str0m::{Candidate, IceCreds, Rtc};
+use str0m::{IceCreds, Rtc};
 use tokio::time::Instant;
 
+use super::ice;
 use super::keys::{self, Keys};
 use super::simulcast::{self, MOST_LAYERS};
 use super::source::{NTP_BEFORE_UNIX, Terms};
@@ -52,8 +52,7 @@ pub(super) struct Agreed {
     pub(super) rtc: Rtc,
     pub(super) answer: String,
     pub(super) own: IceCreds,
-    /// The peer's ICE user fragment.
-    pub(super) peer: String,
+    pub(super) peer: IceCreds,
     /// A media description that can carry H.264, and one for Opus.
     pub(super) video: Option<Line>,
     pub(super) audio: Option<Line>,
@@ -119,7 +118,8 @@ pub(super) fn agree(
     let offer =
         simulcast::limit(offer, if publishes { MOST_LAYERS } else { 0 }).map_err(no_offer)?;
     let offer = offer.as_str();
-    let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
+    let peer = ice::credentials(offer).and_then(|peer| peer.ok_or("no a=ice-ufrag"));
+    let peer = peer.map_err(|why| no_offer(why.to_owned()))?;
     let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| {
         // The error has addresses of memory in it.
         tracing::debug!(%error, "offer");
@@ -157,14 +157,8 @@ pub(super) fn agree(
     } else {
         keys::connection(config, now)
     };
-    for &address in addresses {
-        let udp = Candidate::host(address, "udp").ok();
-        // Peers connect, RFC 6544 4.5.
-        let tcp =
-            || Candidate::builder().tcp().host(address).tcptype(TcpType::Passive).build().ok();
-        for candidate in udp.into_iter().chain(takes_tcp.then(tcp).flatten()) {
-            rtc.add_local_candidate(candidate);
-        }
+    for candidate in ice::candidates(addresses, takes_tcp) {
+        rtc.add_local_candidate(candidate);
     }
     let answer = rtc.sdp_api().accept_offer(parsed).map_err(|error| no_offer(error.to_string()))?;
     let answer = answer.to_sdp_string();
@@ -229,12 +223,6 @@ fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Lin
     let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
     let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension, numbers });
     Some(Line { mid, payload, terms })
-}
-
-/// The first ICE user fragment in a description.
-pub(super) fn user_fragment(sdp: &str) -> Option<String> {
-    let fragment = sdp.lines().find_map(|line| line.trim().strip_prefix("a=ice-ufrag:"))?;
-    (4..=256).contains(&fragment.len()).then(|| fragment.to_owned())
 }
 
 /// A payload type that an offer gives two meanings, if there is one: another codec, or other parameters,
@@ -347,13 +335,5 @@ mod tests {
              a=ts-refclk:ntp=/traceable/\r\n{clock}\r\na=rtcp-mux\r\n"
         );
         assert_eq!(told, expected);
-    }
-
-    #[test]
-    fn user_fragments() {
-        assert_eq!(user_fragment("v=0\r\na=ice-ufrag:abcd\r\n").as_deref(), Some("abcd"));
-        for sdp in ["", "a=ice-ufrag:abc", "ice-ufrag:abcd"] {
-            assert_eq!(user_fragment(sdp), None, "{sdp}");
-        }
     }
 }

@@ -106,6 +106,7 @@ impl Session {
                             publish.ask_for_viewers(&mut self.rtc, Instant::now());
                         }
                     }
+                    Some(Message::Restart(restart)) => restart.apply(&mut self.rtc)?,
                     Some(Message::End) | None => return Err(End::Asked),
                 },
                 // str0m has no part in what a viewer gets, so it need not be asked.

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::net::Permit;
-use str0m::Rtc;
+use str0m::{IceCreds, Rtc};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::end::SILENCE;
+use super::ice::Restart;
 use super::path::Path;
 use super::play::Watched;
 use super::publish::Publish;
@@ -21,9 +23,19 @@ const FRAGMENT: usize = 16;
 /// Datagrams that wait for a session's task. A burst of a keyframe's packets is well below.
 pub(super) const INBOX: usize = 512;
 
-/// From how many addresses a session's peer may send. A peer has a few, and gets others when it
-/// changes its network. Requests from further ones are dropped.
+/// From how many addresses a session's peer may send, until it restarts ICE. A peer has a few, and gets others
+/// when it changes its network. Requests from further ones are dropped.
 const MOST_ADDRESSES: usize = 32;
+
+/// The same for a whole session: workers know addresses until their session ends.
+const MOST_EVER: usize = 1024;
+
+/// Shortest time between two restarts of ICE.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a restart waits for a request with its credentials. Then all is as before, because the peer has not
+/// heard of it.
+const UNPROVEN: Duration = Duration::from_secs(30);
 
 /// A session that is agreed on, until the first datagram of its peer comes.
 pub(super) struct Waiting {
@@ -46,6 +58,8 @@ pub(super) enum Message {
     Datagram(Datagram),
     /// A viewer needs a keyframe.
     Keyframe,
+    /// The peer uses the credentials of a restart of ICE. A datagram that proves it follows.
+    Restart(Box<Restart>),
     /// The peer ended it by DELETE.
     End,
 }
@@ -81,8 +95,10 @@ pub(super) struct Sessions {
 
 #[derive(Default)]
 struct Table {
-    /// By ICE user fragment.
+    /// By the first ICE user fragment of each.
     entries: HashMap<String, Entry>,
+    /// The first user fragment, by those of restarts.
+    restarts: HashMap<String, String>,
     /// Sessions that publish, by stream: the newest of each.
     publishers: HashMap<String, Inbox>,
 }
@@ -93,28 +109,48 @@ pub(super) struct Entry {
     pub(super) id: String,
     /// Its URL's part between `/live/` and `id`.
     pub(super) resource: String,
-    /// The peer's ICE user fragment. Another one asks for an ICE restart.
-    pub(super) peer: String,
+    /// The credentials of both sides. Other ones of the peer ask for a restart of ICE.
+    pub(super) own: IceCreds,
+    pub(super) peer: IceCreds,
+    /// A restart and since when it waits, until a request proves that the peer knows of it. Until then the
+    /// session goes on with the credentials that it has.
+    pub(super) next: Option<(Instant, Restart)>,
+    /// When the peer asked for the last restart.
+    pub(super) restarted: Option<Instant>,
+    /// How each restart is told, see [`super::ice::head`].
+    pub(super) head: String,
     pub(super) inbox: Inbox,
     /// The stream that it publishes.
     pub(super) publishes: Option<String>,
     /// The session and since when it waits, until its peer's first datagram comes.
     pub(super) waiting: Option<(Instant, Box<Waiting>)>,
-    /// Our ICE password. Who does not know it is not the peer.
-    pub(super) password: String,
-    /// From how many addresses its peer has sent.
+    /// From how many addresses its peer has sent, with these credentials and ever.
     pub(super) addresses: usize,
+    pub(super) ever: usize,
+}
+
+impl Entry {
+    /// The newest credentials of ours and of the peer.
+    fn newest(&self) -> (&IceCreds, &IceCreds) {
+        match &self.next {
+            Some((_, restart)) => (&restart.own, &restart.peer),
+            None => (&self.own, &self.peer),
+        }
+    }
 }
 
 /// What a request to a session leads to.
-#[derive(Clone, Copy)]
 pub(super) enum Asked {
     /// There is no such session.
     Unknown,
     /// `If-Match` has another tag.
     OtherTag,
-    /// It asks for an ICE restart.
-    Restart,
+    /// It asks for a restart of ICE without `If-Match`.
+    NoTag,
+    /// It asks for a restart too soon after another.
+    TooSoon,
+    /// ICE restarts. The second is the head of what the peer is told.
+    Restart(Restart, String),
     Done,
 }
 
@@ -135,6 +171,9 @@ impl Drop for Place {
 impl Table {
     fn remove(&mut self, fragment: &str) -> Option<Entry> {
         let entry = self.entries.remove(fragment)?;
+        for own in [&entry.own, entry.newest().0] {
+            self.restarts.remove(&own.ufrag);
+        }
         if let Some(stream) = &entry.publishes
             && self.publishers.get(stream).is_some_and(|inbox| inbox.same_channel(&entry.inbox))
         {
@@ -160,7 +199,8 @@ impl Sessions {
 
     /// The inbox of the session with this user fragment, for a request that proves by `knows` that
     /// its sender knows the password, and the session itself if it still waits to be run. `is_new` says
-    /// that the peer has not sent from this address before.
+    /// that the peer has not sent from this address before. The first request with the credentials of a
+    /// restart puts them in place of those before.
     pub(super) fn admit(
         self: &Arc<Self>,
         fragment: &str,
@@ -168,12 +208,28 @@ impl Sessions {
         knows: impl FnOnce(&str) -> bool,
     ) -> Option<Found> {
         let mut table = self.table();
-        let entry = table.entries.get_mut(fragment)?;
-        if !knows(&entry.password) || (is_new && entry.addresses >= MOST_ADDRESSES) {
+        let Table { entries, restarts, .. } = &mut *table;
+        let first = restarts.get(fragment).map_or(fragment, String::as_str);
+        let entry = entries.get_mut(first)?;
+        let (newest, _) = entry.newest();
+        let own = [&entry.own, newest].into_iter().find(|own| own.ufrag == fragment)?;
+        let restarts_ice = own.ufrag != entry.own.ufrag;
+        let addresses = if restarts_ice { 0 } else { entry.addresses };
+        let is_full = addresses >= MOST_ADDRESSES || entry.ever >= MOST_EVER;
+        if !knows(&own.pass) || (is_new && is_full) {
             return None;
         }
-        entry.addresses += usize::from(is_new);
-        let place = || Place { sessions: Arc::clone(self), fragment: fragment.to_owned() };
+        let first = first.to_owned();
+        if restarts_ice {
+            let room = entry.inbox.try_reserve().ok()?;
+            let (_, restart) = entry.next.take()?;
+            restarts.remove(&entry.own.ufrag);
+            (entry.own, entry.peer) = (restart.own.clone(), restart.peer.clone());
+            room.send(Message::Restart(Box::new(restart)));
+        }
+        entry.addresses = addresses + usize::from(is_new);
+        entry.ever += usize::from(is_new);
+        let place = || Place { sessions: Arc::clone(self), fragment: first };
         let waiting = entry.waiting.take().map(|(_, waiting)| (waiting, place()));
         Some(Found { inbox: entry.inbox.clone(), waiting })
     }
@@ -192,25 +248,42 @@ impl Sessions {
         Asked::Done
     }
 
-    /// Checks a PATCH of a session: `tag` is the header `If-Match`, `fragment` the peer's ICE user
-    /// fragment, as far as the request has them.
+    /// Takes a PATCH of a session: `tag` is the header `If-Match`, as far as there is one. `restart` is the restart
+    /// for which the peer's credentials ask, if the request has any and they are not those that are known.
     pub(super) fn patch(
         &self,
-        resource: &str,
-        id: &str,
+        (resource, id): (&str, &str),
         tag: Option<&str>,
-        fragment: Option<&str>,
+        restart: Option<Restart>,
+        now: Instant,
     ) -> Asked {
-        let table = self.table();
-        let Some((own, entry)) = table.find(resource, id) else { return Asked::Unknown };
-        let is_own = |tag: &str| matches!(tag.trim(), "*") || tag.trim() == etag(own);
-        if tag.is_some_and(|tags| !tags.split(',').any(is_own)) {
+        let mut table = self.table();
+        let Some(first) = table.find(resource, id).map(|(first, _)| first.to_owned()) else {
+            return Asked::Unknown;
+        };
+        let Table { entries, restarts, .. } = &mut *table;
+        let Some(entry) = entries.get_mut(&first) else { return Asked::Unknown };
+        let (own, known) = entry.newest();
+        // RFC 9725 has the asterisk in quotes.
+        let is_own = |tag: &str| matches!(tag, "*" | "\"*\"") || tag == etag(&own.ufrag);
+        if tag.is_some_and(|tags| !tags.split(',').map(str::trim).any(is_own)) {
             return Asked::OtherTag;
         }
-        if fragment.is_some_and(|fragment| fragment != entry.peer) {
-            return Asked::Restart;
+        let Some(restart) = restart.filter(|restart| restart.peer != *known) else {
+            return Asked::Done;
+        };
+        if tag.is_none() {
+            return Asked::NoTag;
         }
-        Asked::Done
+        if entry.restarted.is_some_and(|at| now.duration_since(at) < PAUSE) {
+            return Asked::TooSoon;
+        }
+        entry.restarted = Some(now);
+        if let Some((_, before)) = entry.next.replace((now, restart.clone())) {
+            restarts.remove(&before.own.ufrag);
+        }
+        restarts.insert(restart.own.ufrag.clone(), first);
+        Asked::Restart(restart, entry.head.clone())
     }
 
     /// Asks the publisher of this stream for a keyframe, if it publishes by WHIP.
@@ -222,9 +295,16 @@ impl Sessions {
         }
     }
 
-    /// Drops sessions that have waited too long.
+    /// Drops sessions and restarts that have waited too long.
     pub(super) fn sweep(&self, now: Instant) {
         let mut table = self.table();
+        let Table { entries, restarts, .. } = &mut *table;
+        for entry in entries.values_mut() {
+            let is_late = |(since, _): &mut (Instant, _)| now.duration_since(*since) > UNPROVEN;
+            if let Some((_, restart)) = entry.next.take_if(is_late) {
+                restarts.remove(&restart.own.ufrag);
+            }
+        }
         let late: Vec<_> = table
             .entries
             .iter()
@@ -260,5 +340,162 @@ impl Table {
         let fragment = id.get(..FRAGMENT)?;
         let (fragment, entry) = self.entries.get_key_value(fragment)?;
         (entry.id == id && entry.resource == resource).then_some((fragment.as_str(), entry))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESOURCE: &str = "x/whep";
+
+    /// A session that runs, whose inbox has room for so many messages.
+    struct Session {
+        sessions: Arc<Sessions>,
+        id: String,
+        first: IceCreds,
+        inbox: mpsc::Receiver<Message>,
+        begun: Instant,
+    }
+
+    impl Session {
+        fn new(room: usize) -> Self {
+            let sessions = Arc::<Sessions>::default();
+            let (inbox, messages) = mpsc::channel(room);
+            let first = IceCreds::new();
+            let id = format!("{}secret", first.ufrag);
+            let entry = Entry {
+                id: id.clone(),
+                resource: RESOURCE.to_owned(),
+                own: first.clone(),
+                peer: IceCreds::new(),
+                next: None,
+                restarted: None,
+                head: String::new(),
+                inbox,
+                publishes: None,
+                waiting: None,
+                addresses: 0,
+                ever: 0,
+            };
+            sessions.add(first.ufrag.clone(), entry);
+            Self { sessions, id, first, inbox: messages, begun: Instant::now() }
+        }
+
+        /// Asks for a restart so long after the begin.
+        fn ask(&self, millis: u64, tag: &str) -> Asked {
+            let now = self.begun + Duration::from_millis(millis);
+            let restart = Restart::new(IceCreds::new(), Vec::new());
+            self.sessions.patch((RESOURCE, &self.id), Some(tag), Some(restart), now)
+        }
+
+        /// Restarts. Returns our credentials.
+        fn restart(&self, millis: u64) -> IceCreds {
+            let Asked::Restart(restart, _) = self.ask(millis, "*") else { panic!("refused") };
+            restart.own
+        }
+
+        /// Whether a request with these credentials is for the session.
+        fn admits(&self, own: &IceCreds, is_new: bool) -> bool {
+            let knows = |password: &str| password == own.pass;
+            self.sessions.admit(&own.ufrag, is_new, knows).is_some()
+        }
+
+        fn sweep(&self, millis: u64) {
+            self.sessions.sweep(self.begun + Duration::from_millis(millis));
+        }
+    }
+
+    #[test]
+    fn the_first_request_that_proves_a_restart_ends_the_time_before_it() {
+        let mut session = Session::new(8);
+        let mut before = session.first.clone();
+        for number in 0..3 {
+            let next = session.restart(number * 1000);
+            assert!(session.admits(&before, false));
+            let other = IceCreds { pass: before.pass.clone(), ..next.clone() };
+            assert!(!session.admits(&other, false), "the password is of the time before");
+            assert!(session.inbox.try_recv().is_err());
+            assert!(session.admits(&next, false) && !session.admits(&before, false));
+            let Ok(Message::Restart(restart)) = session.inbox.try_recv() else {
+                panic!("no restart")
+            };
+            assert_eq!(restart.own, next);
+            // It is told once, and stays.
+            session.sweep(1_000_000);
+            assert!(session.admits(&next, false) && session.inbox.try_recv().is_err());
+            assert_eq!(session.sessions.table().restarts.len(), 1);
+            before = next;
+        }
+        assert!(!session.admits(&session.first, false));
+        let place = Place {
+            sessions: Arc::clone(&session.sessions),
+            fragment: session.first.ufrag.clone(),
+        };
+        drop(place);
+        assert!(!session.admits(&before, false));
+        assert!(session.sessions.table().restarts.is_empty());
+    }
+
+    #[test]
+    fn a_restart_that_nobody_proves_leaves_all_as_it_was() {
+        let mut session = Session::new(8);
+        let next = session.restart(0);
+        let tag = etag(&session.first.ufrag);
+        assert!(matches!(session.ask(5_000, &tag), Asked::OtherTag));
+        session.sweep(30_000);
+        session.sweep(30_001);
+        assert!(!session.admits(&next, false) && session.admits(&session.first, false));
+        assert!(session.inbox.try_recv().is_err());
+        assert!(session.sessions.table().restarts.is_empty());
+        assert!(matches!(session.ask(40_000, &tag), Asked::Restart(..)));
+        // One that is just in time.
+        let next = session.restart(50_000);
+        session.sweep(80_000);
+        assert!(session.admits(&next, false));
+    }
+
+    #[test]
+    fn restarts_are_rare_and_one_waits() {
+        let session = Session::new(8);
+        let first = session.restart(0);
+        assert!(matches!(session.ask(999, "*"), Asked::TooSoon));
+        assert!(session.admits(&session.first, false));
+        let second = session.restart(1_000);
+        assert_eq!(session.sessions.table().restarts.len(), 1);
+        assert!(!session.admits(&first, false) && session.admits(&second, false));
+        assert!(!session.admits(&session.first, false));
+    }
+
+    #[test]
+    fn a_session_that_has_no_room_hears_of_the_restart_later() {
+        let mut session = Session::new(1);
+        let next = session.restart(0);
+        session.sessions.table().entries[&session.first.ufrag]
+            .inbox
+            .try_send(Message::Keyframe)
+            .unwrap();
+        assert!(!session.admits(&next, false) && session.admits(&session.first, false));
+        assert!(matches!(session.inbox.try_recv(), Ok(Message::Keyframe)));
+        assert!(session.admits(&next, false));
+        assert!(matches!(session.inbox.try_recv(), Ok(Message::Restart(_))));
+    }
+
+    #[test]
+    fn addresses_are_limited_for_each_time_and_for_ever() {
+        let mut session = Session::new(8);
+        let (mut own, mut count) = (session.first.clone(), 0);
+        for number in 1..=MOST_EVER / MOST_ADDRESSES {
+            for _ in 0..MOST_ADDRESSES {
+                assert!(session.admits(&own, true));
+                count += 1;
+            }
+            assert!(!session.admits(&own, true) && session.admits(&own, false));
+            own = session.restart(1000 * number as u64);
+            assert!(session.admits(&own, false));
+            session.inbox.try_recv().unwrap();
+        }
+        assert_eq!(count, MOST_EVER);
+        assert!(!session.admits(&own, true) && session.admits(&own, false));
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::choice;
 use super::feed::{B_FRAMES, has_b_frames};
+use super::ice::{self, Restart};
 use super::keys::Keys;
 use super::offer::{self, Agreed, Line, Purpose, Refusal};
 use super::play::{self, Watched};
@@ -28,6 +29,9 @@ use crate::path::StreamPath;
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
 pub(crate) const MOST_OFFER: usize = 64 << 10;
+
+/// The type of what peers and the origin tell each other of ICE (RFC 8840).
+const SDP_FRAGMENT: &str = "application/trickle-ice-sdpfrag";
 
 /// A request to publish or play by WebRTC.
 pub(crate) struct Request<'a> {
@@ -192,19 +196,23 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         None => answer,
     };
     let (inbox, messages) = mpsc::channel(INBOX);
-    let (fragment, password) = (own.ufrag, own.pass);
+    let fragment = own.ufrag.clone();
     // The fragment travels in the clear. The rest is as random as a password.
     let id = format!("{fragment}{}", str0m::IceCreds::new().pass);
     let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit };
     let entry = Entry {
         id: id.clone(),
         resource: to.resource.to_owned(),
+        own,
         peer,
+        next: None,
+        restarted: None,
+        head: ice::head(&answer),
         inbox,
         publishes: to.publishes.then(|| to.stream.to_owned()),
         waiting: Some((Instant::now(), Box::new(waiting))),
-        password,
         addresses: 0,
+        ever: 0,
     };
     let tag = etag(&fragment);
     server.sessions.add(fragment, entry);
@@ -213,7 +221,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         (header::CONTENT_TYPE, "application/sdp".to_owned()),
         (header::LOCATION, location),
         (header::ETAG, tag),
-        (HeaderName::from_static("accept-patch"), "application/trickle-ice-sdpfrag".to_owned()),
+        (HeaderName::from_static("accept-patch"), SDP_FRAGMENT.to_owned()),
     ];
     Ok((StatusCode::CREATED, headers, answer).into_response())
 }
@@ -332,35 +340,48 @@ fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused
     }
 }
 
-/// Takes candidates of the peer. None is needed: the peer's requests come from them.
+/// Takes candidates of the peer, of which none is needed: the peer's requests come from them. Restarts ICE where
+/// the peer has other credentials.
 fn patch(
     server: &Server,
     request: &Request<'_>,
     to: &Target<'_>,
     id: &str,
 ) -> Result<Response, Refused> {
-    let fragment = offer::user_fragment(text(request, "application/trickle-ice-sdpfrag")?);
+    let peer = ice::credentials(text(request, SDP_FRAGMENT)?)
+        .map_err(|why| (StatusCode::BAD_REQUEST, format!("not an SDP fragment: {why}")))?;
     let tag = request.headers.get(header::IF_MATCH).map(|tag| tag.to_str().unwrap_or_default());
-    answer(server.sessions.patch(to.resource, id, tag, fragment.as_deref()), StatusCode::NO_CONTENT)
+    let takes_tcp = server.origin.config.webrtc.tcp;
+    let candidates = || ice::candidates(&server.addresses(request.peer), takes_tcp);
+    let restart = peer.map(|peer| Restart::new(peer, candidates()));
+    match server.sessions.patch((to.resource, id), tag, restart, Instant::now()) {
+        Asked::Restart(restart, head) => {
+            tracing::info!(peer = %request.peer, stream = to.resource, "ice restart");
+            let headers = [
+                (header::CONTENT_TYPE, SDP_FRAGMENT.to_owned()),
+                (header::ETAG, etag(&restart.own.ufrag)),
+            ];
+            let told = restart.tell(&head, &server.identity.crypto());
+            Ok((StatusCode::OK, headers, told).into_response())
+        }
+        asked => answer(&asked, StatusCode::NO_CONTENT),
+    }
 }
 
 /// Ends a session.
 fn end(server: &Server, to: &Target<'_>, id: &str) -> Result<Response, Refused> {
-    answer(server.sessions.end(to.resource, id), StatusCode::OK)
+    answer(&server.sessions.end(to.resource, id), StatusCode::OK)
 }
 
-fn answer(asked: Asked, done: StatusCode) -> Result<Response, Refused> {
-    match asked {
-        Asked::Done => Ok(done.into_response()),
-        Asked::Unknown => Err((StatusCode::NOT_FOUND, "no such session".to_owned())),
-        Asked::OtherTag => {
-            Err((StatusCode::PRECONDITION_FAILED, "If-Match has another tag".to_owned()))
-        }
-        Asked::Restart => {
-            let why = "ICE restarts are not supported: begin a new session";
-            Err((StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()))
-        }
-    }
+fn answer(asked: &Asked, done: StatusCode) -> Result<Response, Refused> {
+    let (status, why) = match asked {
+        Asked::Done | Asked::Restart(..) => return Ok(done.into_response()),
+        Asked::Unknown => (StatusCode::NOT_FOUND, "no such session"),
+        Asked::OtherTag => (StatusCode::PRECONDITION_FAILED, "If-Match has another tag"),
+        Asked::NoTag => (StatusCode::PRECONDITION_REQUIRED, "an ICE restart needs If-Match: *"),
+        Asked::TooSoon => (StatusCode::TOO_MANY_REQUESTS, "ICE restarts once a second at most"),
+    };
+    Err((status, why.to_owned()))
 }
 
 #[cfg(test)]

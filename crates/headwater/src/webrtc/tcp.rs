@@ -114,25 +114,38 @@ async fn run(
     let _task = worker.task();
     let known = shared.transport.connections.add(peer);
     let mut writer = Writer::new(to, &known.outbox);
+    let is_admitted = |packet: &[u8]| {
+        // A request may be the first with the credentials of a restart, or be from before it.
+        let is_admitted = binding_request(packet).is_none_or(|request| {
+            let admitted = admit(shared, worker, &request, false);
+            admitted.is_some_and(|admitted| admitted.same_channel(&inbox))
+        });
+        if !is_admitted {
+            shared.sessions.count_dropped();
+        }
+        is_admitted
+    };
     let result = tokio::select! {
-        result = read(&mut frames, path, first, &inbox) => result,
+        result = read(&mut frames, path, first, &inbox, is_admitted) => result,
         result = writer.run() => result,
         () = inbox.closed() => timeout(FAREWELL, writer.flush()).await?,
     };
     result
 }
 
-/// Gives packets to the session, as fast as it takes them.
+/// Gives packets that are admitted to the session, as fast as it takes them.
 async fn read(
     frames: &mut Frames<impl AsyncRead + Unpin>,
     path: Path,
     first: Box<[u8]>,
     inbox: &Inbox,
+    is_admitted: impl Fn(&[u8]) -> bool,
 ) -> io::Result<()> {
     let mut next = Some(first);
     while let Some(bytes) = next {
+        let is_admitted = is_admitted(&bytes);
         let datagram = Datagram { path, bytes, came: Instant::now() };
-        if inbox.send(Message::Datagram(datagram)).await.is_err() {
+        if is_admitted && inbox.send(Message::Datagram(datagram)).await.is_err() {
             // The session is over, which ends the connection in order.
             std::future::pending::<()>().await;
         }

@@ -9,6 +9,7 @@ mod offers;
 mod play;
 mod publish;
 mod renditions;
+mod restart;
 mod simulcast;
 mod support;
 mod tcp;

@@ -1,7 +1,6 @@
 //! What a viewer by WHEP gets, packet by packet. The viewer is str0m.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,18 +8,17 @@ use std::time::{Duration, Instant, SystemTime};
 use rtp::h264::{Depacketizer, Output as Unit};
 use str0m::change::SdpAnswer;
 use str0m::media::{Direction, MediaKind};
-use str0m::net::{DatagramRecv, Protocol, Receive};
 use str0m::rtp::rtcp::{Rtcp, SenderInfo};
 use str0m::rtp::{RawPacket, RtpPacket};
-use str0m::{Candidate, Event, Input, Output, Rtc};
+use str0m::{Candidate, Event, Output, Rtc};
 use testkit::{Program, Server};
 
-use crate::support::{LIMIT, ask, post, server};
+use crate::support::{LIMIT, Sockets, ask, input, post, restart, server};
 
 /// Publishes pictures without B-frames, and Opus, again and again: some 50 packets a second. On a busy machine
 /// those of two seconds fit into a socket's buffer.
 #[track_caller]
-fn publish(server: &Server, folder: &Path) -> Program {
+pub(crate) fn publish(server: &Server, folder: &Path) -> Program {
     let clip = folder.join("clip.mp4");
     let picture = "testsrc2=s=320x180:r=10:d=10";
     let sound = "sine=frequency=440:sample_rate=48000:duration=10";
@@ -42,9 +40,7 @@ fn publish(server: &Server, folder: &Path) -> Program {
 /// A viewer.
 pub(crate) struct Viewer {
     rtc: Rtc,
-    socket: UdpSocket,
-    /// The address that str0m knows.
-    local: SocketAddr,
+    pub(crate) sockets: Sockets,
     /// Its session's URL, and what the server said of its media.
     session: String,
     answer: String,
@@ -54,7 +50,7 @@ pub(crate) struct Viewer {
     /// The parameter sets of video that came, without those that are the same as the ones before.
     pub(crate) sets: Vec<Vec<u8>>,
     /// Packets of each source, by sequence number. str0m puts those that were sent again among them.
-    packets: BTreeMap<u32, BTreeMap<u64, RtpPacket>>,
+    pub(crate) packets: BTreeMap<u32, BTreeMap<u64, RtpPacket>>,
     /// Sender reports, with the highest sequence number of the source that had come.
     reports: Vec<(SenderInfo, SystemTime, u64)>,
     cnames: BTreeSet<String>,
@@ -66,18 +62,17 @@ pub(crate) struct Viewer {
 
 impl Viewer {
     #[track_caller]
-    fn new(server: &Server) -> Self {
+    pub(crate) fn new(server: &Server) -> Self {
         Self::by(server, server.webrtc.unwrap().port())
     }
 
     /// A viewer that knows another port than the server's: that of a relay.
     #[track_caller]
     pub(crate) fn by(server: &Server, port: u16) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let local = socket.local_addr().unwrap();
+        let sockets = Sockets::new();
         let config = Rtc::builder().set_rtp_mode(true).enable_raw_packets(true);
         let mut rtc = config.clear_codecs().enable_opus(true, false).enable_h264(true).build(now());
-        rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
+        rtc.add_local_candidate(Candidate::host(sockets.local(), "udp").unwrap());
         let mut sdp = rtc.sdp_api();
         sdp.add_media(MediaKind::Video, Direction::RecvOnly, None, None, None);
         sdp.add_media(MediaKind::Audio, Direction::RecvOnly, None, None, None);
@@ -91,8 +86,7 @@ impl Viewer {
         rtc.sdp_api().accept_answer(pending, sdp).unwrap();
         Self {
             rtc,
-            socket,
-            local,
+            sockets,
             session: answer.header("location").unwrap().to_owned(),
             answer: answer.text().to_owned(),
             loses: None,
@@ -118,6 +112,12 @@ impl Viewer {
         sources
     }
 
+    /// Packets of the kind of media of which fewer have come.
+    pub(crate) fn packets_of_both(&self) -> usize {
+        let of = |kind| self.packets.get(&self.sources(kind)[0]).map_or(0, BTreeMap::len);
+        of("video").min(of("audio"))
+    }
+
     /// Whether video has come.
     pub(crate) fn has_begun(&self) -> bool {
         self.packets.contains_key(&self.sources("video")[0])
@@ -128,13 +128,13 @@ impl Viewer {
     }
 
     /// The highest sequence number of a kind of media that came.
-    fn newest(&self, kind: &str) -> u64 {
+    pub(crate) fn newest(&self, kind: &str) -> u64 {
         self.of(kind).keys().next_back().copied().unwrap()
     }
 
     /// Plays for a second.
     #[track_caller]
-    fn play_on(&mut self) {
+    pub(crate) fn play_on(&mut self) {
         let until = now() + Duration::from_secs(1);
         self.play(|_| now() >= until);
     }
@@ -148,23 +148,25 @@ impl Viewer {
             let wakes = self.poll();
             let wait = wakes.saturating_duration_since(now());
             let wait = wait.clamp(Duration::from_millis(1), Duration::from_millis(100));
-            self.socket.set_read_timeout(Some(wait)).unwrap();
-            let mut buffer = [0; 2048];
-            let Ok((length, source)) = self.socket.recv_from(&mut buffer) else {
-                self.rtc.handle_input(Input::Timeout(now())).unwrap();
-                continue;
-            };
-            self.came += 1;
-            let datagram = &buffer[..length];
-            let is_rtp = (128..192).contains(&datagram[0]) && !(192..224).contains(&datagram[1]);
-            if is_rtp && self.is_lost(datagram) {
-                continue;
+            let came = self.sockets.receive(wait);
+            if let Some((datagram, ..)) = &came {
+                self.came += 1;
+                let is_rtp =
+                    (128..192).contains(&datagram[0]) && !(192..224).contains(&datagram[1]);
+                if is_rtp && self.is_lost(datagram) {
+                    continue;
+                }
             }
-            let destination = self.local;
-            let contents = DatagramRecv::try_from(datagram).unwrap();
-            let receive = Receive { proto: Protocol::Udp, source, destination, contents };
-            self.rtc.handle_input(Input::Receive(now(), receive)).unwrap();
+            self.rtc.handle_input(input(came.as_ref())).unwrap();
         }
+    }
+
+    /// Restarts ICE on another socket, by this port in the place of the server's. The old socket stays.
+    #[track_caller]
+    pub(crate) fn restart(&mut self, server: &Server, port: u16) {
+        self.sockets.add();
+        let session = (self.session.as_str(), self.answer.as_str());
+        restart(server, &mut self.rtc, session, self.sockets.local(), port);
     }
 
     /// Whether a packet of RTP is lost on the way.
@@ -183,10 +185,7 @@ impl Viewer {
         loop {
             match self.rtc.poll_output().unwrap() {
                 Output::Timeout(wakes) => return wakes,
-                Output::Transmit(datagram) => {
-                    // One of the server's addresses may be out of reach.
-                    let _ = self.socket.send_to(&datagram.contents, datagram.destination);
-                }
+                Output::Transmit(datagram) => self.sockets.send(&datagram),
                 Output::Event(Event::RtpPacket(packet)) => {
                     self.note_sets(&packet);
                     let source = self.packets.entry(*packet.header.ssrc).or_default();
@@ -349,7 +348,7 @@ fn a_viewer_that_changes_its_address_goes_on() {
     viewer.play(|viewer| viewer.packets.len() == 2);
     // As behind a router that gives it another port: str0m knows nothing of it.
     for _ in 0..2 {
-        viewer.socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        viewer.sockets.rebind();
         let before = viewer.came;
         let newest = viewer.newest("video");
         viewer.play(|viewer| viewer.came > before + 50 && viewer.newest("video") > newest + 20);

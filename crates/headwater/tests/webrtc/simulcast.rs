@@ -1,7 +1,6 @@
 //! A publisher by WHIP that sends simulcast. The publisher is str0m, and ffmpeg reads its layers by HLS.
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +9,11 @@ use serde_json::Value;
 use str0m::change::SdpAnswer;
 use str0m::format::Codec;
 use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Simulcast, SimulcastLayer};
-use str0m::net::{DatagramRecv, Protocol, Receive};
 use str0m::rtp::RtpWrite;
-use str0m::{Candidate, Event, Input, Output, Rtc};
+use str0m::{Candidate, Event, Output, Rtc};
 use testkit::{AccessUnit, Server, access_unit_hashes_with};
 
-use crate::support::{LIMIT, post, server};
+use crate::support::{LIMIT, Sockets, input, post, restart, server};
 
 /// Time between two frames. Few frames leave a busy machine time.
 const FRAME: Duration = Duration::from_millis(100);
@@ -74,8 +72,8 @@ fn pictures(stream: &[u8]) -> Vec<Vec<Arc<[u8]>>> {
 
 struct Publisher {
     rtc: Rtc,
-    socket: UdpSocket,
-    local: SocketAddr,
+    sockets: Sockets,
+    session: String,
     mid: Mid,
     payload: Pt,
     /// The payload type of Opus, of which nothing is sent.
@@ -94,11 +92,10 @@ impl Publisher {
     /// Publishes `live/x`. It offers the layers in this order.
     #[track_caller]
     fn new(server: &Server, layers: Vec<Layer>) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let local = socket.local_addr().unwrap();
+        let sockets = Sockets::new();
         let config = Rtc::builder().set_rtp_mode(true).clear_codecs();
         let mut rtc = config.enable_opus(true, false).enable_h264(true).build(Instant::now());
-        rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
+        rtc.add_local_candidate(Candidate::host(sockets.local(), "udp").unwrap());
         let mut simulcast = Simulcast::new();
         for layer in &layers {
             simulcast.add_send_layer(SimulcastLayer::new(layer.rid));
@@ -118,8 +115,8 @@ impl Publisher {
         let (payload, silent) = (h264.pt(), opus.pt());
         let mut publisher = Self {
             rtc,
-            socket,
-            local,
+            sockets,
+            session: answer.header("location").unwrap().to_owned(),
             mid,
             payload,
             silent,
@@ -147,18 +144,8 @@ impl Publisher {
             assert!(begun.elapsed() < LIMIT, "{}", self.answer);
             let wait = wakes.saturating_duration_since(Instant::now());
             let wait = wait.clamp(Duration::from_millis(1), Duration::from_millis(10));
-            self.socket.set_read_timeout(Some(wait)).unwrap();
-            let mut buffer = [0; 2048];
-            let input = match self.socket.recv_from(&mut buffer) {
-                Ok((length, source)) => {
-                    let contents = DatagramRecv::try_from(&buffer[..length]).unwrap();
-                    let destination = self.local;
-                    let receive = Receive { proto: Protocol::Udp, source, destination, contents };
-                    Input::Receive(Instant::now(), receive)
-                }
-                Err(_) => Input::Timeout(Instant::now()),
-            };
-            self.rtc.handle_input(input).unwrap();
+            let came = self.sockets.receive(wait);
+            self.rtc.handle_input(input(came.as_ref())).unwrap();
         }
     }
 
@@ -166,10 +153,7 @@ impl Publisher {
         loop {
             match self.rtc.poll_output().unwrap() {
                 Output::Timeout(wakes) => return wakes,
-                Output::Transmit(datagram) => {
-                    // One of the server's addresses may be out of reach.
-                    let _ = self.socket.send_to(&datagram.contents, datagram.destination);
-                }
+                Output::Transmit(datagram) => self.sockets.send(&datagram),
                 Output::Event(Event::Connected) => self.is_connected = true,
                 Output::Event(Event::KeyframeRequest(request)) => {
                     self.asked.push((request.rid.unwrap(), self.next));
@@ -385,4 +369,47 @@ fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
     for (index, unit) in got.iter().enumerate() {
         assert_eq!(unit.md5, sent[(first + index) % FRAMES].md5, "picture {index}");
     }
+}
+
+#[test]
+fn a_publisher_that_restarts_ice_keeps_its_track() {
+    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n");
+    let folder = tempfile::tempdir().unwrap();
+    let layers = vec![Layer::new(folder.path(), "hi", (320, 180), 7)];
+    let mut publisher = Publisher::new(&server, layers);
+    let tracks = publisher.send_until(&server, &["hi"], |tracks| has(tracks, &["hi"]));
+    let track = name(&tracks, "hi");
+    let mut restarts = 0;
+    // Twice, because the second restart has the first one before it.
+    for _ in 0..2 {
+        publisher.send(publisher.next + 20, &["hi"]);
+        publisher.sockets.add();
+        let session = (publisher.session.as_str(), publisher.answer.as_str());
+        let (local, port) = (publisher.sockets.local(), server.webrtc.unwrap().port());
+        restart(&server, &mut publisher.rtc, session, local, port);
+        restarts += 1;
+        // Reports of the server come by the new way only when its own ICE has gone over.
+        let begun = Instant::now();
+        while publisher.sockets.media.last() == Some(&0) {
+            publisher.send(publisher.next + 1, &["hi"]);
+            assert!(begun.elapsed() < LIMIT, "{restarts} restarts");
+        }
+        publisher.sockets.close_old();
+    }
+    publisher.send(publisher.next + 20, &["hi"]);
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 1);
+    let (clip, sent) = (publisher.layers[0].clip.clone(), publisher.next);
+    drop(publisher);
+    let path = format!("/live/x/{track}/media.m3u8");
+    let playlist =
+        server.get_until(&path, LIMIT, |answer| answer.text().contains("#EXT-X-ENDLIST"));
+    assert!(!playlist.text().contains("DISCONTINUITY"), "{}", playlist.text());
+    let (of_clip, got) = (access_unit_hashes_with(clip, &[], &[]), received(&server, &track, &[]));
+    assert!(got.len() > 60 && got.len() <= sent, "{} of {sent}", got.len());
+    let first = of_clip.iter().position(|unit| unit.md5 == got[0].md5).unwrap();
+    for (index, unit) in got.iter().enumerate() {
+        assert_eq!(unit.md5, of_clip[(first + index) % FRAMES].md5, "picture {index}");
+    }
+    // The last picture waits for the next, which never came.
+    assert!(first + got.len() + 1 >= sent, "{first} + {} of {sent}", got.len());
 }

@@ -6,8 +6,11 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use str0m::change::SdpAnswer;
+use str0m::net::{DatagramRecv, Protocol, Receive, Transmit};
+use str0m::{Candidate, Input, Rtc};
 use testkit::http::{Client, Response};
 use testkit::{NO_ARGUMENTS, Program, Server};
 
@@ -163,6 +166,132 @@ impl Relay {
     pub(crate) fn dropped(&self) -> usize {
         self.dropped.load(Ordering::Relaxed)
     }
+}
+
+/// The sockets of a peer by str0m, which gets another one when it goes over to another network.
+pub(crate) struct Sockets {
+    /// Each with the address that str0m knows, the newest last.
+    all: Vec<(UdpSocket, SocketAddr)>,
+    /// How many datagrams came to each that are no STUN.
+    pub(crate) media: Vec<usize>,
+}
+
+impl Sockets {
+    pub(crate) fn new() -> Self {
+        let mut sockets = Self { all: Vec::new(), media: Vec::new() };
+        sockets.add();
+        sockets
+    }
+
+    /// Adds one.
+    pub(crate) fn add(&mut self) {
+        let socket = socket();
+        let local = socket.local_addr().unwrap();
+        self.all.push((socket, local));
+        self.media.push(0);
+    }
+
+    /// Puts another socket in the place of the newest, as a router does that gives a peer another port: str0m knows
+    /// nothing of it.
+    pub(crate) fn rebind(&mut self) {
+        self.all.last_mut().unwrap().0 = socket();
+    }
+
+    /// Closes all but the newest.
+    pub(crate) fn close_old(&mut self) {
+        let last = self.all.len() - 1;
+        self.all.drain(..last);
+        self.media.drain(..last);
+    }
+
+    /// The newest address.
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.all.last().unwrap().1
+    }
+
+    pub(crate) fn send(&self, datagram: &Transmit) {
+        if let Some((socket, _)) = self.all.iter().find(|(_, local)| *local == datagram.source) {
+            // One of the server's addresses may be out of reach.
+            let _ = socket.send_to(&datagram.contents, datagram.destination);
+        }
+    }
+
+    /// Waits for a datagram. Returns it with where it came from and where it came to.
+    pub(crate) fn receive(&mut self, wait: Duration) -> Option<(Vec<u8>, SocketAddr, SocketAddr)> {
+        let (last, mut buffer) = (self.all.len() - 1, [0; 2048]);
+        for (index, (socket, local)) in self.all.iter().enumerate() {
+            socket.set_nonblocking(index < last).unwrap();
+            let wait = if last == 0 { wait } else { wait.min(Duration::from_millis(5)) };
+            socket.set_read_timeout(Some(wait)).unwrap();
+            if let Ok((length, source)) = socket.recv_from(&mut buffer) {
+                self.media[index] += usize::from(buffer[0] >= 20);
+                return Some((buffer[..length].to_vec(), source, *local));
+            }
+        }
+        None
+    }
+}
+
+/// What a datagram, or the time that passes, is to str0m.
+pub(crate) fn input(came: Option<&(Vec<u8>, SocketAddr, SocketAddr)>) -> Input<'_> {
+    let Some((datagram, source, destination)) = came else { return Input::Timeout(Instant::now()) };
+    let contents = DatagramRecv::try_from(datagram.as_slice()).unwrap();
+    let (source, destination) = (*source, *destination);
+    Input::Receive(Instant::now(), Receive { proto: Protocol::Udp, source, destination, contents })
+}
+
+/// Sends a fragment of SDP to a session, with this `If-Match`.
+#[track_caller]
+pub(crate) fn patch(server: &Server, session: &str, tag: Option<&str>, body: &str) -> Response {
+    let kind = ("Content-Type", "application/trickle-ice-sdpfrag");
+    let headers: Vec<_> =
+        [Some(kind), tag.map(|tag| ("If-Match", tag))].into_iter().flatten().collect();
+    ask(server, "PATCH", session, &headers, body.as_bytes())
+}
+
+/// The value of a line of SDP.
+#[track_caller]
+pub(crate) fn value<'a>(sdp: &'a str, name: &str) -> &'a str {
+    let line = sdp.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name}: {sdp}"))
+}
+
+/// Restarts ICE of a peer by str0m, which has the candidate `local` alone after that, and knows `port` in the place of
+/// the server's. All that the first answer says besides stays.
+#[track_caller]
+pub(crate) fn restart(
+    server: &Server,
+    rtc: &mut Rtc,
+    (session, answer): (&str, &str),
+    local: SocketAddr,
+    port: u16,
+) {
+    let mut sdp = rtc.sdp_api();
+    let own = sdp.ice_restart(false);
+    let (_, pending) = sdp.apply().unwrap();
+    let body = format!("a=ice-ufrag:{}\r\na=ice-pwd:{}\r\n", own.ufrag, own.pass);
+    let told = patch(server, session, Some("*"), &body);
+    assert_eq!(told.status(), 200, "{}", told.text());
+    let mut lines = Vec::new();
+    for line in answer.lines().filter(|line| !line.starts_with("a=candidate:")) {
+        match line.split_once(':') {
+            Some((name @ "a=ice-ufrag", _)) => {
+                lines.push(format!("{name}:{}", value(told.text(), name)));
+            }
+            Some((name @ "a=ice-pwd", _)) => {
+                lines.push(format!("{name}:{}", value(told.text(), name)));
+                let candidates = told.text().lines().filter(|it| it.starts_with("a=candidate:"));
+                lines.extend(candidates.map(str::to_owned));
+            }
+            _ => lines.push(line.to_owned()),
+        }
+    }
+    let candidate = |port: u16| format!(" {port} typ host");
+    let own = candidate(server.webrtc.unwrap().port());
+    let answer = lines.join("\r\n").replace(&own, &candidate(port)) + "\r\n";
+    let answer = SdpAnswer::from_sdp_string(&answer).unwrap();
+    rtc.sdp_api().accept_answer(pending, answer).unwrap();
+    rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
 }
 
 fn socket() -> UdpSocket {

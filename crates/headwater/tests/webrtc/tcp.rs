@@ -13,14 +13,14 @@ use crate::support::{LIMIT, OFFER, aiortc_by, post, server};
 
 /// Hands the datagrams of one peer over by TCP, each in a frame (RFC 4571 2), and back: neither str0m nor aiortc
 /// opens connections itself.
-struct Bridge {
-    port: u16,
+pub(crate) struct Bridge {
+    pub(crate) port: u16,
     /// Packets that came from the server.
     came: Arc<AtomicUsize>,
 }
 
 impl Bridge {
-    fn new(server: SocketAddr) -> Self {
+    pub(crate) fn new(server: SocketAddr) -> Self {
         let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = datagrams.local_addr().unwrap().port();
         let mut from_server = TcpStream::connect(server).unwrap();

@@ -1,3 +1,4 @@
+import { keepConnected } from '../../shared/ice';
 import { capturedAt, endSession, sendOffer, videoClock } from '../../shared/whip';
 import type { Failure } from '../condition';
 import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
@@ -16,6 +17,8 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
   let session: string | null = null;
   let connected = false;
   let ended = false;
+  /** Stops restarts of ICE, which begin once there is a connection. */
+  let leaveIt: (() => void) | null = null;
   let figures: Pick<EngineStats, 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
   /** When the figures were read, in milliseconds. */
   let readAt = 0;
@@ -36,8 +39,10 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
     if (peer.connectionState === 'connected') {
       connected = true;
       clearTimeout(late);
+      if (session !== null) leaveIt ??= keepConnected(peer, session, () => lost('ICE did not restart'));
     }
-    if (peer.connectionState === 'failed' || peer.connectionState === 'closed') lost(peer.connectionState);
+    const isOver = peer.connectionState === 'failed' && leaveIt === null;
+    if (isOver || peer.connectionState === 'closed') lost(peer.connectionState);
   });
   peer.addEventListener('track', ({ streams: [stream] }) => {
     if (stream && video.srcObject !== stream) video.srcObject = stream;
@@ -119,6 +124,7 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
     },
     destroy() {
       ended = true;
+      leaveIt?.();
       clearTimeout(late);
       clearInterval(reading);
       asked.abort();
