@@ -23,6 +23,8 @@ pub(super) enum End {
     Silent,
     #[error("the server ends")]
     Drained,
+    #[error("an error of the server")]
+    Failed,
     #[error("{0}")]
     Refused(#[from] crate::ingest::Error),
     #[error("another publisher took the stream over")]

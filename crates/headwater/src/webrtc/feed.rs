@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -67,6 +68,9 @@ pub(super) enum Fed {
 pub(super) trait Watch {
     /// Takes what a feed has. The viewer may subscribe to feeds meanwhile, and leave them.
     fn take(&self, feed: &Rc<Feed>, fed: &Fed);
+
+    /// Ends, because `take` has panicked.
+    fn fail(&self);
 }
 
 /// A track, packetized.
@@ -175,7 +179,12 @@ async fn hand_out(feed: &Rc<Feed>, fed: &Fed) {
         if index > 0 {
             yield_now().await;
         }
-        viewers.iter().filter_map(Weak::upgrade).for_each(|viewer| viewer.take(feed, fed));
+        for viewer in viewers.iter().filter_map(Weak::upgrade) {
+            // A panic ends that viewer alone, as it would in a task of its own.
+            if catch_unwind(AssertUnwindSafe(|| viewer.take(feed, fed))).is_err() {
+                viewer.fail();
+            }
+        }
     }
 }
 
@@ -345,6 +354,8 @@ pub(super) mod tests {
     #[derive(Default)]
     pub(in super::super) struct Viewer {
         pub(in super::super) frames: RefCell<Vec<Rc<Frame>>>,
+        panics: Cell<bool>,
+        failed: Cell<bool>,
     }
 
     impl Viewer {
@@ -356,9 +367,14 @@ pub(super) mod tests {
 
     impl Watch for Viewer {
         fn take(&self, _: &Rc<Feed>, fed: &Fed) {
+            assert!(!self.panics.get());
             if let Fed::Frame(frame) = fed {
                 self.frames.borrow_mut().push(Rc::clone(frame));
             }
+        }
+
+        fn fail(&self) {
+            self.failed.set(true);
         }
     }
 
@@ -405,6 +421,31 @@ pub(super) mod tests {
             publish(&mut publisher, 102..105, 0);
             settle().await;
             assert_eq!(numbers(&viewer.frames.take()), []);
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn a_viewer_that_panics_disturbs_no_other() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..30, 0);
+            let feed = Feeds::default().of(&publisher.stream().track("v0").unwrap());
+            let viewers: [_; 300] = std::array::from_fn(|_| Rc::new(Viewer::default()));
+            let _kept = viewers.each_ref().map(|viewer| feed.subscribe(viewer.weak()));
+            viewers[100].panics.set(true);
+            settle().await;
+            publish(&mut publisher, 50..60, 0);
+            // Each frame takes several turns.
+            for _ in 0..10 {
+                settle().await;
+            }
+            let all = viewers[0].frames.borrow().len();
+            assert!(all >= 10, "{all}");
+            for (index, viewer) in viewers.iter().enumerate() {
+                let got = if index == 100 { 0 } else { all };
+                assert_eq!((viewer.frames.borrow().len(), viewer.failed.get()), (got, got == 0));
+            }
         };
         LocalSet::new().run_until(test).await;
     }

@@ -5,10 +5,9 @@
 //!                      │ first packet                    │ by the peer's address or connection
 //!                      ▼                                 ▼
 //!                  session ─┬ publish ─ layer (of simulcast): RTP ─▶ ingest
-//!                           └ play ─┬ choice (of the rendition)
-//!                                   └ output ─┬ feed (packetized once a worker)
-//!                                             └ source ─▶ batch ─▶ transport ─┬ socket (cut by the kernel)
-//!                                                                             └ outbox ─▶ tcp
+//!                           └ viewer ─ play ─┬ choice (of the rendition)
+//!                               ▲            └ output ─ source ─▶ batch ─▶ transport ─┬ socket (cut by the kernel)
+//!      feed (packetized once) ──┘ each frame                                          └ outbox ─▶ tcp
 //! ```
 //!
 //! str0m does ICE, DTLS and RTCP, and SRTP of publishers. It does no I/O. What viewers get is encrypted

@@ -62,6 +62,11 @@ impl Viewer {
         Ok(self.play.borrow().due(now))
     }
 
+    fn over(&self, end: End) {
+        self.end.set(Some(end));
+        self.changed.notify_one();
+    }
+
     fn send_now(&self, now: Instant) -> Result<(), End> {
         let Shared { origin, transport, batch, .. } = &*self.shared;
         let now = (now, origin.now());
@@ -74,10 +79,13 @@ impl Watch for Viewer {
         let now = Instant::now();
         let got = self.play.borrow_mut().get(feed, fed, now);
         if let Err(end) = got.and_then(|()| self.send_now(now)) {
-            self.end.set(Some(end));
-            self.changed.notify_one();
+            self.over(end);
         } else if self.play.borrow().due(now).is_some() {
             self.changed.notify_one();
         }
+    }
+
+    fn fail(&self) {
+        self.over(End::Failed);
     }
 }
