@@ -47,7 +47,7 @@ PUBLISH = """
         ! video/x-h264,profile=constrained-baseline,stream-format=byte-stream,alignment=au
         ! tee name=video ! queue ! filesink location={folder}/video.h264
     video. ! queue ! h264parse ! rtph264pay aggregate-mode=zero-latency ! {video} ! peer.
-    audiotestsrc is-live=true wave=ticks
+    audiotestsrc is-live=true wave=pink-noise volume=0.1
         ! audio/x-raw,rate=48000,channels=2 ! opusenc
         ! tee name=audio ! queue ! oggmux max-page-delay=0 ! filesink location={folder}/audio.ogg
     audio. ! queue ! rtpopuspay ! {audio} ! peer.
