@@ -190,12 +190,14 @@ def play(options):
         sink.set_property("sync", False)
         sink.set_property("emit-signals", True)
         sink.connect("new-sample", take, kind)
-        sink.connect("eos", peer.over)
         pipeline.add(branch)
         branch.sync_state_with_parent()
         pad.link(branch.get_static_pad("sink"))
 
     webrtc.connect("pad-added", begin)
+    # Some seconds after the server said farewell (BYE), when all that came is decoded. webrtcbin tells no other
+    # end over UDP.
+    webrtc.get_by_name("rtpbin").connect("on-bye-timeout", peer.over)
     session = peer.agree()
     peer.run()
     if not peer.is_over:
