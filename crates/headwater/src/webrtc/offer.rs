@@ -118,6 +118,7 @@ pub(super) fn agree(
     // Viewers get no simulcast.
     let offer =
         simulcast::limit(offer, if publishes { MOST_LAYERS } else { 0 }).map_err(no_offer)?;
+    let offer = one_way(&offer, publishes);
     let offer = offer.as_str();
     let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
     let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| {
@@ -190,6 +191,17 @@ pub(super) fn agree(
     };
     let answer = together(&answer, &own.ufrag);
     Ok(Agreed { rtc, answer, own, peer, video, audio, layers, keys })
+}
+
+/// Makes media that are offered both ways go one way, so that the answer is for one way, too (RFC 9725 4.2). Not
+/// all peers can say it: GStreamer offers to take what it sends.
+fn one_way(offer: &str, publishes: bool) -> String {
+    let way = if publishes { "a=sendonly" } else { "a=recvonly" };
+    let lines = offer.split_inclusive('\n').map(|line| match line.strip_prefix("a=sendrecv") {
+        Some(end) if end.trim().is_empty() => format!("{way}{end}"),
+        _ => line.to_owned(),
+    });
+    lines.collect()
 }
 
 /// The header extensions of a publisher that sends no simulcast.
@@ -347,6 +359,29 @@ mod tests {
              a=ts-refclk:ntp=/traceable/\r\n{clock}\r\na=rtcp-mux\r\n"
         );
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn media_that_are_offered_both_ways_go_one_way() {
+        let identity = Identity::new().unwrap();
+        let mut peer = Rtc::builder().build(Instant::now().into_std());
+        let mut sdp = peer.sdp_api();
+        for kind in [MediaKind::Video, MediaKind::Audio] {
+            sdp.add_media(kind, Direction::SendRecv, None, None, None);
+        }
+        let offer = sdp.apply().unwrap().0.to_sdp_string();
+        assert_eq!(offer.matches("a=sendrecv\r\n").count(), 2, "{offer}");
+        let play = Purpose::Play { chooses: false };
+        for (purpose, way, sends) in
+            [(Purpose::Publish, "a=recvonly\r\n", false), (play, "a=sendonly\r\n", true)]
+        {
+            let agreed = agree(&identity, &offer, purpose, &[], false)
+                .unwrap_or_else(|why| panic!("{why:?}"));
+            assert_eq!(agreed.answer.matches(way).count(), 2, "{}", agreed.answer);
+            assert!(!agreed.answer.contains("sendrecv"), "{}", agreed.answer);
+            assert_eq!(agreed.answer.contains("a=ssrc:"), sends, "{}", agreed.answer);
+            assert!(agreed.video.is_some() && agreed.audio.is_some());
+        }
     }
 
     #[test]

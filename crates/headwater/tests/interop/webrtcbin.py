@@ -166,6 +166,8 @@ def play(options):
     pipeline = Gst.Pipeline()
     webrtc = Gst.ElementFactory.make("webrtcbin", "peer")
     webrtc.set_property("bundle-policy", GstWebRTC.WebRTCBundlePolicy.MAX_BUNDLE)
+    # In milliseconds. So what a busy machine loses has time to come again.
+    webrtc.set_property("latency", 1000)
     pipeline.add(webrtc)
     peer = Peer(pipeline, options)
     pipeline.set_state(Gst.State.PLAYING)
