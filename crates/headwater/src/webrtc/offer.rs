@@ -185,6 +185,9 @@ pub(super) fn agree(
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
     }
+    if publishes && let Some(line) = video.filter(|line| sends_again(offer, line.payload)) {
+        ask_again(&mut rtc, line.mid);
+    }
     let layers = match video.and_then(|line| rtc.media(line.mid)).map(|media| media.rids_rx()) {
         Some(Rids::Specific(rids)) => rids.clone(),
         _ => Vec::new(),
@@ -202,6 +205,20 @@ fn one_way(offer: &str, publishes: bool) -> String {
         _ => line.to_owned(),
     });
     lines.collect()
+}
+
+/// Whether a peer offers to send again what is asked for (RFC 4585 4.2).
+fn sends_again(offer: &str, payload: Pt) -> bool {
+    let ways = [format!("a=rtcp-fb:{payload} nack"), "a=rtcp-fb:* nack".to_owned()];
+    offer.lines().any(|line| ways.iter().any(|way| line.trim_end() == way))
+}
+
+/// Makes str0m ask for missing packets also where the offer names no source for retransmissions (RTX). pion and
+/// libdatachannel (OBS) send them again as they were.
+fn ask_again(rtc: &mut Rtc, mid: Mid) {
+    if let Some(stream) = rtc.direct_api().stream_rx_by_mid(mid, None) {
+        stream.suppress_nack(false);
+    }
 }
 
 /// The header extensions of a publisher that sends no simulcast.
@@ -381,6 +398,17 @@ mod tests {
             assert!(!agreed.answer.contains("sendrecv"), "{}", agreed.answer);
             assert_eq!(agreed.answer.contains("a=ssrc:"), sends, "{}", agreed.answer);
             assert!(agreed.video.is_some() && agreed.audio.is_some());
+        }
+    }
+
+    #[test]
+    fn who_sends_again_says_so() {
+        let offer =
+            |feedback: &str| format!("m=video 9 x 96\r\na=rtcp-fb:{feedback}\r\na=mid:0\r\n");
+        for (feedback, expected) in
+            [("96 nack", true), ("* nack", true), ("96 nack pli", false), ("97 nack", false)]
+        {
+            assert_eq!(sends_again(&offer(feedback), 96.into()), expected, "{feedback}");
         }
     }
 

@@ -183,6 +183,12 @@ fn pion_publishes_by_tcp() {
     pion_publishes(&["-tcp"]);
 }
 
+#[test]
+#[ignore = "interop"]
+fn pion_sends_again_what_it_lost() {
+    pion_publishes(&["-lose", "20"]);
+}
+
 /// Lets pion play, and returns what it said of it. A picture comes each 1/30 s by the RTP clock.
 #[track_caller]
 fn pion_play(server: &Server, folder: &Path, pictures: &str, options: &[&str]) -> Value {
@@ -216,6 +222,17 @@ fn pion_plays_by_udp() {
 #[ignore = "interop"]
 fn pion_plays_by_tcp() {
     pion_plays(&["-tcp"]);
+}
+
+#[test]
+#[ignore = "interop"]
+fn pion_gets_again_what_it_lost() {
+    let (server, film) = (server(), Film::new());
+    let _publisher = film.publish(&server);
+    let said = pion_play(&server, film.folder.path(), "120", &["-lose", "20"]);
+    assert!(said["again"].as_u64() > Some(10), "{said}");
+    let video = film.path("video.h264");
+    part(&pictures_of(video.to_str().unwrap()), &film.pictures, 120);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 // A publisher by WHIP and a player by WHEP, with pion.
 //
-//	pion [-tcp] publish URL FILE.h264 FILE.ogg
-//	pion [-tcp] play URL FOLDER PICTURES
+//	pion [-tcp] [-lose N] publish URL FILE.h264 FILE.ogg
+//	pion [-tcp] [-lose N] play URL FOLDER PICTURES
 //
 // The H.264 has 30 pictures a second, and each page of the Ogg file has one packet of Opus. Both are sent in
 // real time. The session is deleted when the server has reported all packets.
@@ -9,7 +9,8 @@
 // What is played goes to FOLDER/video.h264 and FOLDER/audio.ogg. It ends after so many pictures, or with the
 // server's session. Then one line of JSON on standard output tells what came.
 //
-// With -tcp, media go by TCP only.
+// With -tcp, media go by TCP only. With -lose, one in N packets of video is lost, but it passes when it is sent
+// again. Nothing of the last second of what is published is lost.
 package main
 
 import (
@@ -53,26 +54,28 @@ const (
 func main() {
 	log.SetFlags(0)
 	tcp := flag.Bool("tcp", false, "media by TCP only")
+	lose := flag.Int("lose", 0, "lose one in so many packets of video")
 	flag.Parse()
 	arguments := flag.Args()
 	if len(arguments) != 4 {
-		log.Fatal("usage: pion [-tcp] publish URL FILE.h264 FILE.ogg | play URL FOLDER PICTURES")
+		log.Fatal("usage: pion [-tcp] [-lose N] publish URL FILE.h264 FILE.ogg | play URL FOLDER PICTURES")
 	}
 	settings := webrtc.SettingEngine{}
 	settings.SetIncludeLoopbackCandidate(true)
 	if *tcp {
 		settings.SetNetworkTypes([]webrtc.NetworkType{webrtc.NetworkTypeTCP4})
 	}
-	peer, err := connection(settings)
+	loser := &loser{every: *lose, lost: map[uint16]bool{}}
+	peer, err := connection(settings, loser)
 	check(err)
 	switch arguments[0] {
 	case "publish":
-		err = publish(peer, arguments[1], arguments[2], arguments[3])
+		err = publish(peer, loser, arguments[1], arguments[2], arguments[3])
 	case "play":
 		var pictures int
 		pictures, err = strconv.Atoi(arguments[3])
 		check(err)
-		err = play(peer, arguments[1], arguments[2], pictures)
+		err = play(peer, loser, arguments[1], arguments[2], pictures)
 	default:
 		err = errors.New("neither publish nor play")
 	}
@@ -86,9 +89,77 @@ func check(err error) {
 	}
 }
 
-// connection makes a connection with pion's own defaults, but for these settings.
-func connection(settings webrtc.SettingEngine) (*webrtc.PeerConnection, error) {
+// A loser loses packets. It is the interceptor that is nearest to the network.
+type loser struct {
+	interceptor.NoOp
+	lock         sync.Mutex
+	every, count int
+	// By sequence number.
+	lost map[uint16]bool
+}
+
+// NewInterceptor makes it its own factory: there is one connection.
+func (l *loser) NewInterceptor(string) (interceptor.Interceptor, error) {
+	return l, nil
+}
+
+// isLost tells whether a packet is lost.
+func (l *loser) isLost(info *interceptor.StreamInfo, number uint16) bool {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	if l.every == 0 || info.MimeType != webrtc.MimeTypeH264 || l.lost[number] {
+		return false
+	}
+	l.count++
+	isLost := l.count%l.every == 0
+	if isLost {
+		l.lost[number] = true
+	}
+	return isLost
+}
+
+// stop makes it lose nothing more, and returns how many packets it has lost.
+func (l *loser) stop() int {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.every = 0
+	return len(l.lost)
+}
+
+func (l *loser) BindLocalStream(
+	info *interceptor.StreamInfo, writer interceptor.RTPWriter,
+) interceptor.RTPWriter {
+	return interceptor.RTPWriterFunc(
+		func(header *rtp.Header, payload []byte, attributes interceptor.Attributes) (int, error) {
+			if l.isLost(info, header.SequenceNumber) {
+				return len(payload), nil
+			}
+			return writer.Write(header, payload, attributes)
+		})
+}
+
+func (l *loser) BindRemoteStream(
+	info *interceptor.StreamInfo, reader interceptor.RTPReader,
+) interceptor.RTPReader {
+	return interceptor.RTPReaderFunc(
+		func(buffer []byte, attributes interceptor.Attributes) (int, interceptor.Attributes, error) {
+			for {
+				length, read, err := reader.Read(buffer, attributes)
+				var header rtp.Header
+				if err != nil {
+					return length, read, err
+				}
+				if _, err = header.Unmarshal(buffer[:length]); err != nil || !l.isLost(info, header.SequenceNumber) {
+					return length, read, err
+				}
+			}
+		})
+}
+
+// connection makes a connection with pion's own defaults, but for these settings and losses.
+func connection(settings webrtc.SettingEngine, loser *loser) (*webrtc.PeerConnection, error) {
 	engine, interceptors := &webrtc.MediaEngine{}, &interceptor.Registry{}
+	interceptors.Add(loser)
 	if err := engine.RegisterDefaultCodecs(); err != nil {
 		return nil, err
 	}
@@ -234,10 +305,14 @@ func (out *outgoing) listen(sender *webrtc.RTPSender) {
 }
 
 // send sends all frames, and waits until the server has reported the last one.
-func (out *outgoing) send(began time.Time, down <-chan struct{}) error {
+func (out *outgoing) send(began time.Time, loser *loser, down <-chan struct{}) error {
 	var ticks uint64
 	var last uint16
-	for _, frame := range out.frames {
+	for index, frame := range out.frames {
+		if len(out.frames)-index == 30 {
+			// The server cannot know that the last packet is missing.
+			loser.stop()
+		}
 		due := began.Add(time.Duration(ticks * uint64(time.Second) / uint64(out.rate)))
 		select {
 		case <-time.After(time.Until(due)):
@@ -264,7 +339,7 @@ func (out *outgoing) send(began time.Time, down <-chan struct{}) error {
 	}
 }
 
-func publish(peer *webrtc.PeerConnection, to, videoFile, audioFile string) error {
+func publish(peer *webrtc.PeerConnection, loser *loser, to, videoFile, audioFile string) error {
 	pictures, err := accessUnits(videoFile)
 	if err != nil {
 		return err
@@ -294,7 +369,7 @@ func publish(peer *webrtc.PeerConnection, to, videoFile, audioFile string) error
 	began, results := time.Now(), make(chan error)
 	for _, out := range []*outgoing{video, audio} {
 		out := out
-		go func() { results <- out.send(began, down) }()
+		go func() { results <- out.send(began, loser, down) }()
 	}
 	for i := 0; i < 2; i++ {
 		if err := <-results; err != nil {
@@ -371,6 +446,8 @@ type arrived struct {
 	Sounds   int `json:"sounds"`
 	Packets  int `json:"packets"`
 	Lost     int `json:"lost"`
+	// Packets that -lose lost at first.
+	Again int `json:"again"`
 	// Ticks of the RTP clock from one picture to the next.
 	Least uint32 `json:"least"`
 	Most  uint32 `json:"most"`
@@ -378,7 +455,7 @@ type arrived struct {
 	Ended bool `json:"ended"`
 }
 
-func play(peer *webrtc.PeerConnection, to, folder string, wanted int) error {
+func play(peer *webrtc.PeerConnection, loser *loser, to, folder string, wanted int) error {
 	for _, kind := range []webrtc.RTPCodecType{webrtc.RTPCodecTypeVideo, webrtc.RTPCodecTypeAudio} {
 		only := webrtc.RTPTransceiverInit{Direction: webrtc.RTPTransceiverDirectionRecvonly}
 		if _, err := peer.AddTransceiverFromKind(kind, only); err != nil {
@@ -431,6 +508,7 @@ func play(peer *webrtc.PeerConnection, to, folder string, wanted int) error {
 		return err
 	}
 	reading.Wait()
+	came.Again = loser.stop()
 	select {
 	case err = <-results:
 		return err
@@ -479,8 +557,11 @@ func (came *arrived) takeVideo(
 			last = packet
 			came.Packets++
 		}
+		if came.Pictures == wanted {
+			continue
+		}
 		builder.Push(packet)
-		for sample := builder.Pop(); sample != nil; sample = builder.Pop() {
+		for sample := builder.Pop(); sample != nil && came.Pictures < wanted; sample = builder.Pop() {
 			came.Lost += int(sample.PrevDroppedPackets)
 			if _, err := file.Write(sample.Data); err != nil {
 				return err
