@@ -4,7 +4,8 @@
 
 `see` plays until it has enough of the video, `hear` until it has enough of both video and audio, and `hold` does not
 end by itself. `publish` ends when it gets SIGTERM; `publish-plain` does the same, and offers no RTX. None lasts
-longer than LONGEST. The peer sends to the relay's port in the place of the server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+longer than LONGEST. The peer sends to the relay's port in the place of the server's, if both are given. Prints one
+JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
