@@ -65,6 +65,23 @@ impl Film {
         publisher
     }
 
+    /// ffmpeg sends it by RTMP, with AAC, again and again. Returns when there is something to play.
+    #[track_caller]
+    fn publish_by_rtmp(&self, server: &Server) -> Program {
+        let mut ffmpeg = Command::new("ffmpeg");
+        ffmpeg.args(["-nostdin", "-loglevel", "warning", "-re", "-stream_loop", "-1", "-i"]);
+        ffmpeg.arg(self.path("film.mp4")).args(["-c:v", "copy", "-c:a", "aac", "-f", "flv"]);
+        let publisher = Program::spawn(ffmpeg.arg(server.rtmp_url("live/x")));
+        server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+        publisher
+    }
+
+    /// Checks the pictures that a player got of the film that is sent again and again.
+    #[track_caller]
+    fn has(&self, pictures: &[String], least: usize) {
+        part(pictures, &[&self.pictures[..], &self.pictures[..]].concat(), least);
+    }
+
     /// Checks what a player got who came late and stayed to the end.
     #[track_caller]
     fn has_end(&self, pictures: &[String], sounds: &[String]) {
@@ -239,11 +256,7 @@ fn pion_gets_again_what_it_lost() {
 #[ignore = "interop"]
 fn pion_plays_what_rtmp_brings() {
     let (server, film) = (server(), Film::new());
-    let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg.args(["-nostdin", "-loglevel", "warning", "-re", "-stream_loop", "-1", "-i"]);
-    ffmpeg.arg(film.path("film.mp4")).args(["-c:v", "copy", "-c:a", "aac", "-f", "flv"]);
-    let _publisher = Program::spawn(ffmpeg.arg(server.rtmp_url("live/x")));
-    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let _publisher = film.publish_by_rtmp(&server);
     let said = pion_play(&server, film.folder.path(), "200", &[]);
     // pion deleted its session.
     assert_eq!(said["ended"], false, "{said}");
@@ -252,8 +265,7 @@ fn pion_plays_what_rtmp_brings() {
     let step = |name: &str| said[name].as_u64().unwrap();
     assert!(step("least") >= 2900 && step("most") <= 3100, "{said}");
     let video = film.path("video.h264");
-    let twice = [&film.pictures[..], &film.pictures[..]].concat();
-    part(&pictures_of(video.to_str().unwrap()), &twice, 200);
+    film.has(&pictures_of(video.to_str().unwrap()), 200);
     // A companion makes Opus of AAC. It begins when the player comes.
     assert!(sounds_of(film.path("audio.ogg").to_str().unwrap()).len() > 100);
 }
@@ -314,6 +326,20 @@ fn gstreamer_plays_by_udp() {
 #[ignore = "interop"]
 fn gstreamer_plays_by_tcp() {
     gstreamer_plays(&["--tcp"]);
+}
+
+#[test]
+#[ignore = "interop"]
+fn gstreamer_plays_what_rtmp_brings() {
+    let (server, film) = (server(), Film::new());
+    let _publisher = film.publish_by_rtmp(&server);
+    let (from, pem) = (server.url("/live/x/whep"), certificate(film.folder.path()));
+    let folder = film.folder.path().to_str().unwrap();
+    succeeded(webrtcbin(&["play", &from, folder, "--pem", &pem, "--pictures", "200"]));
+    // GStreamer deleted its session.
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 0);
+    film.has(&lines(&film.path("pictures")), 200);
+    assert!(lines(&film.path("sounds")).len() > 100);
 }
 
 #[test]

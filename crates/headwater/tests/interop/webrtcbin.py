@@ -79,11 +79,11 @@ def is_datagrams(line):
 
 
 class Peer:
-    """A pipeline with a webrtcbin. Its loop runs until the step is over that is waited for."""
+    """A pipeline with a webrtcbin. Threads of GStreamer tell what happens, and `wait` waits for it."""
 
     def __init__(self, pipeline, options):
         self.pipeline, self.webrtc = pipeline, pipeline.get_by_name("peer")
-        self.loop, self.error, self.is_over = GLib.MainLoop(), None, False
+        self.loop, self.happened, self.error = GLib.MainLoop(), set(), None
         self.url, self.tcp, self.pem = options.url, options.tcp, None
         if options.pem:
             with open(options.pem) as file:
@@ -99,28 +99,33 @@ class Peer:
         if element.get_name().startswith("dtlssrtpdec"):
             element.set_property("pem", self.pem)
 
+    def tell(self, what):
+        GLib.idle_add(self.note, what)
+
+    def note(self, what):
+        """Runs within the loop."""
+        self.happened.add(what)
+        self.loop.quit()
+
+    def wait(self, *wanted):
+        while not self.happened.intersection([*wanted, "failed"]):
+            self.loop.run()
+        if "failed" in self.happened:
+            sys.exit(str(self.error))
+
     def gathered(self, *_):
         state = self.webrtc.get_property("ice-gathering-state")
         if state == GstWebRTC.WebRTCICEGatheringState.COMPLETE:
-            self.loop.quit()
+            self.tell("gathered")
 
     def changed(self, *_):
         ends = (GstWebRTC.WebRTCPeerConnectionState.FAILED, GstWebRTC.WebRTCPeerConnectionState.CLOSED)
         if self.webrtc.get_property("connection-state") in ends:
-            self.over()
-
-    def over(self, *_):
-        self.is_over = True
-        self.loop.quit()
+            self.tell("over")
 
     def failed(self, _, message):
         self.error = message.parse_error()
-        self.loop.quit()
-
-    def run(self):
-        self.loop.run()
-        if self.error:
-            sys.exit(str(self.error))
+        self.tell("failed")
 
     def agree(self):
         """Offers what the pipeline has. Returns the session's URL."""
@@ -130,7 +135,7 @@ class Peer:
         # The offer lives as long as the reply.
         reply = promise.get_reply()
         self.webrtc.emit("set-local-description", reply.get_value("offer"), None)
-        self.run()
+        self.wait("gathered")
         offer = self.webrtc.get_property("local-description").sdp.as_text()
         if self.pem:
             # webrtcbin makes its fingerprint of the certificate and the key.
@@ -150,13 +155,13 @@ class Peer:
 def publish(options):
     peer = Peer(Gst.parse_launch(PUBLISH.format(folder=options.folder, **RTP)), options)
     # When this is told, the caps of what is sent are known. So the offer has its sources.
-    peer.webrtc.connect("on-negotiation-needed", lambda *_: peer.loop.quit())
+    peer.webrtc.connect("on-negotiation-needed", lambda _: peer.tell("negotiation"))
     peer.pipeline.set_state(Gst.State.PLAYING)
-    peer.run()
+    peer.wait("negotiation")
     session = peer.agree()
-    GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, signal.SIGTERM, peer.loop.quit)
-    peer.run()
-    if peer.is_over:
+    GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, signal.SIGTERM, peer.note, "ended")
+    peer.wait("ended", "over")
+    if "over" in peer.happened:
         sys.exit("the connection ended")
     ask(session, "DELETE")
     peer.pipeline.set_state(Gst.State.NULL)
@@ -181,7 +186,7 @@ def play(options):
         buffer = sink.emit("pull-sample").get_buffer()
         seen[kind].append(hashlib.md5(buffer.extract_dup(0, buffer.get_size())).hexdigest())
         if len(seen["video"]) == options.pictures:
-            peer.loop.quit()
+            peer.tell("enough")
         return Gst.FlowReturn.OK
 
     def begin(_, pad):
@@ -199,10 +204,10 @@ def play(options):
     webrtc.connect("pad-added", begin)
     # Some seconds after the server said farewell (BYE), when all that came is decoded. webrtcbin tells no other
     # end over UDP.
-    webrtc.get_by_name("rtpbin").connect("on-bye-timeout", peer.over)
+    webrtc.get_by_name("rtpbin").connect("on-bye-timeout", lambda *_: peer.tell("over"))
     session = peer.agree()
-    peer.run()
-    if not peer.is_over:
+    peer.wait("enough", "over")
+    if "over" not in peer.happened:
         ask(session, "DELETE")
     pipeline.set_state(Gst.State.NULL)
     for kind, name in (("video", "pictures"), ("audio", "sounds")):

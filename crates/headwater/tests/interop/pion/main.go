@@ -286,8 +286,12 @@ func newOutgoing(
 func (out *outgoing) listen(sender *webrtc.RTPSender) {
 	for {
 		packets, _, err := sender.ReadRTCP()
-		if err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) {
 			return
+		}
+		if err != nil {
+			log.Print("RTCP: ", err)
+			continue
 		}
 		for _, packet := range packets {
 			if report, is := packet.(*rtcp.ReceiverReport); is {
