@@ -118,8 +118,8 @@ fn sounds_of(input: &str) -> Vec<String> {
 fn part(got: &[String], sent: &[String], least: usize) -> usize {
     assert!(got.len() >= least, "{} of {}", got.len(), sent.len());
     let place = sent.windows(got.len()).position(|part| part == got);
-    let equal = got.iter().filter(|it| sent.contains(it)).count();
-    place.unwrap_or_else(|| panic!("{equal} of {} were sent, but not in a row", got.len()))
+    let places = || got.iter().map(|it| sent.iter().position(|sent| sent == it));
+    place.unwrap_or_else(|| panic!("not in a row: {:?}", places().collect::<Vec<_>>()))
 }
 
 /// What ffmpeg reads by HLS of a stream that is over: pictures and sounds.

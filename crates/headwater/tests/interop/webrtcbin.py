@@ -53,8 +53,10 @@ PUBLISH = """
     audio. ! queue ! rtpopuspay ! {audio} ! peer.
 """
 
+# On a busy machine, webrtcbin loses packets that come before it has the keys.
 DECODE = {
-    "video": "rtph264depay ! h264parse ! avdec_h264 ! video/x-raw,format=I420 ! appsink name=sink",
+    "video": "rtph264depay wait-for-keyframe=true request-keyframe=true ! h264parse ! avdec_h264"
+    " ! video/x-raw,format=I420 ! appsink name=sink",
     "audio": "rtpopusdepay ! appsink name=sink",
 }
 
