@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test repeat corpus build fmt lint bench audit fuzz peers figures clean
+.PHONY: help run check test repeat corpus interop build fmt lint bench audit fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -21,6 +21,9 @@ repeat: ## the tests that depend most on time, N (20) times; BUSY=1 keeps every 
 
 corpus: ## the tests over real and broken media, which HEADWATER_MEDIA or ../shared/media holds
 	@scripts/corpus.sh
+
+interop: ## other WebRTC implementations publish and play (pion, GStreamer)
+	@scripts/interop.sh
 
 build: ## the web pages and the optimised programs
 	@scripts/install.sh run

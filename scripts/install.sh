@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs missing programs that a make target needs, from the distribution's own packages.
-# Usage: scripts/install.sh run|lint|check|test|fuzz
+# Usage: scripts/install.sh run|lint|check|test|fuzz|interop
 #
 # If nothing is missing, it changes nothing and fetches no package list.
 set -eu
@@ -27,7 +27,7 @@ if [ "$purpose" != fuzz ]; then
 fi
 
 case $purpose in
-lint | check | test)
+lint | check | test | interop)
     # rustup's minimal profile lacks these two.
     for component in rustfmt clippy; do
         program=cargo-$component
@@ -64,6 +64,13 @@ if [ "$purpose" = test ]; then
         :time
         chromium:chromium chromium-headless-shell:chromium-headless-shell"
 fi
+
+# The implementations of WebRTC that publish and play. Debian's Python has GStreamer's bindings.
+[ "$purpose" != interop ] || wanted="$wanted
+        ffmpeg:ffmpeg openssl:openssl timeout:coreutils go:golang-go
+        :gstreamer1.0-plugins-base :gstreamer1.0-plugins-good :gstreamer1.0-plugins-bad
+        :gstreamer1.0-plugins-ugly :gstreamer1.0-libav :gstreamer1.0-nice
+        :python3-gi :gir1.2-gst-plugins-bad-1.0"
 
 have_dpkg=no
 command -v dpkg-query >/dev/null && have_dpkg=yes

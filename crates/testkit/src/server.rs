@@ -41,7 +41,8 @@ pub struct Server {
 
 impl Server {
     /// Starts `binary`, which a test knows as `env!("CARGO_BIN_EXE_headwater")`, with `serve`, free
-    /// ports on 127.0.0.1 and `args`, in a folder of its own. Returns when it is ready.
+    /// ports on 127.0.0.1 and `args`, which may name another address for WebRTC, in a folder of its own.
+    /// Returns when it is ready.
     ///
     /// # Panics
     /// The server ends, or is not ready in time.
@@ -75,7 +76,10 @@ impl Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
         command.args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"]);
-        command.args(["--webrtc", "127.0.0.1:0"]);
+        let args: Vec<_> = args.into_iter().collect();
+        if args.iter().all(|arg| arg.as_ref() != "--webrtc") {
+            command.args(["--webrtc", "127.0.0.1:0"]);
+        }
         if let Some(configuration) = configuration {
             let path = folder.path().join("headwater.toml");
             std::fs::write(&path, configuration).expect("the folder is new");

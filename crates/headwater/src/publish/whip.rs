@@ -402,10 +402,11 @@ fn payload(rtc: &Rtc, mid: Mid) -> Option<Pt> {
     found.map(|params| params.pt())
 }
 
-/// The address and port of a candidate, if this line of a description is one.
+/// The address and port of a candidate for UDP, if this line of a description is one.
 fn candidate(line: &str) -> Option<String> {
-    let mut fields = line.trim().strip_prefix("a=candidate:")?.split_whitespace().skip(4);
-    Some(format!("{}:{}", fields.next()?, fields.next()?))
+    let fields: Vec<_> = line.trim().strip_prefix("a=candidate:")?.split_whitespace().collect();
+    let [_, _, protocol, _, address, port, ..] = fields[..] else { return None };
+    protocol.eq_ignore_ascii_case("udp").then(|| format!("{address}:{port}"))
 }
 
 /// Posts an offer, also where the server says to post it elsewhere. Returns the answer and the
@@ -516,6 +517,9 @@ mod tests {
     fn candidates_of_an_answer() {
         let line = "a=candidate:1 1 UDP 2130706175 192.0.2.7 8189 typ host\r";
         assert_eq!(candidate(line).as_deref(), Some("192.0.2.7:8189"));
-        assert_eq!(candidate("a=mid:0"), None);
+        let tcp = line.replace("UDP", "tcp") + " tcptype passive";
+        for other in [tcp.as_str(), "a=mid:0"] {
+            assert_eq!(candidate(other), None);
+        }
     }
 }

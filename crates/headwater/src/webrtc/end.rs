@@ -15,8 +15,9 @@ pub(super) enum End {
     Asked,
     #[error("the connection is lost")]
     Lost,
-    #[error("not connected in time")]
-    NeverConnected,
+    /// The error is why the peer's last datagram was refused, if it was.
+    #[error("not connected in time{}", .0.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    NeverConnected(Option<RtcError>),
     #[error("nothing can be encrypted for the peer")]
     NotEncrypted,
     #[error("nothing came for {} s", SILENCE.as_secs())]

@@ -117,6 +117,7 @@ pub(super) fn agree(
     // Viewers get no simulcast.
     let offer =
         simulcast::limit(offer, if publishes { MOST_LAYERS } else { 0 }).map_err(no_offer)?;
+    let offer = one_way(&offer, publishes);
     let offer = offer.as_str();
     let peer = ice::credentials(offer).and_then(|peer| peer.ok_or("no a=ice-ufrag"));
     let peer = peer.map_err(|why| no_offer(why.to_owned()))?;
@@ -178,12 +179,40 @@ pub(super) fn agree(
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
     }
+    if publishes && let Some(line) = video.filter(|line| sends_again(offer, line.payload)) {
+        ask_again(&mut rtc, line.mid);
+    }
     let layers = match video.and_then(|line| rtc.media(line.mid)).map(|media| media.rids_rx()) {
         Some(Rids::Specific(rids)) => rids.clone(),
         _ => Vec::new(),
     };
     let answer = together(&answer, &own.ufrag);
     Ok(Agreed { rtc, answer, own, peer, video, audio, layers, keys })
+}
+
+/// Makes media that are offered both ways go one way, so that the answer is for one way, too (RFC 9725 4.2). Not
+/// all peers can say it: GStreamer offers to take what it sends.
+fn one_way(offer: &str, publishes: bool) -> String {
+    let way = if publishes { "a=sendonly" } else { "a=recvonly" };
+    let lines = offer.split_inclusive('\n').map(|line| match line.strip_prefix("a=sendrecv") {
+        Some(end) if end.trim().is_empty() => format!("{way}{end}"),
+        _ => line.to_owned(),
+    });
+    lines.collect()
+}
+
+/// Whether a peer offers to send again what is asked for (RFC 4585 4.2).
+fn sends_again(offer: &str, payload: Pt) -> bool {
+    let ways = [format!("a=rtcp-fb:{payload} nack"), "a=rtcp-fb:* nack".to_owned()];
+    offer.lines().any(|line| ways.iter().any(|way| line.trim_end() == way))
+}
+
+/// Makes str0m ask for missing packets also where the offer names no source for retransmissions (RTX). pion and
+/// libdatachannel (OBS) send them again as they were.
+fn ask_again(rtc: &mut Rtc, mid: Mid) {
+    if let Some(stream) = rtc.direct_api().stream_rx_by_mid(mid, None) {
+        stream.suppress_nack(false);
+    }
 }
 
 /// The header extensions of a publisher that sends no simulcast.
@@ -335,5 +364,39 @@ mod tests {
              a=ts-refclk:ntp=/traceable/\r\n{clock}\r\na=rtcp-mux\r\n"
         );
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn media_that_are_offered_both_ways_go_one_way() {
+        let identity = Identity::new().unwrap();
+        let mut peer = Rtc::builder().build(Instant::now().into_std());
+        let mut sdp = peer.sdp_api();
+        for kind in [MediaKind::Video, MediaKind::Audio] {
+            sdp.add_media(kind, Direction::SendRecv, None, None, None);
+        }
+        let offer = sdp.apply().unwrap().0.to_sdp_string();
+        assert_eq!(offer.matches("a=sendrecv\r\n").count(), 2, "{offer}");
+        let play = Purpose::Play { chooses: false };
+        for (purpose, way, sends) in
+            [(Purpose::Publish, "a=recvonly\r\n", false), (play, "a=sendonly\r\n", true)]
+        {
+            let agreed = agree(&identity, &offer, purpose, &[], false)
+                .unwrap_or_else(|why| panic!("{why:?}"));
+            assert_eq!(agreed.answer.matches(way).count(), 2, "{}", agreed.answer);
+            assert!(!agreed.answer.contains("sendrecv"), "{}", agreed.answer);
+            assert_eq!(agreed.answer.contains("a=ssrc:"), sends, "{}", agreed.answer);
+            assert!(agreed.video.is_some() && agreed.audio.is_some());
+        }
+    }
+
+    #[test]
+    fn who_sends_again_says_so() {
+        let offer =
+            |feedback: &str| format!("m=video 9 x 96\r\na=rtcp-fb:{feedback}\r\na=mid:0\r\n");
+        for (feedback, expected) in
+            [("96 nack", true), ("* nack", true), ("96 nack pli", false), ("97 nack", false)]
+        {
+            assert_eq!(sends_again(&offer(feedback), 96.into()), expected, "{feedback}");
+        }
     }
 }

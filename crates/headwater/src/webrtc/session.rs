@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use str0m::net::{DatagramRecv, Receive, Transmit};
-use str0m::{Event, IceConnectionState, Input, Output, Rtc};
+use str0m::{Event, Input, Output, Rtc, RtcError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -32,6 +32,8 @@ struct Session {
     shared: Rc<Shared>,
     /// Until when the peer has time to connect, while it is not connected.
     connects: Option<Instant>,
+    /// The error of the datagram that was refused last.
+    refused: Option<RtcError>,
     heard: Instant,
 }
 
@@ -44,7 +46,7 @@ pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
     };
     let now = Instant::now();
     let connects = Some(now + SILENCE);
-    let mut session = Session { rtc, role, shared, connects, heard: now };
+    let mut session = Session { rtc, role, shared, connects, refused: None, heard: now };
     let end = match session.drive(&mut inbox).await {
         Ok(never) => match never {},
         Err(end) => end,
@@ -139,6 +141,7 @@ impl Session {
         if let Err(error) = self.rtc.handle_input(input) {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
             self.shared.sessions.count_dropped();
+            self.refused = Some(error);
         }
         let Role::Play(viewer) = &self.role else { return };
         let mut play = viewer.play.borrow_mut();
@@ -204,8 +207,9 @@ impl Session {
                     viewer.play.borrow_mut().begin()?;
                 }
             }
-            (Event::IceConnectionStateChange(IceConnectionState::Disconnected), _)
-            | (Event::Closed, _) => return Err(End::Lost),
+            // That ICE is disconnected ends nothing: not all peers send requests while media go (RFC 8445 11
+            // asks for indications only, libnice). A peer of whom nothing comes is noticed by `check`.
+            (Event::Closed, _) => return Err(End::Lost),
             (Event::RawPacket(packet), Role::Play(viewer)) => {
                 viewer.play.borrow_mut().take(&packet, (now, self.shared.origin.now()));
             }
@@ -226,7 +230,7 @@ impl Session {
     /// Ends the session if its time is over.
     fn check(&mut self, now: Instant) -> Result<(), End> {
         if self.connects.is_some_and(|until| now >= until) {
-            return Err(End::NeverConnected);
+            return Err(End::NeverConnected(self.refused.take()));
         }
         if now.duration_since(self.heard) >= SILENCE {
             return Err(End::Silent);

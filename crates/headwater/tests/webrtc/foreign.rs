@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use testkit::Program;
+use testkit::{Program, access_unit_hashes_with};
 
 use crate::support::{LIMIT, Relay, aiortc, aiortc_by, find, said, server};
 
@@ -100,4 +100,25 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
     publisher.terminate();
     said(publisher);
     assert!(to.dropped() > 10 && from.dropped() > 10, "{} {}", to.dropped(), from.dropped());
+}
+
+#[test]
+fn what_is_lost_is_sent_again_without_rtx() {
+    let server = server("[webrtc]\njitter = \"5s\"\n");
+    let webrtc = server.webrtc.unwrap();
+    // One in 20 datagrams is lost on each way.
+    let relay = Relay::new(webrtc, 20);
+    let ports = [webrtc.port(), relay.port];
+    let publisher = aiortc_by("publish-plain", &server.url("/live/cam/whip"), &ports);
+    server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let playlist = server.url("/live/cam/index.m3u8");
+    let units = access_unit_hashes_with(&playlist, &["-copyts"], &["-an", "-t", "6"]);
+    publisher.terminate();
+    said(publisher);
+    assert!(units.len() > 150 && relay.dropped() > 10, "{} {}", units.len(), relay.dropped());
+    // No frame is missing. Video is put beside audio once, by a few milliseconds.
+    for pair in units.windows(2) {
+        let step = pair[1].pts_time() - pair[0].pts_time();
+        assert!(step < 1.5 / 30.0, "{step} s after {}", pair[0].pts_time());
+    }
 }

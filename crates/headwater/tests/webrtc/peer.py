@@ -1,10 +1,11 @@
 """Publishes to a WHIP endpoint or plays from a WHEP endpoint with aiortc. Used by the tests.
 
-  peer.py publish|see|hear|hold URL [ADDRESS RELAY]
+  peer.py publish|publish-plain|see|hear|hold URL [ADDRESS RELAY]
 
 `see` plays until it has enough of the video, `hear` until it has enough of both video and audio, and `hold` does not
-end by itself. `publish` ends when it gets SIGTERM. None lasts longer than LONGEST. The peer sends to the relay's port in the place of the
-server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
+end by itself. `publish` ends when it gets SIGTERM; `publish-plain` does the same, and offers no RTX. None lasts
+longer than LONGEST. The peer sends to the relay's port in the place of the server's, if both are given. Prints one
+JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
@@ -138,16 +139,17 @@ async def agree(peer, url):
     return urllib.parse.urljoin(url, headers["location"])
 
 
-def only(transceiver, name):
+def only(transceiver, name, rtx=True):
     codecs = RTCRtpSender.getCapabilities(transceiver.kind).codecs
-    wanted = [codec for codec in codecs if codec.mimeType.lower() in (name, f"{transceiver.kind}/rtx")]
+    names = (name, f"{transceiver.kind}/rtx") if rtx else (name,)
+    wanted = [codec for codec in codecs if codec.mimeType.lower() in names]
     transceiver.setCodecPreferences(wanted)
 
 
-async def publish(url):
+async def publish(url, rtx=True):
     peer, start = RTCPeerConnection(RTCConfiguration([])), time.time() + 0.5
     for track, codec in ((Picture(start), "video/h264"), (Sound(start), "audio/opus")):
-        only(peer.addTransceiver(track, direction="sendonly"), codec)
+        only(peer.addTransceiver(track, direction="sendonly"), codec, rtx)
     session = await agree(peer, url)
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
@@ -211,5 +213,5 @@ async def play(url, *wanted):
 
 if __name__ == "__main__":
     what, url = sys.argv[1:3]
-    wanted = {"publish": [], "see": ["video"], "hear": ["video", "audio"], "hold": ["more"]}[what]
-    asyncio.run(play(url, *wanted) if wanted else publish(url))
+    wanted = {"see": ["video"], "hear": ["video", "audio"], "hold": ["more"]}.get(what)
+    asyncio.run(play(url, *wanted) if wanted else publish(url, rtx=what == "publish"))

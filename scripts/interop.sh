@@ -1,0 +1,43 @@
+#!/bin/sh
+# Lets other implementations of WebRTC publish to the origin and play from it: pion (Go), and GStreamer's
+# webrtcbin. Usage: scripts/interop.sh
+#
+# The tests are in crates/headwater/tests/interop. pion comes from Go's module proxy, in the versions of go.sum.
+# Each test has a line, and the last line has their sum.
+set -u
+cd "$(dirname "$0")/.."
+
+# Seconds; the builds are not included.
+INTEROP_TIMEOUT=${INTEROP_TIMEOUT:-600}
+
+scripts/install.sh interop || exit 1
+[ -d web/dist ] || scripts/web.sh || exit 1
+mkdir -p target/interop
+# No other version of Go is fetched, and a checkout without git will do.
+program=$PWD/target/interop/pion
+(cd crates/headwater/tests/interop/pion && GOTOOLCHAIN=local go build -buildvcs=false -o "$program" .) ||
+    { echo "0 passed, 1 failed"; exit 1; }
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export NO_COLOR=1 CARGO_TERM_COLOR=never
+# The same build as that of scripts/test.sh, which runs clippy for rustc.
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver
+[ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
+cargo test -p headwater --test interop --no-run || { echo "0 passed, 1 failed"; exit 1; }
+
+# Most of a test's time is that of its film, so two of them run at once.
+{
+    timeout -k 10 "$INTEROP_TIMEOUT" cargo test -p headwater --test interop -- \
+        --ignored --test-threads 2 2>&1
+    echo "status $?"
+} | tee "$log"
+awk '
+    /^test result: / { passed += $4; failed += $6 }
+    /^status / { status = $2 }
+    END {
+        # Failed without a test to blame: it took too long.
+        if (status != 0 && failed == 0) failed = 1
+        print passed + 0 " passed, " failed + 0 " failed"
+        exit failed != 0
+    }' "$log"
