@@ -7,7 +7,7 @@ A relay of datagrams between the origin and its peer has a seed, so that each ru
 packets in the same pattern. `headwater publish --stamp` publishes a clip of 600 kbit/s with 30 frames a second
 and a keyframe every 2 s, by RTMP where the viewer's link is bad, or by WHIP through the relay. `streamgauge
 watch --reference` plays by WHEP with a buffer of 300 ms, checks each picture, and tells the latency by the
-stamps. Needs ffmpeg. Takes about half a minute for each of 11 cases.
+stamps. Needs ffmpeg. Takes about half a minute for each of 12 cases.
 
 Raw figures go to DIR/link.jsonl, a line for each case, the table to DIR/link.md and standard output.
 """
@@ -79,6 +79,7 @@ CASES = [
         down=Link(delay=25, rate=3000, narrows_to=1000),
         up=Link(delay=25),
     ),
+    Case("publisher: as it is", publishes=True, **both()),
     Case("publisher: 1 % lost each way, 50 ms round trip", publishes=True, **both(loss=0.01, delay=25)),
     Case("publisher: 5 % lost each way, 50 ms round trip", publishes=True, **both(loss=0.05, delay=25)),
     Case("publisher: 10 % lost each way, 50 ms round trip", publishes=True, **both(loss=0.10, delay=25)),
