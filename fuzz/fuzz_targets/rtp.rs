@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use media::codec::nal;
-use rtp::h264::{Depacketizer, Output, packetize};
+use rtp::Output;
+use rtp::h264::{depacketizer, packetize};
 use rtp::reorder::{Next, Packet, Reorder};
 
 fuzz_target!(|data: &[u8]| {
-    let mut depacketizer = Depacketizer::default();
+    let mut depacketizer = depacketizer();
     let mut reorder = Reorder::new(Duration::from_millis(200));
     let (mut rest, mut now, mut units) = (data, Instant::now(), Vec::new());
     // Each packet: its sequence number, flags (the marker, a new picture, a pause), length, payload.

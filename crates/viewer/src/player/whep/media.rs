@@ -7,9 +7,8 @@ use media::codec::opus;
 use media::stamp::REACH;
 use media::{Codec, Sample};
 use rtp::clock::Clock;
-use rtp::h264::{AccessUnit, Depacketizer, Output};
 use rtp::reorder::{Next, Packet, Reorder};
-use rtp::{AUDIO_RATE, VIDEO_RATE};
+use rtp::{AUDIO_RATE, AccessUnit, Depacketizer, Output, VIDEO_RATE, h264};
 use str0m::Rtc;
 use str0m::media::{KeyframeRequestKind, Mid};
 use str0m::rtp::rtcp::SenderInfo;
@@ -130,7 +129,7 @@ impl<'a> Media<'a> {
             viewer,
             video: Input::new(video, VIDEO_RATE, patience),
             audio: Input::new(audio, AUDIO_RATE, patience),
-            depacketizer: Depacketizer::default(),
+            depacketizer: h264::depacketizer(),
             verifier,
             first: None,
             last: None,
@@ -306,8 +305,8 @@ impl<'a> Media<'a> {
             if may_repeat && self.asked.is_some_and(|asked| now.duration_since(asked) < ANSWERED) {
                 verifier.video.restart();
             }
-            if let Some(config) = unit.config {
-                verifier.picture = Some(Codec::Avc(config));
+            if let Some(codec) = unit.codec {
+                verifier.picture = Some(codec);
             }
             if let Some(codec) = &verifier.picture {
                 let data = unit.data.clone();
