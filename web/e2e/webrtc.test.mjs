@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { after, afterEach, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
 import {
@@ -54,49 +55,66 @@ async function open() {
   return page;
 }
 
-/** Publishes the camera and a tone by WHIP, as any page can. Returns the session's URL. */
-function publish(page, url) {
-  return page.evaluate(async (url) => {
-    const media = await navigator.mediaDevices.getUserMedia({
-      video: { width: 320, height: 240, frameRate: 30 },
-    });
-    // Without a sound card, the microphone is silent.
-    const context = new AudioContext();
-    const tone = new OscillatorNode(context);
-    const sound = new MediaStreamAudioDestinationNode(context);
-    tone.connect(sound);
-    tone.start();
-    media.addTrack(sound.stream.getAudioTracks()[0]);
-    const peer = new RTCPeerConnection();
-    window.peer = peer;
-    for (const track of media.getTracks()) {
-      const transceiver = peer.addTransceiver(track, { direction: 'sendonly', streams: [media] });
-      if (track.kind === 'audio') continue;
-      const { codecs } = RTCRtpSender.getCapabilities('video');
-      transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === 'video/H264'));
-    }
-    return await window.agree(peer, url);
-  }, url);
+/** A clip that scripts/make-media.sh has made. */
+const clip = (name) => fileURLToPath(new URL(`../../target/media/mp4/${name}`, import.meta.url));
+
+/**
+ * Publishes the camera and a tone by WHIP, as any page can. The options are those of `addTransceiver` for
+ * the video. Returns the session's URL.
+ */
+function publish(page, url, codec = 'H264', options = {}) {
+  return page.evaluate(
+    async ([url, codec, options]) => {
+      const media = await navigator.mediaDevices.getUserMedia({
+        video: { width: 320, height: 240, frameRate: 30 },
+      });
+      // Without a sound card, the microphone is silent.
+      const context = new AudioContext();
+      const tone = new OscillatorNode(context);
+      const sound = new MediaStreamAudioDestinationNode(context);
+      tone.connect(sound);
+      tone.start();
+      media.addTrack(sound.stream.getAudioTracks()[0]);
+      const peer = new RTCPeerConnection();
+      window.peer = peer;
+      for (const track of media.getTracks()) {
+        const own = track.kind === 'audio' ? {} : options;
+        const transceiver = peer.addTransceiver(track, { direction: 'sendonly', streams: [media], ...own });
+        if (track.kind === 'audio') continue;
+        const { codecs } = RTCRtpSender.getCapabilities('video');
+        transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === `video/${codec}`));
+      }
+      return await window.agree(peer, url);
+    },
+    [url, codec, options],
+  );
 }
 
-/** Plays by WHEP. Returns the session's URL. */
-function play(page, url) {
-  return page.evaluate(async (url) => {
-    const peer = new RTCPeerConnection();
-    window.peer = peer;
-    peer.addTransceiver('video', { direction: 'recvonly' });
-    peer.addTransceiver('audio', { direction: 'recvonly' });
-    const video = document.createElement('video');
-    video.autoplay = true;
-    document.body.append(video);
-    const streams = new Set();
-    peer.ontrack = ({ streams: [stream] }) => {
-      streams.add(stream.id);
-      video.srcObject = stream;
-    };
-    window.streams = streams;
-    return await window.agree(peer, url);
-  }, url);
+/** Plays by WHEP, in one of the codecs that these name. Returns the session's URL. */
+function play(page, url, names = ['H264', 'AV1', 'VP8']) {
+  return page.evaluate(
+    async ([url, names]) => {
+      const peer = new RTCPeerConnection();
+      window.peer = peer;
+      const transceiver = peer.addTransceiver('video', { direction: 'recvonly' });
+      const { codecs } = RTCRtpReceiver.getCapabilities('video');
+      const wanted = names.flatMap((name) => codecs.filter(({ mimeType }) => mimeType === `video/${name}`));
+      const resends = codecs.filter(({ mimeType }) => mimeType === 'video/rtx');
+      transceiver.setCodecPreferences([...wanted, ...resends]);
+      peer.addTransceiver('audio', { direction: 'recvonly' });
+      const video = document.createElement('video');
+      video.autoplay = true;
+      document.body.append(video);
+      const streams = new Set();
+      peer.ontrack = ({ streams: [stream] }) => {
+        streams.add(stream.id);
+        video.srcObject = stream;
+      };
+      window.streams = streams;
+      return await window.agree(peer, url);
+    },
+    [url, names],
+  );
 }
 
 /** The sizes of the first pictures that ffmpeg decodes, such as `640x360`. */
@@ -111,8 +129,9 @@ async function received(page, kind, enough) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
     const stats = await page.evaluate(async (kind) => {
-      const all = [...(await window.peer.getStats()).values()];
-      return all.find((one) => one.type === 'inbound-rtp' && one.kind === kind) ?? {};
+      const all = await window.peer.getStats();
+      const found = [...all.values()].find((one) => one.type === 'inbound-rtp' && one.kind === kind);
+      return { ...found, codec: all.get(found?.codecId)?.mimeType };
     }, kind);
     if (enough(stats)) return stats;
     if (Date.now() > deadline) throw new Error(`${kind}: ${JSON.stringify(stats)}`);
@@ -164,6 +183,71 @@ describe('WebRTC', () => {
       return (await fetch(session, { method: 'DELETE' })).status;
     }, session);
     assert.equal(ended, 200);
+  });
+
+  for (const [name, options] of [
+    ['av1', {}],
+    ['layers', { sendEncodings: [{ scalabilityMode: 'L2T2' }] }],
+  ]) {
+    test(`a camera is published in AV1, and watched by WebRTC and LL-HLS: ${name}`, async () => {
+      const publisher = await open();
+      await publish(publisher, `${server.url}/live/${name}/whip`, 'AV1', options);
+      const codecs = ({ tracks }) => tracks.map(({ codec }) => codec).sort();
+      const stream = await untilLive(server.url, `live/${name}`, ({ tracks }) => tracks.length === 2);
+      assert.match(codecs(stream)[0], /^av01\.0\./);
+
+      const viewer = await open();
+      await play(viewer, `${server.url}/live/${name}/whep`);
+      const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
+      assert.deepEqual([video.codec, video.frameWidth], ['video/AV1', 320]);
+      assert.ok(video.pliCount <= 1 || video.packetsLost > 0, JSON.stringify(video));
+      await received(viewer, 'audio', (stats) => stats.totalAudioEnergy > 0);
+
+      // ffmpeg decodes each picture, of the highest layer.
+      const decoded = await decode(`${server.url}/live/${name}/index.m3u8`, 30);
+      assert.deepEqual([decoded.length, ...new Set(decoded)], [30, '320x240']);
+
+      const { page, complaints } = await openPage(browser, SMALL);
+      await page.goto(`${server.url}/watch/live/${name}?via=llhls`);
+      await page.waitForFunction(() => document.querySelector('video')?.currentTime > 1);
+      assert.match((await stats(page)).codec, /^av01/);
+      assert.deepEqual(complaints, []);
+    });
+  }
+
+  test('AV1 by RTMP is watched, and H.264 beside it by those who have no AV1', async () => {
+    const stop = [];
+    const push = (file, rendition) => {
+      const words = ['publish', clip(file), `${server.rtmp}/live/both?rendition=${rendition}`, '--loop'];
+      const program = spawn(process.env.HEADWATER_BIN, words, { stdio: ['ignore', 'ignore', 'inherit'] });
+      stop.push(() => program.kill());
+    };
+    const url = `${server.url}/live/both/whep`;
+    const video = ({ tracks }) => tracks.filter(({ kind }) => kind === 'video');
+    try {
+      push('av1-aac.mp4', 'a');
+      await untilLive(server.url, 'live/both', (stream) => video(stream).length === 1);
+      const viewer = await open();
+      await play(viewer, url);
+      const seen = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
+      assert.deepEqual([seen.codec, seen.frameWidth], ['video/AV1', 320]);
+      const other = await open();
+      await assert.rejects(play(other, url, ['H264', 'VP8']), /406: the stream's video is AV1, which is not/);
+
+      push('pictures-10s.mp4', 'h');
+      await untilLive(server.url, 'live/both', (stream) => video(stream).length === 2);
+      for (const [names, codec] of [
+        [['AV1', 'H264'], 'video/H264'],
+        [['VP8', 'AV1'], 'video/AV1'],
+      ]) {
+        const viewer = await open();
+        await play(viewer, url, names);
+        const seen = await received(viewer, 'video', (stats) => stats.framesDecoded > 10);
+        assert.equal(seen.codec, codec);
+      }
+    } finally {
+      for (const each of stop) each();
+    }
   });
 
   test('where no datagram passes, media go by TCP both ways', async () => {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use live::Track;
 use live::tap::{FromKeyframe, Tapped, Unit};
-use media::codec::nal;
+use media::codec::{av1, nal};
 use media::{Codec, Sample};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use tokio::sync::broadcast;
@@ -242,6 +242,17 @@ pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>>
             let sets = config.sps.iter().chain(&config.pps).filter(|_| sample.sync);
             let all = sets.map(AsRef::as_ref).filter(|set: &&[u8]| !set.is_empty()).chain(units);
             Some(rtp::h264::packetize(all, PAYLOAD))
+        }
+        Codec::Av1(config) => {
+            let is_header = |obu: Result<av1::Obu<'_>, _>| {
+                obu.is_ok_and(|obu| obu.kind == av1::OBU_SEQUENCE_HEADER)
+            };
+            if !sample.sync || av1::obus(&sample.data).any(is_header) {
+                return rtp::av1::packetize(&sample.data, sample.sync, PAYLOAD);
+            }
+            // A file may have the sequence header in its configuration alone.
+            let whole = [config.obus(), &sample.data].concat();
+            rtp::av1::packetize(&whole, true, PAYLOAD)
         }
         _ => None,
     }

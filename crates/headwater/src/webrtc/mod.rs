@@ -23,6 +23,7 @@ mod against_str0m;
 mod ages;
 mod batch;
 mod choice;
+mod codecs;
 mod datagrams;
 mod end;
 mod feed;

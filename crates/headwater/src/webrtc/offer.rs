@@ -8,12 +8,13 @@ use rtp::VIDEO_RATE;
 use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
-use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Rids};
+use str0m::media::{Direction, Frequency, MediaKind, Mid, Pt, Rid, Rids};
 use str0m::net::TcpType;
 use str0m::rtp::{Extension, ExtensionMap};
 use str0m::{Candidate, IceCreds, Rtc};
 use tokio::time::Instant;
 
+use super::codecs::Offered;
 use super::keys::{self, Keys};
 use super::simulcast::{self, MOST_LAYERS};
 use super::source::{NTP_BEFORE_UNIX, Terms};
@@ -54,9 +55,11 @@ pub(super) struct Agreed {
     pub(super) own: IceCreds,
     /// The peer's ICE user fragment.
     pub(super) peer: String,
-    /// A media description that can carry H.264, and one for Opus.
+    /// A media description that can carry the codec of video, and one for Opus.
     pub(super) video: Option<Line>,
     pub(super) audio: Option<Line>,
+    /// Whether the peer has a media description of video, also if that carries nothing.
+    pub(super) wants_video: bool,
     /// The layers in which a publisher sends the video. Empty without simulcast.
     pub(super) layers: Vec<Rid>,
     /// The keys of our side, if the peer plays.
@@ -67,6 +70,7 @@ pub(super) struct Agreed {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     pub(super) mid: Mid,
+    pub(super) codec: Codec,
     pub(super) payload: Pt,
     /// How packets are sent, if they are.
     pub(super) terms: Option<Terms>,
@@ -91,11 +95,13 @@ pub(super) enum Purpose {
     },
 }
 
-/// Agrees with an offer of a peer, which may reach these addresses by UDP and, if so said, by TCP.
+/// Agrees with an offer of a peer, which may reach these addresses by UDP and, if so said, by TCP. Of its codecs
+/// of video, the answer has `video` alone: so both sides mean the same.
 pub(super) fn agree(
     identity: &Identity,
     offer: &str,
     purpose: Purpose,
+    video: Option<Offered>,
     addresses: &[SocketAddr],
     takes_tcp: bool,
 ) -> Result<Agreed, Refusal> {
@@ -116,8 +122,9 @@ pub(super) fn agree(
         return Err(no_offer(format!("a=mid:{mid} is longer than {LONGEST_MID} characters")));
     }
     // Viewers get no simulcast.
-    let offer =
-        simulcast::limit(offer, if publishes { MOST_LAYERS } else { 0 }).map_err(no_offer)?;
+    let taken = video.map(|(codec, _)| codec);
+    let most = if publishes { MOST_LAYERS } else { 0 };
+    let offer = simulcast::limit(offer, taken, most).map_err(no_offer)?;
     let offer = offer.as_str();
     let peer = user_fragment(offer).ok_or_else(|| no_offer("no a=ice-ufrag".to_owned()))?;
     let parsed = SdpOffer::from_sdp_string(offer).map_err(|error| {
@@ -138,9 +145,20 @@ pub(super) fn agree(
         .set_stats_interval(None)
         .clear_codecs()
         .enable_opus(true, false)
-        .enable_h264(true);
-    // Constrained High is what some encoders name.
-    config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
+        .enable_h264(taken == Some(Codec::H264));
+    match video {
+        // Constrained High is what some encoders name.
+        Some((Codec::H264, _)) => {
+            config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
+        }
+        // str0m takes only the very level that it has. Ours is the peer's: we decode nothing.
+        Some((codec, format)) => {
+            let (payload, resend) = (45.into(), Some(46.into()));
+            let codecs = config.codec_config();
+            codecs.add_config(payload, resend, codec, Frequency::NINETY_KHZ, None, format);
+        }
+        None => {}
+    }
     if !publishes {
         config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
     } else if !offer.contains("\na=simulcast:") {
@@ -169,16 +187,23 @@ pub(super) fn agree(
     let answer = rtc.sdp_api().accept_offer(parsed).map_err(|error| no_offer(error.to_string()))?;
     let answer = answer.to_sdp_string();
     let wanted = if publishes { Direction::RecvOnly } else { Direction::SendOnly };
-    let (mut video, mut audio) = (None, None);
+    let (mut video, mut audio, mut wants_video) = (None, None, false);
     for mid in answer.lines().filter_map(|line| line.strip_prefix("a=mid:")) {
         let mid = Mid::from(mid.trim_end());
         let Some(media) = rtc.media(mid) else { continue };
         let (kind, direction) = (media.kind(), media.direction());
-        let line = line(&mut rtc, mid, kind, publishes);
-        let line = line.filter(|_| direction == wanted || direction == Direction::SendRecv);
+        if direction != wanted && direction != Direction::SendRecv {
+            continue;
+        }
         match kind {
-            MediaKind::Video => video = video.or(line),
-            MediaKind::Audio => audio = audio.or(line),
+            MediaKind::Video => {
+                wants_video = true;
+                let find = || line(&mut rtc, mid, taken?, publishes);
+                video = video.or_else(find);
+            }
+            MediaKind::Audio => {
+                audio = audio.or_else(|| line(&mut rtc, mid, Codec::Opus, publishes));
+            }
         }
     }
     if video.is_none() && audio.is_none() {
@@ -189,7 +214,7 @@ pub(super) fn agree(
         _ => Vec::new(),
     };
     let answer = together(&answer, &own.ufrag);
-    Ok(Agreed { rtc, answer, own, peer, video, audio, layers, keys })
+    Ok(Agreed { rtc, answer, own, peer, video, audio, wants_video, layers, keys })
 }
 
 /// The header extensions of a publisher that sends no simulcast.
@@ -203,22 +228,21 @@ fn without_layers() -> ExtensionMap {
     map
 }
 
-/// The payload type for our codec in a media description, and how a player gets packets.
-fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Line> {
+/// The payload type for a codec in a media description, and how a player gets packets.
+fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> {
     let remote = rtc.media(mid)?.remote_pts().to_vec();
-    let codec = if kind == MediaKind::Video { Codec::H264 } else { Codec::Opus };
     let fits = |params: &&PayloadParams| {
         let spec = params.spec();
         // A viewer must take fragments, which only mode 1 has. All browsers offer it.
         let takes_fragments = spec.format.packetization_mode == Some(1);
         spec.codec == codec
             && remote.contains(&params.pt())
-            && (takes_fragments || codec == Codec::Opus)
+            && (takes_fragments || codec != Codec::H264)
     };
     let params = *rtc.codec_config().params().iter().find(fits)?;
     let payload = params.pt();
     if publishes {
-        return Some(Line { mid, payload, terms: None });
+        return Some(Line { mid, codec, payload, terms: None });
     }
     let extensions = rtc.media(mid)?.remote_extmap();
     let extension = extensions.id_of(Extension::RtpMid);
@@ -228,7 +252,7 @@ fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Lin
     let stream = api.stream_tx_by_mid(mid, None)?;
     let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
     let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension, numbers });
-    Some(Line { mid, payload, terms })
+    Some(Line { mid, codec, payload, terms })
 }
 
 /// The first ICE user fragment in a description.

@@ -385,6 +385,7 @@ async fn receive(frames: Option<&mut Frames>) -> Result<Fed, RecvError> {
 
 #[cfg(test)]
 mod tests {
+    use str0m::format::Codec;
     use tokio::task::LocalSet;
 
     use super::super::feed::tests::{numbers, publish, publisher, settle};
@@ -392,7 +393,8 @@ mod tests {
 
     fn output(track: Arc<Track>) -> Output {
         let terms = source::Terms { ssrc: 1, resends: None, extension: None, numbers: None };
-        let line = Line { mid: "v".into(), payload: 96.into(), terms: Some(terms) };
+        let (codec, terms) = (Codec::H264, Some(terms));
+        let line = Line { mid: "v".into(), codec, payload: 96.into(), terms };
         Output::new(line, track, VIDEO_RATE).unwrap()
     }
 
