@@ -205,7 +205,8 @@ describe('WebRTC', () => {
 
       // ffmpeg decodes each picture, of the highest layer.
       const decoded = await decode(`${server.url}/live/${name}/index.m3u8`, 30);
-      assert.deepEqual([decoded.length, ...new Set(decoded)], [30, '320x240']);
+      assert.ok(decoded.length >= 30, `${decoded.length} pictures`);
+      assert.deepEqual([...new Set(decoded)], ['320x240']);
 
       const { page, complaints } = await openPage(browser, SMALL);
       await page.goto(`${server.url}/watch/live/${name}?via=llhls`);
@@ -234,7 +235,7 @@ describe('WebRTC', () => {
       const other = await open();
       await assert.rejects(play(other, url, ['H264', 'VP8']), /406: the stream's video is AV1, which is not/);
 
-      push('pictures-10s.mp4', 'h');
+      push('film.mp4', 'h');
       await untilLive(server.url, 'live/both', (stream) => video(stream).length === 2);
       for (const [names, codec] of [
         [['AV1', 'H264'], 'video/H264'],

@@ -12,7 +12,7 @@ const MAIN: u8 = 0;
 pub(super) type Offered = (Codec, FormatParams);
 
 /// The codec of a track, if sessions carry it.
-pub(super) fn carried(codec: &media::Codec) -> Option<Codec> {
+pub(crate) fn carried(codec: &media::Codec) -> Option<Codec> {
     match codec {
         media::Codec::Avc(_) => Some(Codec::H264),
         media::Codec::Av1(config) if config.profile == MAIN => Some(Codec::Av1),

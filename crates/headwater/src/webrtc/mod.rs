@@ -52,6 +52,7 @@ mod transport;
 
 use std::time::Duration;
 
+pub(crate) use codecs::carried;
 pub(crate) use feed::payloads;
 pub use server::Server;
 pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond};
