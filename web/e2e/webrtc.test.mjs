@@ -58,15 +58,12 @@ async function open() {
 /** A clip that scripts/make-media.sh has made. */
 const clip = (name) => fileURLToPath(new URL(`../../target/media/mp4/${name}`, import.meta.url));
 
-/**
- * Publishes the camera and a tone by WHIP, as any page can. The options are those of `addTransceiver` for
- * the video. Returns the session's URL.
- */
-function publish(page, url, codec = 'H264', options = {}) {
+/** Publishes the camera and a tone by WHIP, as any page can. Returns the session's URL. */
+function publish(page, url, { codec = 'H264', width = 320, sendEncodings } = {}) {
   return page.evaluate(
-    async ([url, codec, options]) => {
+    async ([url, codec, width, sendEncodings]) => {
       const media = await navigator.mediaDevices.getUserMedia({
-        video: { width: 320, height: 240, frameRate: 30 },
+        video: { width, height: (width * 3) / 4, frameRate: 30 },
       });
       // Without a sound card, the microphone is silent.
       const context = new AudioContext();
@@ -78,15 +75,16 @@ function publish(page, url, codec = 'H264', options = {}) {
       const peer = new RTCPeerConnection();
       window.peer = peer;
       for (const track of media.getTracks()) {
-        const own = track.kind === 'audio' ? {} : options;
-        const transceiver = peer.addTransceiver(track, { direction: 'sendonly', streams: [media], ...own });
+        const encodings = track.kind === 'video' && sendEncodings ? { sendEncodings } : {};
+        const options = { direction: 'sendonly', streams: [media], ...encodings };
+        const transceiver = peer.addTransceiver(track, options);
         if (track.kind === 'audio') continue;
         const { codecs } = RTCRtpSender.getCapabilities('video');
         transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === `video/${codec}`));
       }
       return await window.agree(peer, url);
     },
-    [url, codec, options],
+    [url, codec, width, sendEncodings],
   );
 }
 
@@ -185,28 +183,36 @@ describe('WebRTC', () => {
     assert.equal(ended, 200);
   });
 
-  for (const [name, options] of [
-    ['av1', {}],
-    ['layers', { sendEncodings: [{ scalabilityMode: 'L2T2' }] }],
+  // Layers of one encoding are in the same temporal units.
+  for (const [mode, width] of [
+    ['L1T1', 320],
+    ['L2T2', 640],
   ]) {
-    test(`a camera is published in AV1, and watched by WebRTC and LL-HLS: ${name}`, async () => {
+    test(`a camera is published in AV1 (${mode}), and watched by WebRTC and LL-HLS`, async () => {
+      const name = `av1-${mode}`;
       const publisher = await open();
-      await publish(publisher, `${server.url}/live/${name}/whip`, 'AV1', options);
+      const sendEncodings = [{ scalabilityMode: mode }];
+      await publish(publisher, `${server.url}/live/${name}/whip`, { codec: 'AV1', width, sendEncodings });
       const codecs = ({ tracks }) => tracks.map(({ codec }) => codec).sort();
       const stream = await untilLive(server.url, `live/${name}`, ({ tracks }) => tracks.length === 2);
       assert.match(codecs(stream)[0], /^av01\.0\./);
+      const sent = await publisher.evaluate(async () => {
+        const all = [...(await window.peer.getStats()).values()];
+        return all.find(({ type, kind }) => type === 'outbound-rtp' && kind === 'video').scalabilityMode;
+      });
+      assert.equal(sent, mode, 'Chromium leaves out layers of small pictures');
 
       const viewer = await open();
       await play(viewer, `${server.url}/live/${name}/whep`);
       const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
-      assert.deepEqual([video.codec, video.frameWidth], ['video/AV1', 320]);
+      assert.deepEqual([video.codec, video.frameWidth], ['video/AV1', width]);
       assert.ok(video.pliCount <= 1 || video.packetsLost > 0, JSON.stringify(video));
       await received(viewer, 'audio', (stats) => stats.totalAudioEnergy > 0);
 
       // ffmpeg decodes each picture, of the highest layer.
       const decoded = await decode(`${server.url}/live/${name}/index.m3u8`, 30);
       assert.ok(decoded.length >= 30, `${decoded.length} pictures`);
-      assert.deepEqual([...new Set(decoded)], ['320x240']);
+      assert.deepEqual([...new Set(decoded)], [`${width}x${(width * 3) / 4}`]);
 
       const { page, complaints } = await openPage(browser, SMALL);
       await page.goto(`${server.url}/watch/live/${name}?via=llhls`);
@@ -215,6 +221,33 @@ describe('WebRTC', () => {
       assert.deepEqual(complaints, []);
     });
   }
+
+  test('the layers of simulcast in AV1 are renditions', async () => {
+    const publisher = await open();
+    const sendEncodings = [
+      { rid: 'l', scaleResolutionDownBy: 2, scalabilityMode: 'L1T1' },
+      { rid: 'h', scalabilityMode: 'L1T1' },
+    ];
+    await publish(publisher, `${server.url}/live/av1-sizes/whip`, {
+      codec: 'AV1',
+      width: 640,
+      sendEncodings,
+    });
+    const { tracks } = await untilLive(server.url, 'live/av1-sizes', ({ tracks }) => tracks.length === 3);
+    for (const [rendition, size] of [
+      ['l', '320x240'],
+      ['h', '640x480'],
+    ]) {
+      const { name, codec } = tracks.find((track) => track.rendition === rendition);
+      assert.match(codec, /^av01\.0\./);
+      const decoded = await decode(`${server.url}/live/av1-sizes/${name}/media.m3u8`, 15);
+      assert.deepEqual([...new Set(decoded)], [size]);
+    }
+    const viewer = await open();
+    await play(viewer, `${server.url}/live/av1-sizes/whep`);
+    const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 30);
+    assert.equal(video.codec, 'video/AV1');
+  });
 
   test('AV1 by RTMP is watched, and H.264 beside it by those who have no AV1', async () => {
     const stop = [];

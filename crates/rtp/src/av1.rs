@@ -42,6 +42,7 @@ struct Format {
     unit: Vec<u8>,
     /// Where in `unit` an OBU begins of which only a part has come. It has no size yet.
     fragment: Option<usize>,
+    obus: u64,
     /// Whether the first OBU is a sequence header. Then nothing is missing before it.
     has_start: bool,
     has_sequence_header: bool,
@@ -95,6 +96,7 @@ impl PayloadFormat for Format {
 
     fn finish(&mut self) -> Finished {
         let data = std::mem::take(&mut self.unit);
+        self.obus = 0;
         let has_sequence_header = std::mem::take(&mut self.has_sequence_header);
         Finished {
             key: has_sequence_header && av1::is_keyframe(&data) == Ok(true),
@@ -117,6 +119,10 @@ impl PayloadFormat for Format {
 impl Format {
     /// Gives the OBU at `at`, which is the end of the temporal unit, its size. An OBU may have one already.
     fn finish_obu(&mut self, at: usize) -> Option<()> {
+        self.obus += 1;
+        if self.obus > av1::MAX_OBUS {
+            return None;
+        }
         let bytes = self.unit.split_off(at);
         let mut obus = av1::obus(&bytes);
         let obu = obus.next()?.ok()?;

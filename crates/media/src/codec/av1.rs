@@ -265,10 +265,10 @@ fn leb128(data: &[u8], start: usize, at: u64) -> Result<(usize, usize), Error> {
 
 /// The most OBUs a temporal unit may have: four times the tiles of the largest picture (annex A.3),
 /// each of which could be one. Without a limit, walking 16 MiB of bare OBU headers would take long.
-const MAX_OBUS: u64 = 16_384;
+pub const MAX_OBUS: u64 = 16_384;
 
 /// Iterates over open bitstream units, AV1 specification 5.3. The last one may have no size. Where
-/// a size runs past the end, or there are more than 16,384, it yields one error and ends.
+/// a size runs past the end, or there are more than [`MAX_OBUS`], it yields one error and ends.
 pub fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
     let mut position = 0;
     let mut count = 0;

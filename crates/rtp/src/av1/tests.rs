@@ -218,6 +218,11 @@ fn a_temporal_unit_has_a_limit() {
     fragment[0] = 0xd0;
     let taken = (0..1000).filter(|_| format.take(&fragment).is_some()).count();
     assert!(taken < 1000 && format.unit.len() <= MOST_BYTES);
+    // Short OBUs are many, and each takes time.
+    let mut format = Format::default();
+    let short = [&[0x00][..], &[2, 0x28, 0].repeat(500)].concat();
+    let taken = (0..1000).filter(|_| format.take(&short).is_some()).count();
+    assert!(taken == 32 && format.unit.len() < 60_000, "{taken} {}", format.unit.len());
     // A sequence header is kept, so it has a limit of its own.
     let long = [&[0x10, 0x08], pattern(MOST_SEQUENCE_HEADER + 1).as_slice()].concat();
     assert!(Format::default().take(&long).is_none());
