@@ -231,7 +231,7 @@ mod tests {
     use bytes::Bytes;
     use live::{Publisher, PublisherInfo, Registry, Settings};
     use media::Sample;
-    use media::codec::avc;
+    use media::codec::{av1, avc};
 
     use super::*;
 
@@ -244,11 +244,21 @@ mod tests {
         bytes: u16,
         has_b_frames: bool,
     ) -> Publisher {
+        let video = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publish_in(media::Codec::Avc(video), registry, name, bytes, has_b_frames)
+    }
+
+    fn publish_in(
+        codec: media::Codec,
+        registry: &Registry,
+        name: Option<&str>,
+        bytes: u16,
+        has_b_frames: bool,
+    ) -> Publisher {
         let rendition = name.map(str::to_owned);
         let info = PublisherInfo { peer: None, protocol: "test", rendition };
         let mut publisher = registry.publish("x", info, START).unwrap();
-        let video = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
-        publisher.track(0, media::Codec::Avc(video), 1000, *b"und", START).unwrap();
+        publisher.track(0, codec, 1000, *b"und", START).unwrap();
         for frame in 0..150 {
             let sync = frame % 25 == 0;
             let [high, low] = bytes.to_be_bytes();
@@ -276,6 +286,15 @@ mod tests {
             !has_several(&stream.state(), Codec::H264, false)
                 && has_several(&stream.state(), Codec::H264, true)
         );
+
+        // Each codec has its own renditions.
+        let config = av1::Config::parse(Bytes::from_static(&[0x81, 0x04, 0x0c, 0])).unwrap();
+        let _other = publish_in(media::Codec::Av1(config), &registry, Some("o"), 700, false);
+        for codec in [Codec::H264, Codec::Av1] {
+            assert_eq!(renditions(&stream.state(), codec, None).len(), 1, "{codec}");
+            assert!(!has_several(&stream.state(), codec, false), "{codec}");
+        }
+        assert!(choice.decide(&only, now).is_none());
 
         // Another comes. Who has the lower one is told more of the link.
         let low = publish(&registry, Some("low"), 500, false);

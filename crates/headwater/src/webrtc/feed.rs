@@ -337,6 +337,26 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_keyframe_of_av1_has_its_sequence_header() {
+        let header = [0x0a, 11, 0, 0, 0, 4, 0x3c, 0xff, 0xbd, 0xff, 0xf9, 0x84, 0x40];
+        let frame = [0x32, 3, 0x10, 1, 2];
+        let whole = [&header[..], &frame].concat();
+        let codec = Codec::Av1(av1::Config::from_temporal_unit(&whole).unwrap().unwrap());
+        let of = |data: &[u8], sync| {
+            let data = Bytes::copy_from_slice(data);
+            let sample = Sample { dts: 0, cts: 0, duration: 0, sync, data };
+            let payloads = payloads(&sample, &codec)?;
+            Some(payloads.iter().map(|payload| payload.to_vec()).collect::<Vec<_>>())
+        };
+        // Two elements and the beginning of a sequence. The first has its length, neither has a size.
+        let packet = [&[0x28, 12, 0x08][..], &header[2..], &[0x30, 0x10, 1, 2]].concat();
+        assert_eq!(of(&whole, true), Some(vec![packet.clone()]));
+        assert_eq!(of(&frame, true), Some(vec![packet]), "it was in the configuration alone");
+        assert_eq!(of(&frame, false), Some(vec![vec![0x10, 0x30, 0x10, 1, 2]]));
+        assert_eq!(of(&frame[..4], false), None, "cut off");
+    }
+
+    #[test]
     fn the_newest_frames_are_kept_for_those_who_ask_again() {
         let mut state = State::default();
         // In milliseconds.
