@@ -114,6 +114,11 @@ impl Depacketizer {
 
     /// Takes a packet's payload. `each` gets what it leads to, at most two outputs.
     pub fn push(&mut self, time: u32, marker: bool, payload: &[u8], mut each: impl FnMut(Output)) {
+        if payload.is_empty() {
+            // Padding (RFC 3550 5.1): Chromium finds out so how much the link carries. It comes with the
+            // time of the picture before, also after the end of that picture.
+            return;
+        }
         // The marker of an access unit's last packet may be missing (RFC 6184 5.1).
         if self.time.is_some_and(|current| current != time) {
             self.finish(&mut each);

@@ -410,9 +410,12 @@ fn payload(rtc: &Rtc, mid: Mid) -> Option<Pt> {
     found.map(|params| params.pt())
 }
 
-/// The address and port of a candidate, if this line of a description is one.
+/// The address and port of a candidate for UDP, if this line of a description is one.
 fn candidate(line: &str) -> Option<String> {
-    let mut fields = line.trim().strip_prefix("a=candidate:")?.split_whitespace().skip(4);
+    let mut fields = line.trim().strip_prefix("a=candidate:")?.split_whitespace().skip(2);
+    fields.next().filter(|protocol| protocol.eq_ignore_ascii_case("udp"))?;
+    // Its priority.
+    fields.next()?;
     Some(format!("{}:{}", fields.next()?, fields.next()?))
 }
 
@@ -524,6 +527,7 @@ mod tests {
     fn candidates_of_an_answer() {
         let line = "a=candidate:1 1 UDP 2130706175 192.0.2.7 8189 typ host\r";
         assert_eq!(candidate(line).as_deref(), Some("192.0.2.7:8189"));
-        assert_eq!(candidate("a=mid:0"), None);
+        let tcp = "a=candidate:2 1 tcp 1518280447 192.0.2.7 8189 typ host tcptype passive";
+        assert_eq!((candidate(tcp), candidate("a=mid:0")), (None, None));
     }
 }

@@ -177,8 +177,7 @@ fn payloads_that_break_the_format_are_named_and_spoil_their_temporal_unit() {
     let mut depacketizer = depacketizer();
     unit(push(&mut depacketizer, 0, &payloads(&keyframe(50)), &[])).unwrap();
     for (what, payload) in [
-        ("nothing", &[][..]),
-        ("no elements", &[0x10]),
+        ("no elements", &[0x10][..]),
         ("an element that goes on from nowhere", &[0x90, 0x30, 1]),
         ("an element that never ends", &[0x50, 0x30, 1]),
         ("an empty element", &[0x00, 0]),

@@ -71,6 +71,22 @@ fn a_keyframe_brings_its_configuration_once() {
 }
 
 #[test]
+fn padding_between_pictures_and_within_them_is_passed_over() {
+    let mut depacketizer = depacketizer();
+    let padding: Arc<[u8]> = Arc::new([]);
+    for time in [3000, 6000] {
+        let mut packets = payloads(&keyframe(3000));
+        packets.insert(0, padding.clone());
+        packets.insert(2, padding.clone());
+        assert!(unit(push(&mut depacketizer, time, &packets, &[])).unwrap().key);
+        let after = push(&mut depacketizer, time, &[padding.clone(), padding.clone()], &[]);
+        assert!(after.is_empty(), "{after:?}");
+        let next = payloads(&[slice(1, 50)]);
+        assert!(unit(push(&mut depacketizer, time + 1000, &next, &[])).is_some());
+    }
+}
+
+#[test]
 fn after_a_loss_a_whole_keyframe_is_waited_for() {
     let key = payloads(&keyframe(5000));
     let frame = payloads(&[slice(1, 3000)]);
@@ -129,11 +145,10 @@ fn what_is_no_h264_is_refused() {
         depacketizer.push(0, true, payload, |output| outputs.push(output));
         assert!(matches!(outputs[..], [Output::Broken(_)]), "{payload:?}: {outputs:?}");
     };
-    // Nothing, a reserved type, aggregates that run out, fragments without start, data or end, and
+    // A reserved type, aggregates that run out, fragments without start, data or end, and
     // a keyframe without parameter sets.
     for payload in [
-        &[][..],
-        &[0x60],
+        &[0x60][..],
         &[0x7e, 1, 2],
         &[0x78, 0],
         &[0x78, 0, 9, 1],
