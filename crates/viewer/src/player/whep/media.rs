@@ -8,9 +8,10 @@ use media::stamp::REACH;
 use media::{Codec, Sample};
 use rtp::clock::Clock;
 use rtp::reorder::{Next, Packet, Reorder};
-use rtp::{AUDIO_RATE, AccessUnit, Depacketizer, Output, VIDEO_RATE, h264};
+use rtp::{AUDIO_RATE, AccessUnit, Depacketizer, Output, VIDEO_RATE, av1, h264};
 use str0m::Rtc;
-use str0m::media::{KeyframeRequestKind, Mid};
+use str0m::format::Codec as Format;
+use str0m::media::{KeyframeRequestKind, Mid, Pt};
 use str0m::rtp::rtcp::SenderInfo;
 use str0m::rtp::{RtpPacket, Ssrc};
 
@@ -154,12 +155,12 @@ impl<'a> Media<'a> {
         };
         let is_video = mid == self.video.mid;
         let input = if is_video { &mut self.video } else { &mut self.audio };
-        let is_other = input.stream.is_some_and(|(known, _)| known != ssrc);
+        let is_new = input.stream.is_none_or(|(known, _)| known != ssrc);
         if input.mid != mid || !input.belongs(ssrc, now) {
             return;
         }
-        if is_video && is_other {
-            self.depacketizer.lose();
+        if is_video && is_new {
+            self.depacketizer = depacketizer(rtc, packet.header.payload_type);
             self.has_lost = true;
         }
         self.first.get_or_insert(now);
@@ -353,5 +354,14 @@ impl<'a> Media<'a> {
         let to = micros(time + i64::from(duration.unwrap_or_default()), AUDIO_RATE);
         self.viewer.media(self.viewer.now(), Track::Audio, from, to);
         Ok(())
+    }
+}
+
+/// Makes pictures of packets of this payload type.
+fn depacketizer(rtc: &Rtc, payload: Pt) -> Depacketizer {
+    let mut ours = rtc.codec_config().params().iter();
+    match ours.find(|ours| ours.pt() == payload).map(|ours| ours.spec().codec) {
+        Some(Format::Av1) => av1::depacketizer(),
+        _ => h264::depacketizer(),
     }
 }
