@@ -146,19 +146,15 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     };
     let addresses = server.addresses(request.peer);
     let offered = codecs::offered(offer);
-    let (purpose, codec) = match &watched {
+    let (codec, chooses) = match &watched {
         Some(tracks) => {
             let codec = tracks.choose(&offered);
-            (
-                Purpose::Play {
-                    chooses: codec.is_some_and(|(codec, _)| tracks.has_several(codec)),
-                },
-                codec,
-            )
+            (codec, codec.is_some_and(|(codec, _)| tracks.has_several(codec)))
         }
         // The publisher's preference is the order of its offer.
-        None => (Purpose::Publish, offered.first().copied()),
+        None => (offered.first().copied(), false),
     };
+    let purpose = if to.publishes { Purpose::Publish } else { Purpose::Play { chooses } };
     let takes_tcp = origin.config.webrtc.tcp;
     let agreed = offer::agree(&server.identity, offer, purpose, codec, &addresses, takes_tcp);
     let agreed = agreed.map_err(|refusal| {
