@@ -38,6 +38,9 @@ struct Peer {
     local: SocketAddr,
     mid: Mid,
     is_connected: bool,
+    /// Of the packets that it sends, one in so many is lost for good: it does not hear that.
+    loses: Option<usize>,
+    sent: usize,
     /// Temporal units that came.
     came: Vec<Vec<u8>>,
 }
@@ -58,7 +61,8 @@ impl Peer {
         assert!(!answer.text().contains("H264"), "{}", answer.text());
         let sdp = SdpAnswer::from_sdp_string(answer.text()).unwrap();
         rtc.sdp_api().accept_answer(pending, sdp).unwrap();
-        Self { rtc, socket, local, mid, is_connected: false, came: Vec::new() }
+        let (is_connected, came) = (false, Vec::new());
+        Self { rtc, socket, local, mid, is_connected, loses: None, sent: 0, came }
     }
 
     /// Handles what comes until there is enough.
@@ -76,6 +80,7 @@ impl Peer {
             self.socket.set_read_timeout(Some(wait)).unwrap();
             let mut buffer = [0; 2048];
             let input = match self.socket.recv_from(&mut buffer) {
+                Ok((length, _)) if self.loses.is_some() && is_rtcp(&buffer[..length]) => continue,
                 Ok((length, source)) => {
                     let contents = DatagramRecv::try_from(&buffer[..length]).unwrap();
                     let destination = self.local;
@@ -88,11 +93,33 @@ impl Peer {
         }
     }
 
+    /// Sends temporal units, each when it is due.
+    #[track_caller]
+    fn send(&mut self, units: impl IntoIterator<Item = Vec<u8>>) {
+        let begun = Instant::now();
+        for (frame, unit) in (0..).zip(units) {
+            let due = begun + FRAME * frame;
+            self.work(|_| Instant::now() >= due);
+            let writer = self.rtc.writer(self.mid).unwrap();
+            let payload = writer.payload_params().next().unwrap().pt();
+            let time = MediaTime::from_90khz(u64::from(frame) * 3000);
+            writer.write(payload, due, time, unit).unwrap();
+        }
+        // What is lost is asked for again.
+        let until = Instant::now() + Duration::from_secs(2);
+        self.work(|_| Instant::now() >= until);
+    }
+
     fn poll(&mut self) -> Instant {
         loop {
             match self.rtc.poll_output().unwrap() {
                 Output::Timeout(wakes) => return wakes,
                 Output::Transmit(datagram) => {
+                    let is_rtp = matches!(datagram.contents[0], 128..=191);
+                    self.sent += usize::from(is_rtp && !is_rtcp(&datagram.contents));
+                    if is_rtp && self.loses.is_some_and(|loses| self.sent.is_multiple_of(loses)) {
+                        continue;
+                    }
                     // One of the server's addresses may be out of reach.
                     let _ = self.socket.send_to(&datagram.contents, datagram.destination);
                 }
@@ -104,23 +131,18 @@ impl Peer {
     }
 }
 
+/// RFC 5761 4.
+fn is_rtcp(datagram: &[u8]) -> bool {
+    matches!(datagram, [128..=191, 192..=223, ..])
+}
+
 #[test]
 fn ffmpeg_reads_each_temporal_unit_that_str0m_publishes() {
     // Packets wait long for others, so that nothing is lost on a busy machine.
     let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n");
     let mut peer = Peer::new(&server, "/live/x/whip", Direction::SendOnly);
     peer.work(|peer| peer.is_connected);
-    let begun = Instant::now();
-    for (frame, unit) in (0..).zip(temporal_units()) {
-        let due = begun + FRAME * frame;
-        peer.work(|_| Instant::now() >= due);
-        let writer = peer.rtc.writer(peer.mid).unwrap();
-        let payload = writer.payload_params().next().unwrap().pt();
-        writer.write(payload, due, MediaTime::from_90khz(u64::from(frame) * 3000), unit).unwrap();
-    }
-    // What is lost is asked for again.
-    let until = Instant::now() + Duration::from_secs(2);
-    peer.work(|_| Instant::now() >= until);
+    peer.send(temporal_units());
     drop(peer);
     server.get_until("/live/x/v0/media.m3u8", LIMIT, |it| it.text().contains("#EXT-X-ENDLIST"));
     let playlist = server.get("/live/x/index.m3u8");
@@ -133,10 +155,41 @@ fn ffmpeg_reads_each_temporal_unit_that_str0m_publishes() {
     };
     let sent = hashes(testkit::clip(CLIP).to_str().unwrap().to_owned(), &[]);
     assert_eq!(hashes(url.clone(), &["-live_start_index", "0"]), sent);
-    // All can be decoded.
-    let options = ["-xerror", "-live_start_index", "0", "-i", &url, "-f", "framehash", "-"];
-    let pictures = testkit::framehash(&testkit::ffmpeg(options));
-    assert_eq!(pictures.len(), sent.len());
+    assert_eq!(pictures(&url), pictures(testkit::clip(CLIP).to_str().unwrap()));
+}
+
+/// The MD5 of each picture that ffmpeg decodes.
+#[track_caller]
+fn pictures(input: &str) -> Vec<String> {
+    let from_start: &[_] =
+        if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] };
+    // Times do not matter here, and ffmpeg guesses them where pictures are missing.
+    let decode = ["-i", input, "-an", "-fps_mode", "drop", "-f", "framehash"];
+    let options = from_start.iter().chain(&decode).chain(&["-hash", "md5", "-"]);
+    let hashes = testkit::ffmpeg(["-xerror"].iter().chain(options));
+    testkit::framehash(&hashes).into_iter().map(|picture| picture.md5).collect()
+}
+
+#[test]
+fn what_passes_when_packets_are_lost_for_good_shows_the_pictures_that_were_sent() {
+    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n");
+    let mut peer = Peer::new(&server, "/live/x/whip", Direction::SendOnly);
+    peer.work(|peer| peer.is_connected);
+    peer.loses = Some(40);
+    let units = temporal_units();
+    peer.send(units.iter().chain(&units).chain(&units).cloned());
+    let lost = peer.sent / 40;
+    drop(peer);
+    server.get_until("/live/x/v0/media.m3u8", LIMIT, |it| it.text().contains("#EXT-X-ENDLIST"));
+    let got = pictures(&server.url("/live/x/index.m3u8"));
+    let sent = pictures(testkit::clip(CLIP).to_str().unwrap());
+    assert!(lost >= 5, "{lost} lost");
+    // Some do not pass: those after a loss, until the next keyframe.
+    assert!((20..3 * sent.len() - lost).contains(&got.len()), "{} pictures", got.len());
+    // A picture that lacks what it refers to would be another one.
+    for (index, picture) in got.iter().enumerate() {
+        assert!(sent.contains(picture), "picture {index} of {}", got.len());
+    }
 }
 
 #[test]
