@@ -331,7 +331,102 @@ fn together(answer: &str, cname: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::codecs;
     use super::*;
+
+    /// The lines of an offer that are about its codecs and layers, as Chromium writes them.
+    const LINES: &[&str] = &[
+        "m=video 9 UDP/TLS/RTP/SAVPF 45 46 96 97 98",
+        "c=IN IP4 0.0.0.0",
+        "a=mid:0",
+        "a=sendrecv",
+        "a=rtcp-mux",
+        "a=rtpmap:45 AV1/90000",
+        "a=rtcp-fb:45 nack pli",
+        "a=fmtp:45 level-idx=5;profile=0;tier=0",
+        "a=rtpmap:46 rtx/90000",
+        "a=fmtp:46 apt=45",
+        "a=rtpmap:96 H264/90000",
+        "a=fmtp:96 level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42001f",
+        "a=rtpmap:97 rtx/90000",
+        "a=fmtp:97 apt=96",
+        "a=rtpmap:98 AV1/90000",
+        "a=fmtp:98 level-idx=5;profile=1;tier=0",
+        "a=rid:h send pt=45",
+        "a=rid:l send",
+        "a=simulcast:send h;l",
+        "m=audio 9 UDP/TLS/RTP/SAVPF 111",
+        "c=IN IP4 0.0.0.0",
+        "a=mid:1",
+        "a=sendrecv",
+        "a=rtcp-mux",
+        "a=rtpmap:111 opus/48000/2",
+    ];
+
+    const HEAD: &str = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0 1\r\n\
+        a=fingerprint:sha-256 00:01:02:03:04:05:06:07:08:09:0A:0B:0C:0D:0E:0F:\
+        10:11:12:13:14:15:16:17:18:19:1A:1B:1C:1D:1E:1F\r\na=ice-ufrag:peer\r\n\
+        a=ice-pwd:0123456789012345678901\r\na=setup:actpass\r\n";
+
+    /// What is done to the lines: one is left out, written twice, or moved, or a number in all is another one.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Drop(usize),
+        Repeat(usize, usize),
+        Swap(usize, usize),
+        Renumber(usize, usize),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let place = || 0..LINES.len();
+        let number = || 0usize..NUMBERS.len();
+        prop_oneof![
+            place().prop_map(Change::Drop),
+            (place(), place()).prop_map(|(from, to)| Change::Repeat(from, to)),
+            (place(), place()).prop_map(|(one, other)| Change::Swap(one, other)),
+            (number(), number()).prop_map(|(from, to)| Change::Renumber(from, to)),
+        ]
+    }
+
+    const NUMBERS: &[&str] = &["45", "46", "96", "97", "98", "111", "0", "127", "300", "H264", "AV1"];
+
+    proptest! {
+        /// str0m panics at some offers. No such one may reach it.
+        #[test]
+        fn no_offer_panics(changes in prop::collection::vec(change(), 0..8), publishes: bool) {
+            let mut lines: Vec<_> = LINES.iter().map(|line| (*line).to_owned()).collect();
+            for change in changes {
+                match change {
+                    Change::Drop(at) if at < lines.len() => _ = lines.remove(at),
+                    Change::Repeat(from, to) if from.max(to) < lines.len() => {
+                        lines.insert(to, lines[from].clone());
+                    }
+                    Change::Swap(one, other) if one.max(other) < lines.len() => {
+                        lines.swap(one, other);
+                    }
+                    Change::Renumber(from, to) => {
+                        lines.iter_mut().for_each(|it| *it = it.replace(NUMBERS[from], NUMBERS[to]));
+                    }
+                    _ => {}
+                }
+            }
+            let offer = format!("{HEAD}{}\r\n", lines.join("\r\n"));
+            let purpose =
+                if publishes { Purpose::Publish } else { Purpose::Play { chooses: true } };
+            let identity = Identity::new().unwrap();
+            for video in codecs::offered(&offer).into_iter().map(Some).chain([None]) {
+                let agreed = agree(&identity, &offer, purpose, video, &[], false);
+                let Ok(Agreed { answer, video: line, .. }) = agreed else { continue };
+                // No other codec is in the answer than the one that was taken.
+                let codecs = codecs::offered(&answer);
+                let taken = video.map(|(codec, _)| codec);
+                prop_assert!(codecs.iter().all(|(codec, _)| Some(*codec) == taken), "{}", answer);
+                prop_assert!(line.is_none_or(|line| Some(line.codec) == taken));
+            }
+        }
+    }
 
     #[test]
     fn tracks_of_an_answer_are_one_stream() {
