@@ -390,7 +390,8 @@ mod tests {
         ]
     }
 
-    const NUMBERS: &[&str] = &["45", "46", "96", "97", "98", "111", "0", "127", "300", "H264", "AV1"];
+    const NUMBERS: &[&str] =
+        &["45", "46", "96", "97", "98", "111", "0", "127", "300", "H264", "AV1"];
 
     proptest! {
         /// str0m panics at some offers. No such one may reach it.
