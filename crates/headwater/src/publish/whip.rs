@@ -412,11 +412,9 @@ fn payload(rtc: &Rtc, mid: Mid) -> Option<Pt> {
 
 /// The address and port of a candidate for UDP, if this line of a description is one.
 fn candidate(line: &str) -> Option<String> {
-    let mut fields = line.trim().strip_prefix("a=candidate:")?.split_whitespace().skip(2);
-    fields.next().filter(|protocol| protocol.eq_ignore_ascii_case("udp"))?;
-    // Its priority.
-    fields.next()?;
-    Some(format!("{}:{}", fields.next()?, fields.next()?))
+    let fields: Vec<_> = line.trim().strip_prefix("a=candidate:")?.split_whitespace().collect();
+    let [_, _, protocol, _, address, port, ..] = fields[..] else { return None };
+    protocol.eq_ignore_ascii_case("udp").then(|| format!("{address}:{port}"))
 }
 
 /// Posts an offer, also where the server says to post it elsewhere. Returns the answer and the
@@ -527,7 +525,9 @@ mod tests {
     fn candidates_of_an_answer() {
         let line = "a=candidate:1 1 UDP 2130706175 192.0.2.7 8189 typ host\r";
         assert_eq!(candidate(line).as_deref(), Some("192.0.2.7:8189"));
-        let tcp = "a=candidate:2 1 tcp 1518280447 192.0.2.7 8189 typ host tcptype passive";
-        assert_eq!((candidate(tcp), candidate("a=mid:0")), (None, None));
+        let tcp = line.replace("UDP", "tcp") + " tcptype passive";
+        for other in [tcp.as_str(), "a=mid:0"] {
+            assert_eq!(candidate(other), None);
+        }
     }
 }
