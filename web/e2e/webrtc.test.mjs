@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { chromium } from 'playwright-core';
 import {
@@ -56,49 +60,70 @@ async function open() {
   return page;
 }
 
+/** A clip that scripts/make-media.sh has made. */
+const clip = (name) => fileURLToPath(new URL(`../../target/media/mp4/${name}`, import.meta.url));
+
 /** Publishes the camera and a tone by WHIP, as any page can. Returns the session's URL. */
-function publish(page, url) {
-  return page.evaluate(async (url) => {
-    const media = await navigator.mediaDevices.getUserMedia({
-      video: { width: 320, height: 240, frameRate: 30 },
-    });
-    // Without a sound card, the microphone is silent.
-    const context = new AudioContext();
-    const tone = new OscillatorNode(context);
-    const sound = new MediaStreamAudioDestinationNode(context);
-    tone.connect(sound);
-    tone.start();
-    media.addTrack(sound.stream.getAudioTracks()[0]);
-    const peer = new RTCPeerConnection();
-    window.peer = peer;
-    for (const track of media.getTracks()) {
-      const transceiver = peer.addTransceiver(track, { direction: 'sendonly', streams: [media] });
-      if (track.kind === 'audio') continue;
-      const { codecs } = RTCRtpSender.getCapabilities('video');
-      transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === 'video/H264'));
-    }
-    return await window.agree(peer, url);
-  }, url);
+function publish(page, url, { codec = 'H264', width = 320, sendEncodings } = {}) {
+  return page.evaluate(
+    async ([url, codec, width, sendEncodings]) => {
+      const media = await navigator.mediaDevices.getUserMedia({
+        video: { width, height: (width * 3) / 4, frameRate: 30 },
+      });
+      // Without a sound card, the microphone is silent.
+      const context = new AudioContext();
+      const tone = new OscillatorNode(context);
+      const sound = new MediaStreamAudioDestinationNode(context);
+      tone.connect(sound);
+      tone.start();
+      media.addTrack(sound.stream.getAudioTracks()[0]);
+      const peer = new RTCPeerConnection();
+      window.peer = peer;
+      for (const track of media.getTracks()) {
+        const encodings = track.kind === 'video' && sendEncodings ? { sendEncodings } : {};
+        const options = { direction: 'sendonly', streams: [media], ...encodings };
+        const transceiver = peer.addTransceiver(track, options);
+        if (track.kind === 'audio') continue;
+        const { codecs } = RTCRtpSender.getCapabilities('video');
+        transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === `video/${codec}`));
+        // On a busy machine Chromium would otherwise send smaller pictures.
+        const { sender } = transceiver;
+        await sender.setParameters({
+          ...sender.getParameters(),
+          degradationPreference: 'maintain-resolution',
+        });
+      }
+      return await window.agree(peer, url);
+    },
+    [url, codec, width, sendEncodings],
+  );
 }
 
-/** Plays by WHEP. Returns the session's URL. */
-function play(page, url) {
-  return page.evaluate(async (url) => {
-    const peer = new RTCPeerConnection();
-    window.peer = peer;
-    peer.addTransceiver('video', { direction: 'recvonly' });
-    peer.addTransceiver('audio', { direction: 'recvonly' });
-    const video = document.createElement('video');
-    video.autoplay = true;
-    document.body.append(video);
-    const streams = new Set();
-    peer.ontrack = ({ streams: [stream] }) => {
-      streams.add(stream.id);
-      video.srcObject = stream;
-    };
-    window.streams = streams;
-    return await window.agree(peer, url);
-  }, url);
+/** Plays by WHEP, in one of the codecs that these name. Returns the session's URL. */
+function play(page, url, names = ['H264', 'AV1', 'VP8']) {
+  return page.evaluate(
+    async ([url, names]) => {
+      const peer = new RTCPeerConnection();
+      window.peer = peer;
+      const transceiver = peer.addTransceiver('video', { direction: 'recvonly' });
+      const { codecs } = RTCRtpReceiver.getCapabilities('video');
+      const wanted = names.flatMap((name) => codecs.filter(({ mimeType }) => mimeType === `video/${name}`));
+      const resends = codecs.filter(({ mimeType }) => mimeType === 'video/rtx');
+      transceiver.setCodecPreferences([...wanted, ...resends]);
+      peer.addTransceiver('audio', { direction: 'recvonly' });
+      const video = document.createElement('video');
+      video.autoplay = true;
+      document.body.append(video);
+      const streams = new Set();
+      peer.ontrack = ({ streams: [stream] }) => {
+        streams.add(stream.id);
+        video.srcObject = stream;
+      };
+      window.streams = streams;
+      return await window.agree(peer, url);
+    },
+    [url, names],
+  );
 }
 
 /** The sizes of the first pictures that ffmpeg decodes, such as `640x360`. */
@@ -113,8 +138,9 @@ async function received(page, kind, enough) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
     const stats = await page.evaluate(async (kind) => {
-      const all = [...(await window.peer.getStats()).values()];
-      return all.find((one) => one.type === 'inbound-rtp' && one.kind === kind) ?? {};
+      const all = await window.peer.getStats();
+      const found = [...all.values()].find((one) => one.type === 'inbound-rtp' && one.kind === kind);
+      return { ...found, codec: all.get(found?.codecId)?.mimeType };
     }, kind);
     if (enough(stats)) return stats;
     if (Date.now() > deadline) throw new Error(`${kind}: ${JSON.stringify(stats)}`);
@@ -217,6 +243,128 @@ describe('WebRTC', () => {
       return (await fetch(session, { method: 'DELETE' })).status;
     }, session);
     assert.equal(ended, 200);
+  });
+
+  // Layers of one encoding are in the same temporal units.
+  for (const [mode, width] of [
+    ['L1T1', 320],
+    ['L2T2', 640],
+  ]) {
+    test(`a camera is published in AV1 (${mode}), and watched in each way`, async () => {
+      const name = `av1-${mode}`;
+      const publisher = await open();
+      const sendEncodings = [{ scalabilityMode: mode }];
+      await publish(publisher, `${server.url}/live/${name}/whip`, { codec: 'AV1', width, sendEncodings });
+      const codecs = ({ tracks }) => tracks.map(({ codec }) => codec).sort();
+      const stream = await untilLive(server.url, `live/${name}`, ({ tracks }) => tracks.length === 2);
+      assert.match(codecs(stream)[0], /^av01\.0\./);
+      const sent = await publisher.evaluate(async () => {
+        const all = [...(await window.peer.getStats()).values()];
+        return all.find(({ type, kind }) => type === 'outbound-rtp' && kind === 'video').scalabilityMode;
+      });
+      assert.equal(sent, mode, 'Chromium leaves out layers of small pictures');
+
+      const viewer = await open();
+      await play(viewer, `${server.url}/live/${name}/whep`);
+      const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
+      assert.deepEqual([video.codec, video.frameWidth], ['video/AV1', width]);
+      assert.ok(video.pliCount <= 1 || video.packetsLost > 0, JSON.stringify(video));
+      await received(viewer, 'audio', (stats) => stats.totalAudioEnergy > 0);
+
+      // ffmpeg decodes pictures of the highest layer.
+      for (const path of ['index.m3u8', 'live.mp4']) {
+        const decoded = await decode(`${server.url}/live/${name}/${path}`, 30);
+        assert.ok(decoded.length >= 30, `${path}: ${decoded.length} pictures`);
+        assert.deepEqual([...new Set(decoded)], [`${width}x${(width * 3) / 4}`], path);
+      }
+
+      for (const [via, engine] of [
+        ['llhls', /^hls\.js/],
+        ['dash', /^dash\.js/],
+        ['push', /^MediaSource/],
+        ['webrtc', /^WebRTC/],
+      ]) {
+        const { page, complaints } = await openPage(browser, SMALL);
+        await page.goto(`${server.url}/watch/live/${name}?via=${via}`);
+        await untilCondition(page, 'playing');
+        await page.waitForFunction((width) => document.querySelector('video').videoWidth === width, width);
+        assert.match((await stats(page)).engine, engine);
+        assert.deepEqual(complaints, [], via);
+        await page.context().close();
+      }
+    });
+  }
+
+  test('the layers of simulcast in AV1 are renditions', async () => {
+    const publisher = await open();
+    const sendEncodings = [
+      { rid: 'l', scaleResolutionDownBy: 2, scalabilityMode: 'L1T1' },
+      { rid: 'h', scalabilityMode: 'L1T1' },
+    ];
+    await publish(publisher, `${server.url}/live/av1-sizes/whip`, {
+      codec: 'AV1',
+      width: 640,
+      sendEncodings,
+    });
+    const { tracks } = await untilLive(server.url, 'live/av1-sizes', ({ tracks }) => tracks.length === 3);
+    for (const [rendition, size] of [
+      ['l', '320x240'],
+      ['h', '640x480'],
+    ]) {
+      const { name, codec } = tracks.find((track) => track.rendition === rendition);
+      assert.match(codec, /^av01\.0\./);
+      const decoded = await decode(`${server.url}/live/av1-sizes/${name}/media.m3u8`, 15);
+      assert.deepEqual([...new Set(decoded)], [size]);
+    }
+    const viewer = await open();
+    await play(viewer, `${server.url}/live/av1-sizes/whep`);
+    const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 30);
+    assert.equal(video.codec, 'video/AV1');
+  });
+
+  test('AV1 by RTMP is watched, and H.264 beside it by those who have no AV1', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'headwater-webrtc-'));
+    const own = join(folder, 'av1.mp4');
+    // Frames that are decoded now and shown later: several are in one temporal unit, and others have none.
+    const words =
+      '-nostdin -v error -f lavfi -i testsrc2=s=320x180:r=30:d=4 -f lavfi -i sine=d=4 -c:v libsvtav1 ' +
+      `-preset 12 -g 30 -b:v 300k -pix_fmt yuv420p -c:a aac ${own}`;
+    const env = { ...process.env, SVT_LOG: '1' };
+    await promisify(execFile)('ffmpeg', words.split(' '), { timeout: PATIENCE, env });
+    const stop = [];
+    const push = (file, rendition) => {
+      const words = ['publish', file, `${server.rtmp}/live/both?rendition=${rendition}`, '--loop'];
+      const program = spawn(process.env.HEADWATER_BIN, words, { stdio: ['ignore', 'ignore', 'inherit'] });
+      stop.push(() => program.kill());
+    };
+    const url = `${server.url}/live/both/whep`;
+    const video = ({ tracks }) => tracks.filter(({ kind }) => kind === 'video');
+    try {
+      push(own, 'a');
+      await untilLive(server.url, 'live/both', (stream) => video(stream).length === 1);
+      const viewer = await open();
+      await play(viewer, url);
+      const seen = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
+      assert.deepEqual([seen.codec, seen.frameWidth], ['video/AV1', 320]);
+      assert.ok(seen.pliCount <= 1 || seen.packetsLost > 0, JSON.stringify(seen));
+      const other = await open();
+      await assert.rejects(play(other, url, ['H264', 'VP8']), /406: the stream's video is AV1, which is not/);
+
+      push(clip('film.mp4'), 'h');
+      await untilLive(server.url, 'live/both', (stream) => video(stream).length === 2);
+      for (const [names, codec] of [
+        [['AV1', 'H264'], 'video/H264'],
+        [['VP8', 'AV1'], 'video/AV1'],
+      ]) {
+        const viewer = await open();
+        await play(viewer, url, names);
+        const seen = await received(viewer, 'video', (stats) => stats.framesDecoded > 10);
+        assert.equal(seen.codec, codec);
+      }
+    } finally {
+      for (const each of stop) each();
+      await rm(folder, { recursive: true });
+    }
   });
 
   test('where no datagram passes, media go by TCP both ways', async () => {

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use media::Error;
 use media::codec::avc;
+use media::{Codec, Error};
+
+use crate::depacketizer::{Depacketizer, Finished, PayloadFormat, append};
 
 /// `nal_unit_type`, ISO/IEC 14496-10 table 7-1.
 const SLICE: u8 = 1;
@@ -17,51 +19,20 @@ const IDLE: std::ops::RangeInclusive<u8> = 9..=12;
 const STAP_A: u8 = 24;
 const FU_A: u8 = 28;
 
-/// The longest access unit. Encoders of live video stay far below.
-const MOST_BYTES: usize = 8 << 20;
 /// The most parameter sets of each kind, and bytes in each. Encoders send one of each.
 const MOST_SETS: (usize, usize) = (8, 4096);
 
-/// An access unit that can be decoded, given all since the last keyframe.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AccessUnit {
-    /// RTP timestamp.
-    pub time: u32,
-    /// Whether decoding can start here.
-    pub key: bool,
-    /// The configuration, if it is new.
-    pub config: Option<avc::Config>,
-    /// NAL units with lengths of four bytes, without parameter sets.
-    pub data: Bytes,
+/// Makes access units of the payloads of packets in order.
+pub fn depacketizer() -> Depacketizer {
+    Depacketizer::new(Format::default())
 }
 
-/// What a packet led to.
-#[derive(Debug)]
-pub enum Output {
-    /// A complete access unit.
-    Unit(AccessUnit),
-    /// A picture is lost, so all are dropped until a keyframe comes. Ask for one. The error says what is
-    /// wrong where no packet is missing.
-    Broken(Option<Error>),
-}
-
-/// Makes access units of the payloads of packets in order. It lets none pass that cannot be decoded:
-/// after a loss it waits for a keyframe.
-#[derive(Debug)]
-pub struct Depacketizer {
-    /// The access unit so far, and its RTP timestamp.
+/// The access unit so far, and the parameter sets of those before.
+#[derive(Debug, Default)]
+struct Format {
     unit: Vec<u8>,
-    time: Option<u32>,
     /// Where in `unit` the length of a fragmented NAL unit is.
     fragment: Option<usize>,
-    /// Whether something is missing from the access unit or wrong in it.
-    spoilt: bool,
-    /// Whether something in it breaks the format, although no packet is missing.
-    malformed: bool,
-    /// Whether packets are missing before the next one.
-    after_loss: bool,
-    /// Whether packets are missing before the access unit: perhaps its own first ones.
-    uncertain: bool,
     key: bool,
     has_picture: bool,
     /// Whether the picture's first slice is there.
@@ -74,75 +45,13 @@ pub struct Depacketizer {
     repeats: bool,
     /// The record of the last configuration.
     record: Option<Bytes>,
-    waits: bool,
 }
 
-impl Default for Depacketizer {
-    fn default() -> Self {
-        Self {
-            unit: Vec::new(),
-            time: None,
-            fragment: None,
-            spoilt: false,
-            malformed: false,
-            // The first packet that comes need not be the first that was sent: others overtake it.
-            after_loss: true,
-            uncertain: false,
-            key: false,
-            has_picture: false,
-            has_start: false,
-            sps: Vec::new(),
-            pps: Vec::new(),
-            renewed: (false, false),
-            repeats: false,
-            record: None,
-            waits: true,
-        }
-    }
-}
-
-impl Depacketizer {
-    /// Whether it waits for a keyframe.
-    pub fn waits(&self) -> bool {
-        self.waits
+impl PayloadFormat for Format {
+    fn name(&self) -> &'static str {
+        "H.264 in RTP (RFC 6184)"
     }
 
-    /// Notes that packets are missing before the next one.
-    pub fn lose(&mut self) {
-        self.spoilt |= self.time.is_some();
-        self.after_loss = true;
-        self.fragment = None;
-        self.waits = true;
-    }
-
-    /// Takes a packet's payload. `each` gets what it leads to, at most two outputs.
-    pub fn push(&mut self, time: u32, marker: bool, payload: &[u8], mut each: impl FnMut(Output)) {
-        if payload.is_empty() {
-            // Padding (RFC 3550 5.1): Chromium finds out so how much the link carries. It comes with the
-            // time of the picture before, also after the end of that picture.
-            return;
-        }
-        // The marker of an access unit's last packet may be missing (RFC 6184 5.1).
-        if self.time.is_some_and(|current| current != time) {
-            self.finish(&mut each);
-        }
-        let lost = std::mem::take(&mut self.after_loss);
-        if self.time.replace(time).is_none() {
-            self.uncertain = lost;
-        }
-        // After a loss, payloads may continue what is not there.
-        let is_complete = !self.spoilt && !self.uncertain && !lost;
-        if self.take(payload).is_none() {
-            self.malformed |= is_complete;
-            self.spoilt = true;
-            self.fragment = None;
-        }
-        if marker {
-            self.finish(&mut each);
-        }
-    }
-
-    /// Takes a payload. `None` if it breaks the format.
     fn take(&mut self, payload: &[u8]) -> Option<()> {
         let (&first, rest) = payload.split_first()?;
         if self.fragment.is_some() && first & 0x1f != FU_A {
@@ -185,8 +94,36 @@ impl Depacketizer {
         }
     }
 
+    fn give_up_fragment(&mut self) -> bool {
+        self.fragment.take().is_some()
+    }
+
+    fn finish(&mut self) -> Finished {
+        let (key, has_start) = (std::mem::take(&mut self.key), std::mem::take(&mut self.has_start));
+        let has_sets = std::mem::take(&mut self.renewed) == (true, true);
+        self.repeats |= has_sets;
+        Finished {
+            data: std::mem::take(&mut self.unit),
+            key,
+            has_start: has_start && (has_sets || !key || !self.repeats),
+            has_picture: std::mem::take(&mut self.has_picture),
+        }
+    }
+
+    fn configuration(&mut self, _: &[u8]) -> Result<Option<Codec>, Error> {
+        let record = avc::record(&self.sps, &self.pps)?;
+        if self.record.as_ref() == Some(&record) {
+            return Ok(None);
+        }
+        let config = avc::Config::parse(record.clone())?;
+        self.record = Some(record);
+        Ok(Some(Codec::Avc(config)))
+    }
+}
+
+impl Format {
     fn append(&mut self, data: &[u8]) -> Option<()> {
-        (self.unit.len() + data.len() <= MOST_BYTES).then(|| self.unit.extend_from_slice(data))
+        append(&mut self.unit, data)
     }
 
     /// Takes a whole NAL unit.
@@ -207,60 +144,6 @@ impl Depacketizer {
                 self.append(nal)
             }
         }
-    }
-
-    /// Ends the access unit.
-    fn finish(&mut self, each: &mut impl FnMut(Output)) {
-        let Some(time) = self.time.take() else { return };
-        let unit = std::mem::take(&mut self.unit);
-        let (key, has_start) = (std::mem::take(&mut self.key), std::mem::take(&mut self.has_start));
-        let has_picture = std::mem::take(&mut self.has_picture);
-        let unfinished = self.fragment.take().is_some();
-        let has_sets = std::mem::take(&mut self.renewed) == (true, true);
-        self.repeats |= has_sets;
-        let is_whole = has_start && (has_sets || !key || !self.repeats);
-        let malformed = std::mem::take(&mut self.malformed);
-        let spoilt =
-            std::mem::take(&mut self.spoilt) || unfinished || (self.uncertain && !is_whole);
-        if spoilt {
-            self.waits = true;
-            let at = unit.len() as u64;
-            let error = || Error::Malformed { what: "H.264 in RTP (RFC 6184)".into(), at };
-            return each(Output::Broken(malformed.then(error)));
-        }
-        if !has_picture {
-            return;
-        }
-        if !key {
-            if !self.waits {
-                each(Output::Unit(AccessUnit { time, key, config: None, data: unit.into() }));
-            } else {
-                each(Output::Broken(None));
-            }
-            return;
-        }
-        match self.configuration() {
-            Ok(config) => {
-                self.waits = false;
-                each(Output::Unit(AccessUnit { time, key, config, data: unit.into() }));
-            }
-            Err(error) => {
-                self.waits = true;
-                // Packets that are missing may have had the parameter sets.
-                each(Output::Broken((!self.uncertain).then_some(error)));
-            }
-        }
-    }
-
-    /// The configuration of a keyframe, if it is new.
-    fn configuration(&mut self) -> Result<Option<avc::Config>, Error> {
-        let record = avc::record(&self.sps, &self.pps)?;
-        if self.record.as_ref() == Some(&record) {
-            return Ok(None);
-        }
-        let config = avc::Config::parse(record.clone())?;
-        self.record = Some(record);
-        Ok(Some(config))
     }
 }
 

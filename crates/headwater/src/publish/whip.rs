@@ -16,7 +16,6 @@ use media::codec::avc;
 use media::flv::TrackId;
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::change::{SdpAnswer, SdpPendingOffer};
-use str0m::format::Codec as Format;
 use str0m::media::{Direction, MediaKind, Mid, Pt};
 use str0m::net::{DatagramRecv, Protocol, Receive};
 use str0m::rtp::{Extension, RtpWrite};
@@ -100,7 +99,7 @@ impl Session {
         // Media go the way of the requests. If the server has other addresses, this one reaches them.
         let socket = UdpSocket::bind((connection.local, 0)).await.context("no socket for media")?;
         let local = socket.local_addr()?;
-        let mut rtc = agent(video.as_ref().map(|(_, config)| config));
+        let mut rtc = agent(video.as_ref().map(|(_, codec)| codec));
         let candidate = Candidate::host(local, "udp").context("no address for media")?;
         rtc.add_local_candidate(candidate);
         let mut sdp = rtc.sdp_api();
@@ -327,35 +326,36 @@ impl Session {
 }
 
 /// The video and the audio that WHIP carries.
-type Chosen = (Option<(TrackId, avc::Config)>, Option<TrackId>);
+type Chosen = (Option<(TrackId, Codec)>, Option<TrackId>);
 
-/// Chooses the first H.264 and the first Opus.
+/// Chooses the first H.264 or AV1, and the first Opus.
 fn choose(tracks: Vec<(TrackId, Codec)>) -> anyhow::Result<Chosen> {
     let (mut video, mut audio) = (None, None);
     for (track, codec) in tracks {
         let name = codec.rfc6381().into_owned();
+        let is_video = webrtc::carried(&codec).is_some();
         match codec {
-            Codec::Avc(config) if video.is_none() => video = Some((track, config)),
+            codec if is_video && video.is_none() => video = Some((track, codec)),
             Codec::Opus(config) if audio.is_none() && config.channels <= 2 => audio = Some(track),
-            Codec::Avc(_) | Codec::Opus(_) => {
+            codec if is_video || matches!(codec, Codec::Opus(_)) => {
                 let why = "WHIP carries one video, and one audio of one or two channels";
                 tracing::warn!(%track, codec = name, "track left out: {why}");
             }
             _ => {
-                let why = "WHIP carries H.264 and Opus here";
+                let why = "WHIP carries H.264, AV1 (Main profile) and Opus here";
                 tracing::warn!(%track, codec = name, "track left out: {why}");
             }
         }
     }
     ensure!(
         video.is_some() || audio.is_some(),
-        "no track that WHIP could carry: the file has neither H.264 nor Opus"
+        "no track that WHIP could carry: the file has no H.264, AV1 (Main profile) or Opus"
     );
     Ok((video, audio))
 }
 
-/// The agent of a session that publishes H.264 of this configuration, and Opus.
-fn agent(video: Option<&avc::Config>) -> Rtc {
+/// The agent of a session that publishes video of this configuration, and Opus.
+fn agent(video: Option<&Codec>) -> Rtc {
     let mut config = Rtc::builder()
         .set_crypto_provider(Arc::new(str0m::crypto::from_feature_flags()))
         .set_rtp_mode(true)
@@ -367,9 +367,16 @@ fn agent(video: Option<&avc::Config>) -> Rtc {
         // Transport-wide sequence numbers are for encoders that adapt. A file does not.
         .clear_extension_map()
         .set_extension(1, Extension::RtpMid);
-    let profiles = video.map(profiles).unwrap_or_default();
-    for (profile, number) in profiles.into_iter().zip([96, 98]) {
-        config.codec_config().add_h264(number.into(), Some((number + 1).into()), true, profile);
+    match video {
+        Some(Codec::Avc(video)) => {
+            for (profile, number) in profiles(video).into_iter().zip([96, 98]) {
+                let (payload, resend) = (number.into(), Some((number + 1).into()));
+                config.codec_config().add_h264(payload, resend, true, profile);
+            }
+        }
+        // No level is named: str0m takes only an answer that has the same, and servers name the default.
+        Some(_) => config = config.enable_av1(true),
+        None => {}
     }
     config.build(Instant::now().into_std())
 }
@@ -395,10 +402,11 @@ fn profiles(video: &avc::Config) -> Vec<u32> {
 /// The payload type of the first format of ours that the server takes. `None` if it takes none.
 fn payload(rtc: &Rtc, mid: Mid) -> Option<Pt> {
     let media = rtc.media(mid).filter(|media| media.direction().is_sending())?;
-    let format = if media.kind().is_video() { Format::H264 } else { Format::Opus };
+    let is_video = media.kind().is_video();
     let mut ours = rtc.codec_config().params().iter();
-    let found = ours
-        .find(|params| params.spec().codec == format && media.remote_pts().contains(&params.pt()));
+    let found = ours.find(|params| {
+        params.spec().codec.is_video() == is_video && media.remote_pts().contains(&params.pt())
+    });
     found.map(|params| params.pt())
 }
 
@@ -490,7 +498,7 @@ mod tests {
         assert_eq!(video.map(|(track, _)| track), Some(id(picture, 0)));
         assert_eq!(audio, Some(id(sound, 1)));
         let error = choose(vec![(id(sound, 0), surround)]).unwrap_err().to_string();
-        assert!(error.contains("neither H.264 nor Opus"), "{error}");
+        assert!(error.contains("no H.264, AV1 (Main profile) or Opus"), "{error}");
     }
 
     #[test]

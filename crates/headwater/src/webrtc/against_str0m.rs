@@ -14,7 +14,7 @@ use str0m::crypto::dtls::{
     DtlsImplError, DtlsInstance, DtlsOutput, DtlsProvider, KeyingMaterial, ProtocolVersion,
     SrtpProfile,
 };
-use str0m::format::Codec;
+use str0m::format::{Codec, FormatParams};
 use str0m::media::{Direction, MediaKind};
 use str0m::net::{DatagramRecv, Protocol, Receive};
 use str0m::rtp::rtcp::{ReportBlock, Rtcp};
@@ -276,6 +276,7 @@ impl Pair {
             &identity,
             &offer.to_sdp_string(),
             Purpose::Play { chooses: true },
+            Some((Codec::H264, FormatParams::default())),
             &[OWN.into()],
             false,
         );

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use live::{State, Stream, Track, UnixMicros};
-use media::{Codec, Kind};
+use media::Kind;
 use protocol::push::abr::{self, Decision, Evidence, Rule};
+use str0m::format::Codec;
 use str0m::rtp::rtcp::ReceptionReport;
 use tokio::time::Instant;
 
+use super::codecs::carried;
 use super::feed::has_b_frames;
 use super::link::Link;
 use super::source::Numbers;
@@ -28,6 +30,8 @@ struct Rendition {
 /// The renditions that a viewer may get, by rising bit rate, and what is known of its link.
 pub(super) struct Choice {
     stream: Arc<Stream>,
+    /// The codec that the session has.
+    codec: Codec,
     /// The rendition that is in no list: a companion's.
     made: Option<Arc<Track>>,
     renditions: Vec<Rendition>,
@@ -43,13 +47,13 @@ pub(super) struct Choice {
     over: Vec<Arc<Track>>,
 }
 
-/// The tracks of a stream that are to choose from, by rising bit rate. `made` is one more.
-fn renditions(state: &State, made: Option<&Arc<Track>>) -> Vec<Rendition> {
+/// The tracks of a stream in a codec that are to choose from, by rising bit rate. `made` is one more.
+fn renditions(state: &State, codec: Codec, made: Option<&Arc<Track>>) -> Vec<Rendition> {
     let usable = |track: &&Arc<Track>| {
         track.kind == Kind::Video
             && track.is_present()
             && track.part_limit().is_some()
-            && matches!(track.header().track.codec, Codec::Avc(_))
+            && carried(&track.header().track.codec) == Some(codec)
             && !has_b_frames(track)
     };
     let tracks = state.tracks.iter().filter(usable).chain(made);
@@ -65,10 +69,11 @@ fn videos(state: &State) -> usize {
     state.tracks.iter().filter(|track| track.kind == Kind::Video).count()
 }
 
-/// Whether viewers of a stream have something to choose from. `made` is whether a companion makes one more.
-pub(super) fn has_several(state: &State, made: bool) -> bool {
+/// Whether viewers of a stream in a codec have something to choose from. `made` is whether a companion makes one
+/// more.
+pub(super) fn has_several(state: &State, codec: Codec, made: bool) -> bool {
     // Most streams have one track of video, and nothing is to be done for their viewers.
-    videos(state) > 1 && renditions(state, None).len() + usize::from(made) > 1
+    videos(state) > 1 && renditions(state, codec, None).len() + usize::from(made) > 1
 }
 
 /// The first rendition for a viewer whose link is not known yet. `otherwise` is the only one, if nothing is
@@ -77,23 +82,26 @@ pub(super) fn begin(state: &State, made: Option<&Arc<Track>>, otherwise: Arc<Tra
     if videos(state) < 2 {
         return otherwise;
     }
-    let renditions = renditions(state, made);
+    let Some(codec) = carried(&otherwise.header().track.codec) else { return otherwise };
+    let renditions = renditions(state, codec, made);
     let bits: Vec<_> = renditions.iter().map(|rendition| rendition.bits).collect();
     let begins = renditions.into_iter().nth(abr::start(&bits));
     begins.map_or(otherwise, |rendition| rendition.track)
 }
 
 impl Choice {
-    /// Chooses for a viewer from `now` on. `made` is the video that a companion makes for it. `numbers`
+    /// Chooses for a viewer of a codec from `now` on. `made` is the video that a companion makes for it. `numbers`
     /// numbers its packets, if it tells which of them came.
     pub(super) fn new(
         stream: Arc<Stream>,
+        codec: Codec,
         made: Option<Arc<Track>>,
         numbers: Option<Numbers>,
         now: Instant,
     ) -> Self {
         Self {
             stream,
+            codec,
             made,
             renditions: Vec::new(),
             at: 0,
@@ -179,7 +187,7 @@ impl Choice {
     }
 
     fn renew(&mut self, state: &State, time: u64) {
-        self.renditions = renditions(state, self.made.as_ref());
+        self.renditions = renditions(state, self.codec, self.made.as_ref());
         // A track that ended may stay in the list for a while. Nothing else keeps one that has left it.
         let listed = || state.tracks.iter().chain(&self.made);
         self.over.retain(|over| listed().any(|track| Arc::ptr_eq(over, track)));
@@ -223,7 +231,7 @@ mod tests {
     use bytes::Bytes;
     use live::{Publisher, PublisherInfo, Registry, Settings};
     use media::Sample;
-    use media::codec::avc;
+    use media::codec::{av1, avc};
 
     use super::*;
 
@@ -236,11 +244,21 @@ mod tests {
         bytes: u16,
         has_b_frames: bool,
     ) -> Publisher {
+        let video = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
+        publish_in(media::Codec::Avc(video), registry, name, bytes, has_b_frames)
+    }
+
+    fn publish_in(
+        codec: media::Codec,
+        registry: &Registry,
+        name: Option<&str>,
+        bytes: u16,
+        has_b_frames: bool,
+    ) -> Publisher {
         let rendition = name.map(str::to_owned);
         let info = PublisherInfo { peer: None, protocol: "test", rendition };
         let mut publisher = registry.publish("x", info, START).unwrap();
-        let video = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
-        publisher.track(0, Codec::Avc(video), 1000, *b"und", START).unwrap();
+        publisher.track(0, codec, 1000, *b"und", START).unwrap();
         for frame in 0..150 {
             let sync = frame % 25 == 0;
             let [high, low] = bytes.to_be_bytes();
@@ -259,16 +277,28 @@ mod tests {
         let high = publish(&registry, None, 2_000, false);
         let stream = Arc::clone(high.stream());
         let only = Arc::clone(&stream.state().tracks[0]);
-        assert!(!has_several(&stream.state(), false));
+        assert!(!has_several(&stream.state(), Codec::H264, false));
         let now = Instant::now();
-        let mut choice = Choice::new(Arc::clone(&stream), None, Numbers::new(3), now);
+        let mut choice = Choice::new(Arc::clone(&stream), Codec::H264, None, Numbers::new(3), now);
         assert!(choice.decide(&only, now).is_none() && choice.numbers(now).is_none());
         let _reordered = publish(&registry, Some("b"), 900, true);
-        assert!(!has_several(&stream.state(), false) && has_several(&stream.state(), true));
+        assert!(
+            !has_several(&stream.state(), Codec::H264, false)
+                && has_several(&stream.state(), Codec::H264, true)
+        );
+
+        // Each codec has its own renditions.
+        let config = av1::Config::parse(Bytes::from_static(&[0x81, 0x04, 0x0c, 0])).unwrap();
+        let _other = publish_in(media::Codec::Av1(config), &registry, Some("o"), 700, false);
+        for codec in [Codec::H264, Codec::Av1] {
+            assert_eq!(renditions(&stream.state(), codec, None).len(), 1, "{codec}");
+            assert!(!has_several(&stream.state(), codec, false), "{codec}");
+        }
+        assert!(choice.decide(&only, now).is_none());
 
         // Another comes. Who has the lower one is told more of the link.
         let low = publish(&registry, Some("low"), 500, false);
-        assert!(has_several(&stream.state(), false));
+        assert!(has_several(&stream.state(), Codec::H264, false));
         let track = |name: &str| {
             let state = stream.state();
             state.tracks.iter().find(|track| track.is_called(name)).cloned().unwrap()

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use live::Track;
 use live::tap::{FromKeyframe, Tapped, Unit};
-use media::codec::nal;
+use media::codec::{av1, nal};
 use media::{Codec, Sample};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use tokio::task::{spawn_local, yield_now};
@@ -312,6 +312,17 @@ pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>>
             let all = sets.map(AsRef::as_ref).filter(|set: &&[u8]| !set.is_empty()).chain(units);
             Some(rtp::h264::packetize(all, PAYLOAD))
         }
+        Codec::Av1(config) => {
+            let is_header = |obu: Result<av1::Obu<'_>, _>| {
+                obu.is_ok_and(|obu| obu.kind == av1::OBU_SEQUENCE_HEADER)
+            };
+            if !sample.sync || av1::obus(&sample.data).any(is_header) {
+                return rtp::av1::packetize(&sample.data, sample.sync, PAYLOAD);
+            }
+            // A file may have the sequence header in its configuration alone.
+            let whole = [config.obus(), &sample.data].concat();
+            rtp::av1::packetize(&whole, true, PAYLOAD)
+        }
         _ => None,
     }
 }
@@ -448,6 +459,26 @@ pub(super) mod tests {
             }
         };
         LocalSet::new().run_until(test).await;
+    }
+
+    #[test]
+    fn a_keyframe_of_av1_has_its_sequence_header() {
+        let header = [0x0a, 11, 0, 0, 0, 4, 0x3c, 0xff, 0xbd, 0xff, 0xf9, 0x84, 0x40];
+        let frame = [0x32, 3, 0x10, 1, 2];
+        let whole = [&header[..], &frame].concat();
+        let codec = Codec::Av1(av1::Config::from_temporal_unit(&whole).unwrap().unwrap());
+        let of = |data: &[u8], sync| {
+            let data = Bytes::copy_from_slice(data);
+            let sample = Sample { dts: 0, cts: 0, duration: 0, sync, data };
+            let payloads = payloads(&sample, &codec)?;
+            Some(payloads.iter().map(|payload| payload.to_vec()).collect::<Vec<_>>())
+        };
+        // Two elements and the beginning of a sequence. The first has its length, neither has a size.
+        let packet = [&[0x28, 12, 0x08][..], &header[2..], &[0x30, 0x10, 1, 2]].concat();
+        assert_eq!(of(&whole, true), Some(vec![packet.clone()]));
+        assert_eq!(of(&frame, true), Some(vec![packet]), "it was in the configuration alone");
+        assert_eq!(of(&frame, false), Some(vec![vec![0x10, 0x30, 0x10, 1, 2]]));
+        assert_eq!(of(&frame[..4], false), None, "cut off");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use media::codec::avc;
 use rtp::reorder::Packet;
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
+use str0m::format::Codec;
 use str0m::media::{Frequency, MediaTime, SenderFeedback};
 use str0m::rtp::Ssrc;
 use str0m::rtp::rtcp::SenderInfo;
@@ -93,7 +94,12 @@ impl Track {
 async fn sound_and_picture_stay_in_step_for_an_hour() {
     let origin = Origin::new(Config::default());
     let track = |mid: &str, ssrc: u32, payload: u8, rate, fast, lasts| Track {
-        line: Line { mid: mid.into(), payload: payload.into(), terms: None },
+        line: Line {
+            mid: mid.into(),
+            codec: if rate == VIDEO_RATE { Codec::H264 } else { Codec::Opus },
+            payload: payload.into(),
+            terms: None,
+        },
         ssrc: ssrc.into(),
         rate,
         fast,

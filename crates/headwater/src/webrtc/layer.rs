@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use media::Sample;
-use rtp::VIDEO_RATE;
 use rtp::clock::Clock;
-use rtp::h264::{AccessUnit, Depacketizer, Output};
 use rtp::reorder::{Next, Packet};
+use rtp::{AccessUnit, Depacketizer, Output, VIDEO_RATE};
 use str0m::Rtc;
+use str0m::format::Codec;
 use str0m::media::{KeyframeRequestKind, Mid, Rid};
 use str0m::rtp::Ssrc;
 use tokio::time::Instant;
@@ -45,7 +45,10 @@ impl Layer {
         Self {
             rid,
             input: Input::new(line, VIDEO_RATE, jitter),
-            depacketizer: Depacketizer::default(),
+            depacketizer: match line.codec {
+                Codec::Av1 => rtp::av1::depacketizer(),
+                _ => rtp::h264::depacketizer(),
+            },
             order: Order::default(),
             keyed: None,
             asked: None,
@@ -84,7 +87,7 @@ impl Layer {
     /// The sample of an access unit. The publisher's first packet came `since` microseconds ago.
     pub(super) fn sample(&mut self, unit: AccessUnit, since: i64, now: Instant) -> Sample {
         let presents = self.input.clock.time(unit.time, since);
-        if let Some(config) = unit.config {
+        if let Some(media::Codec::Avc(config)) = unit.codec {
             self.order.reorders = config.profile != BASELINE;
         }
         let (dts, presents) = self.order.place(presents);

@@ -22,6 +22,7 @@ mod against_str0m;
 mod ages;
 mod batch;
 mod choice;
+mod codecs;
 mod datagrams;
 mod end;
 mod feed;
@@ -54,6 +55,7 @@ mod viewer;
 
 use std::time::Duration;
 
+pub(crate) use codecs::carried;
 pub(crate) use feed::payloads;
 pub use server::Server;
 pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond};

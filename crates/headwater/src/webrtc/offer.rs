@@ -8,11 +8,12 @@ use rtp::VIDEO_RATE;
 use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
-use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Rids};
+use str0m::media::{Direction, Frequency, MediaKind, Mid, Pt, Rid, Rids};
 use str0m::rtp::{Extension, ExtensionMap};
 use str0m::{IceCreds, Rtc};
 use tokio::time::Instant;
 
+use super::codecs::Offered;
 use super::ice;
 use super::keys::{self, Keys};
 use super::simulcast::{self, MOST_LAYERS};
@@ -53,9 +54,11 @@ pub(super) struct Agreed {
     pub(super) answer: String,
     pub(super) own: IceCreds,
     pub(super) peer: IceCreds,
-    /// A media description that can carry H.264, and one for Opus.
+    /// A media description that can carry the codec of video, and one for Opus.
     pub(super) video: Option<Line>,
     pub(super) audio: Option<Line>,
+    /// Whether the peer has a media description of video, also if that carries nothing.
+    pub(super) wants_video: bool,
     /// The layers in which a publisher sends the video. Empty without simulcast.
     pub(super) layers: Vec<Rid>,
     /// The keys of our side, if the peer plays.
@@ -66,6 +69,7 @@ pub(super) struct Agreed {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     pub(super) mid: Mid,
+    pub(super) codec: Codec,
     pub(super) payload: Pt,
     /// How packets are sent, if they are.
     pub(super) terms: Option<Terms>,
@@ -90,11 +94,13 @@ pub(super) enum Purpose {
     },
 }
 
-/// Agrees with an offer of a peer, which may reach these addresses by UDP and, if so said, by TCP.
+/// Agrees with an offer of a peer, which may reach these addresses by UDP and, if so said, by TCP. Of its codecs
+/// of video, the answer has `video` alone: so both sides mean the same.
 pub(super) fn agree(
     identity: &Identity,
     offer: &str,
     purpose: Purpose,
+    video: Option<Offered>,
     addresses: &[SocketAddr],
     takes_tcp: bool,
 ) -> Result<Agreed, Refusal> {
@@ -115,8 +121,9 @@ pub(super) fn agree(
         return Err(no_offer(format!("a=mid:{mid} is longer than {LONGEST_MID} characters")));
     }
     // Viewers get no simulcast.
-    let offer =
-        simulcast::limit(offer, if publishes { MOST_LAYERS } else { 0 }).map_err(no_offer)?;
+    let taken = video.map(|(codec, _)| codec);
+    let most = if publishes { MOST_LAYERS } else { 0 };
+    let offer = simulcast::limit(offer, taken, most).map_err(no_offer)?;
     let offer = one_way(&offer, publishes);
     let offer = offer.as_str();
     let peer = ice::credentials(offer).and_then(|peer| peer.ok_or("no a=ice-ufrag"));
@@ -139,9 +146,20 @@ pub(super) fn agree(
         .set_stats_interval(None)
         .clear_codecs()
         .enable_opus(true, false)
-        .enable_h264(true);
-    // Constrained High is what some encoders name.
-    config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
+        .enable_h264(taken == Some(Codec::H264));
+    match video {
+        // Constrained High is what some encoders name.
+        Some((Codec::H264, _)) => {
+            config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
+        }
+        // str0m takes only the very level that it has. Ours is the peer's: we decode nothing.
+        Some((codec, format)) => {
+            let (payload, resend) = (45.into(), Some(46.into()));
+            let codecs = config.codec_config();
+            codecs.add_config(payload, resend, codec, Frequency::NINETY_KHZ, None, format);
+        }
+        None => {}
+    }
     if !publishes {
         config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
     } else if !offer.contains("\na=simulcast:") {
@@ -164,16 +182,23 @@ pub(super) fn agree(
     let answer = rtc.sdp_api().accept_offer(parsed).map_err(|error| no_offer(error.to_string()))?;
     let answer = answer.to_sdp_string();
     let wanted = if publishes { Direction::RecvOnly } else { Direction::SendOnly };
-    let (mut video, mut audio) = (None, None);
+    let (mut video, mut audio, mut wants_video) = (None, None, false);
     for mid in answer.lines().filter_map(|line| line.strip_prefix("a=mid:")) {
         let mid = Mid::from(mid.trim_end());
         let Some(media) = rtc.media(mid) else { continue };
         let (kind, direction) = (media.kind(), media.direction());
-        let line = line(&mut rtc, mid, kind, publishes);
-        let line = line.filter(|_| direction == wanted || direction == Direction::SendRecv);
+        if direction != wanted && direction != Direction::SendRecv {
+            continue;
+        }
         match kind {
-            MediaKind::Video => video = video.or(line),
-            MediaKind::Audio => audio = audio.or(line),
+            MediaKind::Video => {
+                wants_video = true;
+                let find = || line(&mut rtc, mid, taken?, publishes);
+                video = video.or_else(find);
+            }
+            MediaKind::Audio => {
+                audio = audio.or_else(|| line(&mut rtc, mid, Codec::Opus, publishes));
+            }
         }
     }
     if video.is_none() && audio.is_none() {
@@ -187,7 +212,7 @@ pub(super) fn agree(
         _ => Vec::new(),
     };
     let answer = together(&answer, &own.ufrag);
-    Ok(Agreed { rtc, answer, own, peer, video, audio, layers, keys })
+    Ok(Agreed { rtc, answer, own, peer, video, audio, wants_video, layers, keys })
 }
 
 /// Makes media that are offered both ways go one way, so that the answer is for one way, too (RFC 9725 4.2). Not
@@ -226,22 +251,21 @@ fn without_layers() -> ExtensionMap {
     map
 }
 
-/// The payload type for our codec in a media description, and how a player gets packets.
-fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Line> {
+/// The payload type for a codec in a media description, and how a player gets packets.
+fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> {
     let remote = rtc.media(mid)?.remote_pts().to_vec();
-    let codec = if kind == MediaKind::Video { Codec::H264 } else { Codec::Opus };
     let fits = |params: &&PayloadParams| {
         let spec = params.spec();
         // A viewer must take fragments, which only mode 1 has. All browsers offer it.
         let takes_fragments = spec.format.packetization_mode == Some(1);
         spec.codec == codec
             && remote.contains(&params.pt())
-            && (takes_fragments || codec == Codec::Opus)
+            && (takes_fragments || codec != Codec::H264)
     };
     let params = *rtc.codec_config().params().iter().find(fits)?;
     let payload = params.pt();
     if publishes {
-        return Some(Line { mid, payload, terms: None });
+        return Some(Line { mid, codec, payload, terms: None });
     }
     let extensions = rtc.media(mid)?.remote_extmap();
     let extension = extensions.id_of(Extension::RtpMid);
@@ -251,7 +275,7 @@ fn line(rtc: &mut Rtc, mid: Mid, kind: MediaKind, publishes: bool) -> Option<Lin
     let stream = api.stream_tx_by_mid(mid, None)?;
     let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
     let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension, numbers });
-    Some(Line { mid, payload, terms })
+    Some(Line { mid, codec, payload, terms })
 }
 
 /// A payload type that an offer gives two meanings, if there is one: another codec, or other parameters,
@@ -324,7 +348,103 @@ fn together(answer: &str, cname: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
+    use super::super::codecs;
     use super::*;
+
+    /// The lines of an offer that are about its codecs and layers, as Chromium writes them.
+    const LINES: &[&str] = &[
+        "m=video 9 UDP/TLS/RTP/SAVPF 45 46 96 97 98",
+        "c=IN IP4 0.0.0.0",
+        "a=mid:0",
+        "a=sendrecv",
+        "a=rtcp-mux",
+        "a=rtpmap:45 AV1/90000",
+        "a=rtcp-fb:45 nack pli",
+        "a=fmtp:45 level-idx=5;profile=0;tier=0",
+        "a=rtpmap:46 rtx/90000",
+        "a=fmtp:46 apt=45",
+        "a=rtpmap:96 H264/90000",
+        "a=fmtp:96 level-asymmetry-allowed=1;packetization-mode=1;profile-level-id=42001f",
+        "a=rtpmap:97 rtx/90000",
+        "a=fmtp:97 apt=96",
+        "a=rtpmap:98 AV1/90000",
+        "a=fmtp:98 level-idx=5;profile=1;tier=0",
+        "a=rid:h send pt=45",
+        "a=rid:l send",
+        "a=simulcast:send h;l",
+        "m=audio 9 UDP/TLS/RTP/SAVPF 111",
+        "c=IN IP4 0.0.0.0",
+        "a=mid:1",
+        "a=sendrecv",
+        "a=rtcp-mux",
+        "a=rtpmap:111 opus/48000/2",
+    ];
+
+    const HEAD: &str = "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0 1\r\n\
+        a=fingerprint:sha-256 00:01:02:03:04:05:06:07:08:09:0A:0B:0C:0D:0E:0F:\
+        10:11:12:13:14:15:16:17:18:19:1A:1B:1C:1D:1E:1F\r\na=ice-ufrag:peer\r\n\
+        a=ice-pwd:0123456789012345678901\r\na=setup:actpass\r\n";
+
+    /// What is done to the lines: one is left out, written twice, or moved, or a number in all is another one.
+    #[derive(Debug, Clone)]
+    enum Change {
+        Drop(usize),
+        Repeat(usize, usize),
+        Swap(usize, usize),
+        Renumber(usize, usize),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        let place = || 0..LINES.len();
+        let number = || 0usize..NUMBERS.len();
+        prop_oneof![
+            place().prop_map(Change::Drop),
+            (place(), place()).prop_map(|(from, to)| Change::Repeat(from, to)),
+            (place(), place()).prop_map(|(one, other)| Change::Swap(one, other)),
+            (number(), number()).prop_map(|(from, to)| Change::Renumber(from, to)),
+        ]
+    }
+
+    const NUMBERS: &[&str] =
+        &["45", "46", "96", "97", "98", "111", "0", "127", "300", "H264", "AV1"];
+
+    proptest! {
+        /// str0m panics at some offers. No such one may reach it.
+        #[test]
+        fn no_offer_panics(changes in prop::collection::vec(change(), 0..8), publishes: bool) {
+            let mut lines: Vec<_> = LINES.iter().map(|line| (*line).to_owned()).collect();
+            for change in changes {
+                match change {
+                    Change::Drop(at) if at < lines.len() => _ = lines.remove(at),
+                    Change::Repeat(from, to) if from.max(to) < lines.len() => {
+                        lines.insert(to, lines[from].clone());
+                    }
+                    Change::Swap(one, other) if one.max(other) < lines.len() => {
+                        lines.swap(one, other);
+                    }
+                    Change::Renumber(from, to) => {
+                        lines.iter_mut().for_each(|it| *it = it.replace(NUMBERS[from], NUMBERS[to]));
+                    }
+                    _ => {}
+                }
+            }
+            let offer = format!("{HEAD}{}\r\n", lines.join("\r\n"));
+            let purpose =
+                if publishes { Purpose::Publish } else { Purpose::Play { chooses: true } };
+            let identity = Identity::new().unwrap();
+            for video in codecs::offered(&offer).into_iter().map(Some).chain([None]) {
+                let agreed = agree(&identity, &offer, purpose, video, &[], false);
+                let Ok(Agreed { answer, video: line, .. }) = agreed else { continue };
+                // No other codec is in the answer than the one that was taken.
+                let codecs = codecs::offered(&answer);
+                let taken = video.map(|(codec, _)| codec);
+                prop_assert!(codecs.iter().all(|(codec, _)| Some(*codec) == taken), "{}", answer);
+                prop_assert!(line.is_none_or(|line| Some(line.codec) == taken));
+            }
+        }
+    }
 
     #[test]
     fn tracks_of_an_answer_are_one_stream() {
@@ -380,7 +500,8 @@ mod tests {
         for (purpose, way, sends) in
             [(Purpose::Publish, "a=recvonly\r\n", false), (play, "a=sendonly\r\n", true)]
         {
-            let agreed = agree(&identity, &offer, purpose, &[], false)
+            let video = codecs::offered(&offer).first().copied();
+            let agreed = agree(&identity, &offer, purpose, video, &[], false)
                 .unwrap_or_else(|why| panic!("{why:?}"));
             assert_eq!(agreed.answer.matches(way).count(), 2, "{}", agreed.answer);
             assert!(!agreed.answer.contains("sendrecv"), "{}", agreed.answer);

@@ -383,6 +383,7 @@ fn after(frames: &[Rc<Frame>]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use str0m::format::Codec;
     use tokio::task::LocalSet;
 
     use super::super::feed::tests::{Viewer, numbers, publish, publisher, settle};
@@ -390,7 +391,8 @@ mod tests {
 
     fn output(track: Arc<Track>, viewer: &Rc<Viewer>) -> Output {
         let terms = source::Terms { ssrc: 1, resends: None, extension: None, numbers: None };
-        let line = Line { mid: "v".into(), payload: 96.into(), terms: Some(terms) };
+        let (codec, terms) = (Codec::H264, Some(terms));
+        let line = Line { mid: "v".into(), codec, payload: 96.into(), terms };
         let subscriber = Subscriber { feeds: Rc::default(), viewer: viewer.weak() };
         Output::new(line, track, VIDEO_RATE, subscriber).unwrap()
     }

@@ -8,6 +8,7 @@ use live::{Stream, Track, UnixMicros, Viewing};
 use rtp::srtp::{Receiver, Sender};
 use rtp::{AUDIO_RATE, VIDEO_RATE};
 use str0m::Rtc;
+use str0m::format::Codec;
 use str0m::media::Mid;
 use str0m::rtp::RawPacket;
 use str0m::rtp::rtcp::{ReceptionReport, ReportBlock, ReportList, Rtcp};
@@ -69,10 +70,12 @@ impl Play {
     pub(super) fn new(watched: Watched, subscriber: &Subscriber) -> Self {
         let Watched { stream, video, audio, companion, keys, cname } = watched;
         let viewing = stream.watch(live::Delivery::WebRtc);
-        let made = companion.as_ref().and_then(Watching::picture).cloned();
         let terms = video.as_ref().and_then(|(line, _)| line.terms);
         let numbers = terms.and_then(|terms| terms.numbers).and_then(Numbers::new);
-        let choice = Choice::new(Arc::clone(&stream), made, numbers, Instant::now());
+        let codec = video.as_ref().map_or(Codec::H264, |(line, _)| line.codec);
+        let made = companion.as_ref().and_then(Watching::picture);
+        let made = made.filter(|_| codec == Codec::H264).cloned();
+        let choice = Choice::new(Arc::clone(&stream), codec, made, numbers, Instant::now());
         let output = |(line, track), rate| Output::new(line, track, rate, subscriber.clone());
         Self {
             choice,

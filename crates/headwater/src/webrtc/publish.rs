@@ -7,9 +7,8 @@ use bytes::Bytes;
 use live::{PublishError, Publisher};
 use media::Sample;
 use media::codec::opus;
-use rtp::h264::{AccessUnit, Output};
 use rtp::reorder::{Next, Packet};
-use rtp::{AUDIO_RATE, VIDEO_RATE};
+use rtp::{AUDIO_RATE, AccessUnit, Output, VIDEO_RATE};
 use str0m::Rtc;
 use str0m::media::{Mid, Pt, Rid, SenderFeedback};
 use str0m::rtp::{RtpHeader, RtpPacket, Ssrc};
@@ -274,8 +273,8 @@ impl Publish {
                 return Ok(());
             }
         };
-        if let AccessUnit { config: Some(config), time, .. } = &unit {
-            let codec = (media::Codec::Avc(config.clone()), VIDEO_RATE);
+        if let AccessUnit { codec: Some(codec), time, .. } = &unit {
+            let codec = (codec.clone(), VIDEO_RATE);
             self.ingest.track(kind, codec, format_args!("RTP time {time}"), origin.now())?;
         }
         let sample = layer.sample(unit, since, now);

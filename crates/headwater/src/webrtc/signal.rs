@@ -11,10 +11,12 @@ use axum::response::{IntoResponse, Response};
 use http::net::Full;
 use live::{PublishError, PublisherInfo, Stream, Track};
 use media::{Codec, Kind};
+use str0m::format::Codec as Format;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::choice;
+use super::codecs::{self, Offered, carried};
 use super::feed::{B_FRAMES, has_b_frames};
 use super::ice::{self, Restart};
 use super::keys::Keys;
@@ -147,29 +149,34 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
         false => Some(watched(server, to.stream)?),
     };
     let addresses = server.addresses(request.peer);
-    let several = |tracks: &Tracks| {
-        choice::has_several(&tracks.stream.state(), tracks.sources.picture.is_some())
+    let offered = codecs::offered(offer);
+    let (codec, chooses) = match &watched {
+        Some(tracks) => {
+            let codec = tracks.choose(&offered);
+            (codec, codec.is_some_and(|(codec, _)| tracks.has_several(codec)))
+        }
+        // The publisher's preference is the order of its offer.
+        None => (offered.first().copied(), false),
     };
-    let purpose = match &watched {
-        Some(tracks) => Purpose::Play { chooses: several(tracks) },
-        None => Purpose::Publish,
-    };
+    let purpose = if to.publishes { Purpose::Publish } else { Purpose::Play { chooses } };
     let takes_tcp = origin.config.webrtc.tcp;
-    let agreed = offer::agree(&server.identity, offer, purpose, &addresses, takes_tcp).map_err(
-        |refusal| {
-            let (status, why) = match refusal {
-                Refusal::NoOffer(why) => {
-                    (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
-                }
-                Refusal::NoCodec => {
-                    (StatusCode::NOT_ACCEPTABLE, "neither H.264 nor Opus is offered".into())
-                }
-            };
-            tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
-            (status, why)
-        },
-    )?;
-    let Agreed { rtc, answer, own, peer, video, audio, layers, keys } = agreed;
+    let agreed = offer::agree(&server.identity, offer, purpose, codec, &addresses, takes_tcp);
+    let agreed = agreed.map_err(|refusal| {
+        let (status, why) = match refusal {
+            Refusal::NoOffer(why) => {
+                (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
+            }
+            Refusal::NoCodec => {
+                (StatusCode::NOT_ACCEPTABLE, "no H.264, AV1 or Opus is offered".into())
+            }
+        };
+        tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
+        (status, why)
+    })?;
+    let Agreed { rtc, answer, own, peer, video, audio, wants_video, layers, keys } = agreed;
+    if wants_video && video.is_none() {
+        watched.as_ref().map_or(Ok(()), Tracks::refuse_video)?;
+    }
     let wanted = match watched {
         None => {
             let info = PublisherInfo {
@@ -237,12 +244,45 @@ fn is_of_this_site(uri: &Uri, headers: &HeaderMap, allowed: &str) -> bool {
 /// The tracks of a stream that WebRTC can carry, and those of which it could be made.
 struct Tracks {
     stream: Arc<Stream>,
-    video: Option<Arc<Track>>,
+    /// H.264 without B-frames, and AV1.
+    avc: Option<Arc<Track>>,
+    av1: Option<Arc<Track>>,
     audio: Option<Arc<Track>>,
     sources: Sources,
 }
 
 impl Tracks {
+    /// The codecs of video, by preference. More viewers have decoders in hardware for H.264, but AV1 is better
+    /// than H.264 that a companion has to make.
+    fn codecs(&self) -> impl Iterator<Item = Format> {
+        let avc = self.avc.as_ref().map(|_| Format::H264);
+        let av1 = self.av1.as_ref().map(|_| Format::Av1);
+        let made = self.sources.picture.as_ref().map(|_| Format::H264);
+        avc.into_iter().chain(av1).chain(made)
+    }
+
+    /// The codec of video for a viewer who can take one of these.
+    fn choose(&self, offered: &[Offered]) -> Option<Offered> {
+        self.codecs().find_map(|own| offered.iter().find(|(codec, _)| *codec == own)).copied()
+    }
+
+    /// Whether there are renditions in a codec to choose from.
+    fn has_several(&self, codec: Format) -> bool {
+        let makes_one = codec == Format::H264 && self.sources.picture.is_some();
+        choice::has_several(&self.stream.state(), codec, makes_one)
+    }
+
+    /// Refuses a viewer who wants to see the stream, and has no codec of its video.
+    fn refuse_video(&self) -> Result<(), Refused> {
+        let names: Vec<_> = self.codecs().map(codecs::name).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let why = format!("the stream's video is {}, which is not offered", names.join(" or "));
+        tracing::info!(stream = self.stream.name(), why, "webrtc offer refused");
+        Err((StatusCode::NOT_ACCEPTABLE, why))
+    }
+
     /// What a viewer gets who can take video and audio by these lines.
     fn watch(
         self,
@@ -251,8 +291,9 @@ impl Tracks {
         keys: Keys,
         cname: &str,
     ) -> Result<Watched, Refused> {
-        let Self { stream, video: picture, audio: sound, sources } = self;
-        let needs_picture = video.is_some() && sources.picture.is_some();
+        let Self { stream, avc, av1, audio: sound, sources } = self;
+        let is_avc = video.is_some_and(|line| line.codec == Format::H264);
+        let needs_picture = is_avc && sources.picture.is_some();
         let needs_sound = audio.is_some() && sources.sound.is_some();
         let companion = if needs_picture || needs_sound {
             server.companions.watch(&stream, sources)
@@ -263,7 +304,8 @@ impl Tracks {
         if needs_picture && made.is_none() {
             return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
         }
-        let made_picture = made.and_then(Watching::picture);
+        let made_picture = made.and_then(Watching::picture).filter(|_| is_avc);
+        let picture = if is_avc { avc } else { av1 };
         let picture = picture.or_else(|| made_picture.cloned());
         let picture = picture.map(|picture| choice::begin(&stream.state(), made_picture, picture));
         let sound = sound.or_else(|| made?.sound().cloned());
@@ -282,28 +324,29 @@ fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
         return Err((StatusCode::NOT_FOUND, "no such stream".to_owned()));
     };
     let state = stream.state();
-    let find = |kind, ours: fn(&Codec) -> bool| {
+    let find = |ours: fn(&Codec) -> bool| {
         let mut tracks = state.tracks.iter().filter(|track| track.is_present());
-        tracks.find(|track| track.kind == kind && ours(&track.header().track.codec)).cloned()
+        tracks.find(|track| ours(&track.header().track.codec)).cloned()
     };
-    let video = find(Kind::Video, |codec| matches!(codec, Codec::Avc(_)));
-    let audio = find(Kind::Audio, |codec| matches!(codec, Codec::Opus(_)));
-    let aac = find(Kind::Audio, |codec| matches!(codec, Codec::Aac(_)));
+    let avc = find(|codec| carried(codec) == Some(Format::H264));
+    let av1 = find(|codec| carried(codec) == Some(Format::Av1));
+    let audio = find(|codec| matches!(codec, Codec::Opus(_)));
+    let aac = find(|codec| matches!(codec, Codec::Aac(_)));
     if state.tracks.is_empty() {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the stream has no media yet".to_owned()));
     }
     // Sound alone is for streams that have nothing else.
     let is_sound = aac.is_some() && state.tracks.iter().all(|track| track.kind == Kind::Audio);
-    if video.is_none() && audio.is_none() && !is_sound {
-        let why = "the stream has neither H.264 nor Opus, and WebRTC carries nothing else here";
+    if avc.is_none() && av1.is_none() && audio.is_none() && !is_sound {
+        let why = "the stream has no H.264, AV1 or Opus, and WebRTC carries nothing else here";
         return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
     }
-    let (picture, video) = video.map_or((None, None), |video| match has_b_frames(&video) {
-        true => (Some(video), None),
-        false => (None, Some(video)),
+    let (picture, avc) = avc.map_or((None, None), |avc| match has_b_frames(&avc) {
+        true => (Some(avc), None),
+        false => (None, Some(avc)),
     });
     let sound = aac.filter(|_| audio.is_none());
-    Ok(Tracks { stream, video, audio, sources: Sources { sound, picture } })
+    Ok(Tracks { stream, avc, av1, audio, sources: Sources { sound, picture } })
 }
 
 /// The payload of a request, if it has this type and is text.

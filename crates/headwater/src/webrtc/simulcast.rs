@@ -3,6 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
+use str0m::format::Codec;
+
+use super::codecs;
+
 /// The most layers that are taken. Browsers send three, OBS Studio four.
 pub(super) const MOST_LAYERS: usize = 4;
 
@@ -15,11 +19,11 @@ const LONGEST_RID: usize = 8;
 /// An offer names its layers in order of preference (RFC 8853 5.2), so the first are taken. Of
 /// alternatives (`a,b`) the first is taken. A layer that is paused (`~a`) stays so in the answer: its
 /// sender begins it when it likes. What no `a=rid` line describes is left out, and so is a layer that may
-/// only be something else than H.264.
+/// only be something else than the codec that is taken.
 ///
 /// # Errors
 /// A layer's name is nothing to name a rendition by, or names two layers.
-pub(super) fn limit(offer: &str, most: usize) -> Result<String, String> {
+pub(super) fn limit(offer: &str, taken: Option<Codec>, most: usize) -> Result<String, String> {
     let mut out = String::with_capacity(offer.len());
     let mut rest = offer;
     while !rest.is_empty() {
@@ -27,14 +31,19 @@ pub(super) fn limit(offer: &str, most: usize) -> Result<String, String> {
         let (media, after) = rest.split_at(end);
         // Neither sound nor what comes before the first media description has layers.
         let most = if media.starts_with("m=video ") { most } else { 0 };
-        limit_media(media, most, &mut out)?;
+        limit_media(media, taken, most, &mut out)?;
         rest = after;
     }
     Ok(out)
 }
 
-fn limit_media(media: &str, most: usize, out: &mut String) -> Result<(), String> {
-    let layers = layers(media, most)?;
+fn limit_media(
+    media: &str,
+    taken: Option<Codec>,
+    most: usize,
+    out: &mut String,
+) -> Result<(), String> {
+    let layers = layers(media, taken, most)?;
     let mut is_told = layers.is_empty();
     for line in media.split_inclusive('\n') {
         if let Some(rid) = line.strip_prefix("a=rid:") {
@@ -53,18 +62,19 @@ fn limit_media(media: &str, most: usize, out: &mut String) -> Result<(), String>
 }
 
 /// The layers of a media description that are taken, each with its mark if it is paused.
-fn layers(media: &str, most: usize) -> Result<Vec<&str>, String> {
+fn layers(media: &str, taken: Option<Codec>, most: usize) -> Result<Vec<&str>, String> {
     let Some(list) = media.lines().find_map(|line| line.strip_prefix("a=simulcast:")) else {
         return Ok(Vec::new());
     };
     // An offer may have thousands of each, so each line is read once.
-    let mut h264 = HashSet::new();
+    let mut usable = HashSet::new();
     let mut known: HashMap<&str, Vec<Option<&str>>> = HashMap::new();
     for line in media.lines() {
         if let Some((rid, payloads)) = described(line) {
             known.entry(rid).or_default().push(payloads);
         }
-        h264.extend(h264_payload(line));
+        let payload = codecs::codec(line).filter(|(_, codec)| Some(*codec) == taken);
+        usable.extend(payload.map(|(payload, _)| payload));
     }
     let mut words = list.split_ascii_whitespace();
     let sent = words.by_ref().find(|word| *word == "send").and_then(|_| words.next());
@@ -76,7 +86,7 @@ fn layers(media: &str, most: usize) -> Result<Vec<&str>, String> {
         let first = alternatives.split(',').next().unwrap_or_default();
         let rid = name(first);
         let Some([payloads, others @ ..]) = known.get(rid).map(Vec::as_slice) else { continue };
-        if !payloads.is_none_or(|payloads| payloads.split(',').any(|it| h264.contains(it))) {
+        if !payloads.is_none_or(|payloads| payloads.split(',').any(|it| usable.contains(it))) {
             continue;
         }
         // RFC 8852 allows no other characters.
@@ -105,16 +115,13 @@ fn described(line: &str) -> Option<(&str, Option<&str>)> {
     Some((rid, payloads))
 }
 
-/// The payload type that a line makes one of H.264.
-fn h264_payload(line: &str) -> Option<&str> {
-    let (payload, codec) = line.strip_prefix("a=rtpmap:")?.split_once(' ')?;
-    let name = codec.get(..5).filter(|name| name.eq_ignore_ascii_case("H264/"));
-    name.map(|_| payload)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn limit(offer: &str, most: usize) -> Result<String, String> {
+        super::limit(offer, Some(Codec::H264), most)
+    }
 
     /// A media description with these lines.
     fn offer(lines: &[&str]) -> String {
@@ -154,6 +161,11 @@ mod tests {
         let expected = ["a=rid:b send pt=97,96", "a=rid:c send", "a=simulcast:send b;c"];
         assert_eq!(limit(&offer(&lines), 2).unwrap(), offer(&expected));
         assert_eq!(limit(&offer(&lines), 0).unwrap(), offer(&[]));
+        // Each codec has its layers.
+        let rids = ["a=rid:a send pt=96", "a=rid:b send pt=98", "a=rid:c send"];
+        let av1 = [&rids[..], &["a=rtpmap:98 AV1/90000", "a=simulcast:send a;b;c"]].concat();
+        let limited = super::limit(&offer(&av1), Some(Codec::Av1), 3).unwrap();
+        assert!(limited.contains("a=simulcast:send b;c\r\n"), "{limited}");
         // Nothing else is changed.
         assert_eq!(limit("", 3).unwrap(), "");
         assert_eq!(limit(&offer(&expected), 3).unwrap(), offer(&expected));

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod av1;
 mod bad_input;
 mod companion;
 mod foreign;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
-use rtp::h264::{Depacketizer, Output as Unit};
+use rtp::Output as Unit;
 use str0m::change::SdpAnswer;
 use str0m::media::{Direction, MediaKind};
 use str0m::rtp::rtcp::{Rtcp, SenderInfo};
@@ -237,7 +237,7 @@ fn now() -> Instant {
 
 /// How many access units these packets make, and how many after the first keyframe are broken.
 pub(crate) fn units<'a>(packets: impl Iterator<Item = &'a RtpPacket>) -> (usize, usize) {
-    let (mut depacketizer, mut whole, mut broken) = (Depacketizer::default(), 0, 0);
+    let (mut depacketizer, mut whole, mut broken) = (rtp::h264::depacketizer(), 0, 0);
     for packet in packets {
         let header = &packet.header;
         depacketizer.push(

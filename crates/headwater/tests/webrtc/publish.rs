@@ -29,8 +29,12 @@ fn publish(file: &Path, url: &str, options: &[&str]) -> Program {
 
 /// Makes a clip with pictures and Opus. A keyframe comes each second, and there are no B-frames.
 fn clip(folder: &Path, seconds: &str) -> PathBuf {
+    clip_of("mp4/film.mp4", folder, seconds)
+}
+
+fn clip_of(pictures: &str, folder: &Path, seconds: &str) -> PathBuf {
     let clip = folder.join("clip.mp4");
-    let source = testkit::clip("mp4/film.mp4");
+    let source = testkit::clip(pictures);
     let copied = ["-c:v", "copy", "-c:a", "libopus", "-b:a", "96k"];
     let (source, into) = (source.to_str().unwrap(), clip.to_str().unwrap());
     testkit::ffmpeg(["-i", source, "-t", seconds].iter().chain(&copied).chain(&[into]));
@@ -83,8 +87,18 @@ fn failed(publisher: Program) -> String {
 
 #[test]
 fn a_file_comes_out_as_it_is() {
+    comes_out_as_it_is("mp4/film.mp4", "4");
+}
+
+#[test]
+fn a_file_of_av1_comes_out_as_it_is() {
+    comes_out_as_it_is("mp4/av1-aac.mp4", "2");
+}
+
+#[track_caller]
+fn comes_out_as_it_is(pictures: &str, seconds: &str) {
     let (server, folder) = (patient(), tempfile::tempdir().unwrap());
-    let clip = clip(folder.path(), "4");
+    let clip = clip_of(pictures, folder.path(), seconds);
     let publisher = publish(&clip, &server.url("/live/x/whip"), &[]);
     let finished = publisher.wait(LIMIT);
     assert!(finished.status.success(), "{}", finished.stderr);
@@ -196,7 +210,7 @@ fn what_whip_does_not_carry_is_left_out_and_stamps_pass() {
     let (server, clip) = (server(""), testkit::clip("flv/legacy.flv"));
     let publisher = publish(&clip, &server.url("/live/x/whip"), &["--stamp"]);
     publisher.stderr_line(LIMIT, |line| {
-        line.contains("track left out: WHIP carries H.264 and Opus here")
+        line.contains("track left out: WHIP carries H.264, AV1")
             && line.contains("audio track 0")
             && line.contains("mp4a.40.2")
     });
@@ -230,7 +244,7 @@ fn what_cannot_be_published_is_refused_with_a_reason() {
         // This port has no TLS.
         (&film, &url.replace("http:", "https:"), &[], ": TLS: "),
         (&film, &url, &["--fast"], "--fast is not possible by WHIP"),
-        (&sound, &url, &[], "the file has neither H.264 nor Opus"),
+        (&sound, &url, &[], "the file has no H.264, AV1"),
     ] {
         let said = failed(publish(file, url, options));
         assert!(said.contains(why), "{url} {options:?}: {said}");

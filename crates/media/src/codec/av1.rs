@@ -5,12 +5,22 @@ use bytes::Bytes;
 use super::bits::Bits;
 use crate::Error;
 
-/// `obu_type`, AV1 specification 6.2.2.
-const OBU_SEQUENCE_HEADER: u8 = 1;
-const OBU_TEMPORAL_DELIMITER: u8 = 2;
-const OBU_FRAME_HEADER: u8 = 3;
+/// `obu_type` of a sequence header, AV1 specification 6.2.2.
+pub const OBU_SEQUENCE_HEADER: u8 = 1;
+/// `obu_type` of a temporal delimiter.
+pub const OBU_TEMPORAL_DELIMITER: u8 = 2;
+/// `obu_type` of a frame header without tiles.
+pub const OBU_FRAME_HEADER: u8 = 3;
 const OBU_METADATA: u8 = 5;
-const OBU_FRAME: u8 = 6;
+/// `obu_type` of a frame header with tiles.
+pub const OBU_FRAME: u8 = 6;
+/// `obu_type` of a tile list, which only large-scale tile decoding has.
+pub const OBU_TILE_LIST: u8 = 8;
+/// `obu_type` of padding.
+pub const OBU_PADDING: u8 = 15;
+
+/// Bytes of an AV1CodecConfigurationRecord before its OBUs.
+const RECORD: usize = 4;
 
 /// Contents of an AV1CodecConfigurationRecord.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +111,7 @@ impl Config {
             record,
         };
         let record = config.record.clone();
-        for obu in obus(record.get(4..).unwrap_or_default()) {
+        for obu in obus(record.get(RECORD..).unwrap_or_default()) {
             let obu = obu.map_err(|error| error.offset(4))?;
             if obu.kind == OBU_SEQUENCE_HEADER {
                 let header = SequenceHeader::read(obu.payload).map_err(|error| {
@@ -153,17 +163,17 @@ impl Config {
                 0,
             ];
             // The OBU is copied as it is, but always with a size field, as the record requires.
-            record.push(OBU_SEQUENCE_HEADER << 3 | 2);
-            let mut size = obu.payload.len();
-            while size > 0x7f {
-                record.push(0x80 | (size & 0x7f) as u8);
-                size >>= 7;
-            }
-            record.push(size as u8);
+            record.push(OBU_SEQUENCE_HEADER << 3 | HAS_SIZE);
+            write_leb128(obu.payload.len(), &mut record);
             record.extend_from_slice(obu.payload);
             return Self::parse(record.into()).map(Some);
         }
         Ok(None)
+    }
+
+    /// The OBUs in the record (`configOBUs`): the sequence header, where there is one.
+    pub fn obus(&self) -> &[u8] {
+        self.record.get(RECORD..).unwrap_or_default()
     }
 
     /// RFC 6381 codec string, AV1-ISOBMFF 5: `av01.0.04M.08`. The optional fields follow only where
@@ -188,21 +198,78 @@ impl Config {
     }
 }
 
+/// `obu_has_size_field` and `obu_extension_flag` in the first byte of an OBU, 5.3.2.
+const HAS_SIZE: u8 = 2;
+const HAS_EXTENSION: u8 = 4;
+
 /// An open bitstream unit.
-struct Obu<'a> {
-    kind: u8,
-    payload: &'a [u8],
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Obu<'a> {
+    /// `obu_type`.
+    pub kind: u8,
+    /// `obu_header()`: one byte, or two with the extension.
+    header: &'a [u8],
+    /// The bytes behind header and size.
+    pub payload: &'a [u8],
     /// Position of its header.
     at: u64,
 }
 
+impl Obu<'_> {
+    /// Appends the unit to `out`, with a size field or without.
+    pub fn write(&self, has_size: bool, out: &mut Vec<u8>) {
+        let Some((&first, extension)) = self.header.split_first() else { return };
+        out.push(first & !HAS_SIZE | if has_size { HAS_SIZE } else { 0 });
+        out.extend_from_slice(extension);
+        if has_size {
+            write_leb128(self.payload.len(), out);
+        }
+        out.extend_from_slice(self.payload);
+    }
+}
+
+/// Appends a number as `leb128()`, 4.10.5, in as few bytes as it needs.
+pub fn write_leb128(mut value: usize, out: &mut Vec<u8>) {
+    while value > 0x7f {
+        out.push(0x80 | (value & 0x7f) as u8);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Reads `leb128()` at the start of `data`. Returns the value, and the bytes behind it. `None` where it is cut
+/// off or too large.
+pub fn read_leb128(data: &[u8]) -> Option<(usize, &[u8])> {
+    let (value, end) = leb128(data, 0, 0).ok()?;
+    Some((value, data.get(end..)?))
+}
+
+/// Reads `leb128()` at `start` in an OBU, which lies at byte `at`: at most eight bytes, and a value of at most
+/// 32 bits. Returns the value, and where it ends.
+fn leb128(data: &[u8], start: usize, at: u64) -> Result<(usize, usize), Error> {
+    let mut value = 0u64;
+    for index in 0..8 {
+        let end = start + index + 1;
+        let &byte = data
+            .get(end - 1)
+            .ok_or_else(|| Error::cut_off("OBU", at, end as u64, data.len() as u64))?;
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            let value = u32::try_from(value).ok().and_then(|value| usize::try_from(value).ok());
+            let large = || Error::malformed("OBU: size of more than 32 bits", at);
+            return Ok((value.ok_or_else(large)?, end));
+        }
+    }
+    Err(Error::malformed("OBU: size of more than eight bytes", at))
+}
+
 /// The most OBUs a temporal unit may have: four times the tiles of the largest picture (annex A.3),
 /// each of which could be one. Without a limit, walking 16 MiB of bare OBU headers would take long.
-const MAX_OBUS: u64 = 16_384;
+pub const MAX_OBUS: u64 = 16_384;
 
 /// Iterates over open bitstream units, AV1 specification 5.3. The last one may have no size. Where
 /// a size runs past the end, or there are more than [`MAX_OBUS`], it yields one error and ends.
-fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
+pub fn obus(data: &[u8]) -> impl Iterator<Item = Result<Obu<'_>, Error>> {
     let mut position = 0;
     let mut count = 0;
     std::iter::from_fn(move || {
@@ -237,35 +304,21 @@ fn obu(data: &[u8], at: u64) -> Result<(Obu<'_>, usize), Error> {
     if header & 0x80 != 0 {
         return Err(Error::malformed("OBU: forbidden bit set", at));
     }
-    let (extension, has_size) = (header & 4 != 0, header & 2 != 0);
+    let (extension, has_size) = (header & HAS_EXTENSION != 0, header & HAS_SIZE != 0);
     let mut start = if extension { 2 } else { 1 };
     let mut size = data.len().checked_sub(start).ok_or_else(|| cut_off(start))?;
+    let unit_header = data.get(..start).unwrap_or_default();
     if has_size {
-        // leb128(), 4.10.5: at most eight bytes, and a value of at most 32 bits.
-        let mut value = 0u64;
-        for index in 0.. {
-            let &byte = data.get(start).ok_or_else(|| cut_off(start + 1))?;
-            start += 1;
-            value |= u64::from(byte & 0x7f) << (7 * index);
-            if byte & 0x80 == 0 {
-                break;
-            }
-            if index == 7 {
-                return Err(Error::malformed("OBU: size of more than eight bytes", at));
-            }
-        }
-        size = match u32::try_from(value).ok().and_then(|value| usize::try_from(value).ok()) {
-            Some(size) => size,
-            None => return Err(Error::malformed("OBU: size of more than 32 bits", at)),
-        };
+        (size, start) = leb128(data, start, at)?;
     }
     let end = start.saturating_add(size);
     let payload = data.get(start..end).ok_or_else(|| cut_off(end))?;
-    Ok((Obu { kind: header >> 3 & 0xf, payload, at }, end))
+    Ok((Obu { kind: header >> 3 & 0xf, header: unit_header, payload, at }, end))
 }
 
-/// Whether decoding can start at this temporal unit: its first frame is a key frame coded in this
-/// unit, not an earlier frame that is shown again (AV1 specification 5.9.2, AV1-ISOBMFF 2.4).
+/// Whether decoding can start at this temporal unit, given its sequence header: its first frame is a
+/// key frame that is coded and shown in this unit, not an earlier frame that is shown again and not one
+/// that is shown later (AV1 specification 5.9.2 and 7.6.2, AV1-ISOBMFF 2.4).
 ///
 /// # Errors
 /// A unit's size runs past the end; the position counts from the start of the temporal unit.
@@ -279,10 +332,10 @@ pub fn is_keyframe(temporal_unit: &[u8]) -> Result<bool, Error> {
                 reduced = obu.payload.first().is_some_and(|header| header >> 3 & 1 == 1);
             }
             OBU_FRAME_HEADER | OBU_FRAME if answer.is_none() => {
-                // show_existing_frame, frame_type. A reduced header has neither, because it is of a
-                // still picture.
+                // show_existing_frame, frame_type, show_frame. A reduced header has none of them,
+                // because it is of a still picture.
                 answer =
-                    Some(reduced || obu.payload.first().is_some_and(|header| header >> 5 == 0));
+                    Some(reduced || obu.payload.first().is_some_and(|header| header >> 4 == 1));
             }
             _ => {}
         }

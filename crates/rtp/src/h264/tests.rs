@@ -2,6 +2,8 @@ use media::codec::nal;
 use proptest::prelude::*;
 
 use super::*;
+use crate::depacketizer::MOST_BYTES;
+use crate::{AccessUnit, Output};
 
 fn sets() -> (Vec<u8>, Vec<u8>) {
     let record = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
@@ -52,25 +54,25 @@ fn unit(outputs: Vec<Output>) -> Option<AccessUnit> {
 
 #[test]
 fn a_keyframe_brings_its_configuration_once() {
-    let mut depacketizer = Depacketizer::default();
+    let mut depacketizer = depacketizer();
     let nals = keyframe(5000);
     let packets = payloads(&nals);
     assert!(packets.len() > 5 && packets.iter().all(|packet| packet.len() <= 1100));
     let first = unit(push(&mut depacketizer, 3000, &packets, &[])).unwrap();
-    let config = first.config.unwrap();
+    let Some(Codec::Avc(config)) = first.codec else { panic!("{first:?}") };
     assert_eq!((first.time, first.key, config.nal_length_size), (3000, true, 4));
     assert_eq!((config.sps, config.pps), (vec![sets().0.into()], vec![sets().1.into()]));
     let kept: Vec<_> = nal::units(&first.data, 4).map(Result::unwrap).collect();
     assert_eq!(kept, [nals[3].as_slice()]);
     let next = unit(push(&mut depacketizer, 6000, &payloads(&[slice(1, 50)]), &[])).unwrap();
-    assert_eq!((next.key, next.config, next.data.len()), (false, None, 54));
+    assert_eq!((next.key, next.codec, next.data.len()), (false, None, 54));
     let again = unit(push(&mut depacketizer, 9000, &packets, &[])).unwrap();
-    assert!(again.key && again.config.is_none());
+    assert!(again.key && again.codec.is_none());
 }
 
 #[test]
 fn padding_between_pictures_and_within_them_is_passed_over() {
-    let mut depacketizer = Depacketizer::default();
+    let mut depacketizer = depacketizer();
     let padding: Arc<[u8]> = Arc::new([]);
     for time in [3000, 6000] {
         let mut packets = payloads(&keyframe(3000));
@@ -90,7 +92,7 @@ fn after_a_loss_a_whole_keyframe_is_waited_for() {
     let frame = payloads(&[slice(1, 3000)]);
     assert_eq!(frame.len(), 3);
     for lost in 0..3 {
-        let mut depacketizer = Depacketizer::default();
+        let mut depacketizer = depacketizer();
         unit(push(&mut depacketizer, 0, &key, &[])).unwrap();
         let mut outputs = push(&mut depacketizer, 1, &frame, &[lost]);
         outputs.extend(push(&mut depacketizer, 2, &frame, &[]));
@@ -111,7 +113,7 @@ fn after_a_loss_a_whole_keyframe_is_waited_for() {
 fn a_stream_whose_first_packets_are_overtaken_is_not_malformed() {
     let key = payloads(&keyframe(5000));
     for missing in 1..key.len() {
-        let mut depacketizer = Depacketizer::default();
+        let mut depacketizer = depacketizer();
         let outputs = push(&mut depacketizer, 0, &key[missing..], &[]);
         assert!(matches!(outputs.as_slice(), [Output::Broken(None)]), "{missing}: {outputs:?}");
         assert!(unit(push(&mut depacketizer, 1, &key, &[])).is_some());
@@ -121,7 +123,7 @@ fn a_stream_whose_first_packets_are_overtaken_is_not_malformed() {
 #[test]
 fn the_end_of_one_picture_and_the_start_of_the_next_are_lost() {
     let key = payloads(&keyframe(5000));
-    let mut depacketizer = Depacketizer::default();
+    let mut depacketizer = depacketizer();
     let last = key.len() - 1;
     let mut outputs = Vec::new();
     for payload in &key[..last] {
@@ -137,7 +139,7 @@ fn the_end_of_one_picture_and_the_start_of_the_next_are_lost() {
 
 #[test]
 fn what_is_no_h264_is_refused() {
-    let mut depacketizer = Depacketizer::default();
+    let mut depacketizer = depacketizer();
     let mut spoils = |payload: &[u8]| {
         let mut outputs = Vec::new();
         depacketizer.push(0, true, payload, |output| outputs.push(output));
@@ -167,19 +169,15 @@ fn what_is_no_h264_is_refused() {
 
 #[test]
 fn an_access_unit_has_a_limit() {
-    let mut depacketizer = Depacketizer::default();
+    let mut format = Format::default();
     let fragment = |head| [&[0x7c, head], vec![1; 60_000].as_slice()].concat();
-    depacketizer.push(0, false, &fragment(0x81), |_| {});
-    for _ in 0..1000 {
-        depacketizer.push(0, false, &fragment(0x01), |_| {});
-        assert!(depacketizer.unit.len() <= MOST_BYTES);
-    }
+    assert!(format.take(&fragment(0x81)).is_some());
+    let taken = (0..1000).filter(|_| format.take(&fragment(0x01)).is_some()).count();
+    assert!(taken < 1000 && format.unit.len() <= MOST_BYTES && format.give_up_fragment());
     let (sps, _) = sets();
-    for number in 0..100u8 {
-        let set = [sps.as_slice(), &[number]].concat();
-        depacketizer.push(0, false, &set, |_| {});
-    }
-    assert_eq!(depacketizer.sps.len(), MOST_SETS.0);
+    let more = (0..100u8).map(|number| [sps.as_slice(), &[number]].concat());
+    assert_eq!(more.filter(|set| format.take(set).is_some()).count(), MOST_SETS.0);
+    assert_eq!(format.sps.len(), MOST_SETS.0);
 }
 
 proptest! {
@@ -194,7 +192,7 @@ proptest! {
         let nals = [vec![sps, pps], slices.clone()].concat();
         let packets = packetize(nals.iter().map(Vec::as_slice), most);
         prop_assert!(packets.iter().all(|packet| packet.len() <= most));
-        let unit = unit(push(&mut Depacketizer::default(), 0, &packets, &[])).unwrap();
+        let unit = unit(push(&mut depacketizer(), 0, &packets, &[])).unwrap();
         let kept: Vec<_> = nal::units(&unit.data, 4).map(Result::unwrap).collect();
         prop_assert_eq!(kept, slices);
     }
@@ -203,7 +201,7 @@ proptest! {
     #[test]
     fn nothing_undecodable_passes(losses in prop::collection::vec(0usize..9, 1..40)) {
         let (key, frame) = (payloads(&keyframe(3000)), payloads(&[slice(1, 2500)]));
-        let (mut depacketizer, mut decodes) = (Depacketizer::default(), false);
+        let (mut depacketizer, mut decodes) = (depacketizer(), false);
         for (number, loss) in losses.into_iter().enumerate() {
             let is_key = number % 5 == 0;
             let packets = if is_key { &key } else { &frame };
@@ -218,7 +216,7 @@ proptest! {
 
     #[test]
     fn no_input_panics(input in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..40)) {
-        let mut depacketizer = Depacketizer::default();
+        let mut depacketizer = depacketizer();
         for (time, marker, payload) in input {
             depacketizer.push(time % 3, marker, &payload, |_| {});
         }

@@ -216,6 +216,25 @@ fn viewers_by_whep_see_and_hear_and_end_their_sessions() {
 }
 
 #[test]
+fn av1_by_whep_is_that_of_the_file() {
+    let server = testkit::Server::start(testkit::headwater(), testkit::NO_ARGUMENTS);
+    let (clip, url) = (testkit::clip("mp4/av1-aac.mp4"), server.url("/live/x/whep"));
+    let mut command = std::process::Command::new(testkit::headwater());
+    let to = server.rtmp_url("live/x");
+    let _publisher =
+        testkit::Program::spawn(command.arg("publish").arg(&clip).arg(to).arg("--loop"));
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let reference = clip.to_str().unwrap();
+    let watch = ["watch", &url, "--duration", "8s", "--json", "--reference", reference];
+    let (code, document) = document(start(watch));
+    assert_verdict(code, &document, true);
+    let viewer = &document["viewer"];
+    assert!(viewer["troubles"].as_object().unwrap().is_empty(), "{viewer:#}");
+    // Some 30 pictures a second. They are compared, the sound is not.
+    assert!(viewer["verified"]["matched"].as_u64().unwrap() > 60, "{viewer:#}");
+}
+
+#[test]
 fn a_stream_that_does_not_exist_is_refused_by_whep() {
     let server = testkit::Server::start(testkit::headwater(), testkit::NO_ARGUMENTS);
     let url = server.url("/live/none/whep");

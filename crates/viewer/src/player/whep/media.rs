@@ -7,11 +7,11 @@ use media::codec::opus;
 use media::stamp::REACH;
 use media::{Codec, Sample};
 use rtp::clock::Clock;
-use rtp::h264::{AccessUnit, Depacketizer, Output};
 use rtp::reorder::{Next, Packet, Reorder};
-use rtp::{AUDIO_RATE, VIDEO_RATE};
+use rtp::{AUDIO_RATE, AccessUnit, Depacketizer, Output, VIDEO_RATE, av1, h264};
 use str0m::Rtc;
-use str0m::media::{KeyframeRequestKind, Mid};
+use str0m::format::Codec as Format;
+use str0m::media::{KeyframeRequestKind, Mid, Pt};
 use str0m::rtp::rtcp::SenderInfo;
 use str0m::rtp::{RtpPacket, Ssrc};
 
@@ -130,7 +130,7 @@ impl<'a> Media<'a> {
             viewer,
             video: Input::new(video, VIDEO_RATE, patience),
             audio: Input::new(audio, AUDIO_RATE, patience),
-            depacketizer: Depacketizer::default(),
+            depacketizer: h264::depacketizer(),
             verifier,
             first: None,
             last: None,
@@ -155,12 +155,12 @@ impl<'a> Media<'a> {
         };
         let is_video = mid == self.video.mid;
         let input = if is_video { &mut self.video } else { &mut self.audio };
-        let is_other = input.stream.is_some_and(|(known, _)| known != ssrc);
+        let is_new = input.stream.is_none_or(|(known, _)| known != ssrc);
         if input.mid != mid || !input.belongs(ssrc, now) {
             return;
         }
-        if is_video && is_other {
-            self.depacketizer.lose();
+        if is_video && is_new {
+            self.depacketizer = depacketizer(rtc, packet.header.payload_type);
             self.has_lost = true;
         }
         self.first.get_or_insert(now);
@@ -306,8 +306,8 @@ impl<'a> Media<'a> {
             if may_repeat && self.asked.is_some_and(|asked| now.duration_since(asked) < ANSWERED) {
                 verifier.video.restart();
             }
-            if let Some(config) = unit.config {
-                verifier.picture = Some(Codec::Avc(config));
+            if let Some(codec) = unit.codec {
+                verifier.picture = Some(codec);
             }
             if let Some(codec) = &verifier.picture {
                 let data = unit.data.clone();
@@ -354,5 +354,14 @@ impl<'a> Media<'a> {
         let to = micros(time + i64::from(duration.unwrap_or_default()), AUDIO_RATE);
         self.viewer.media(self.viewer.now(), Track::Audio, from, to);
         Ok(())
+    }
+}
+
+/// Makes pictures of packets of this payload type.
+fn depacketizer(rtc: &Rtc, payload: Pt) -> Depacketizer {
+    let mut ours = rtc.codec_config().params().iter();
+    match ours.find(|ours| ours.pt() == payload).map(|ours| ours.spec().codec) {
+        Some(Format::Av1) => av1::depacketizer(),
+        _ => h264::depacketizer(),
     }
 }

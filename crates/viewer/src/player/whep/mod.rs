@@ -1,5 +1,5 @@
-//! WebRTC by WHEP (draft-ietf-wish-whep): an offer by HTTP, then H.264 and Opus by RTP, both over
-//! one UDP socket. str0m does ICE, DTLS, SRTP and RTCP.
+//! WebRTC by WHEP (draft-ietf-wish-whep): an offer by HTTP, then H.264 or AV1 and Opus by RTP,
+//! both over one UDP socket. str0m does ICE, DTLS, SRTP and RTCP.
 //!
 //! ```text
 //! POST offer ─▶ answer ─▶ ICE, DTLS ─▶ datagrams ─▶ str0m ─▶ RTP packets ─▶ media::Media ─▶ playback
@@ -94,8 +94,9 @@ impl<'a> Player<'a> {
         viewer.lane.give_back(text);
         let accepted = rtc.sdp_api().accept_answer(pending, answer);
         accepted.map_err(|error| Error::new(Kind::Garbage, format!("SDP answer: {error}")))?;
-        if !sends(&rtc, video, Codec::H264) && !sends(&rtc, audio, Codec::Opus) {
-            let what = "the server sends neither H.264 nor Opus";
+        let ours = [(video, Codec::H264), (video, Codec::Av1), (audio, Codec::Opus)];
+        if !ours.into_iter().any(|(mid, codec)| sends(&rtc, mid, codec)) {
+            let what = "the server sends no H.264, AV1 or Opus";
             return Err(Error::new(Kind::Unsupported, what));
         }
         viewer.stats().webrtc = Some(Box::default());
@@ -222,7 +223,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// The agent of a session that takes H.264 and Opus.
+/// The agent of a session that takes H.264 and AV1, in this order, and Opus.
 fn agent(identity: &Identity) -> Rtc {
     Rtc::builder()
         .set_crypto_provider(Arc::clone(&identity.crypto))
@@ -232,6 +233,7 @@ fn agent(identity: &Identity) -> Rtc {
         .clear_codecs()
         .enable_opus(true, false)
         .enable_h264(true)
+        .enable_av1(true)
         // Transport-wide sequence numbers cost the server as much as the media do, and a viewer
         // that does not choose has no use for them.
         .clear_extension_map()

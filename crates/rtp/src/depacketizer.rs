@@ -1,0 +1,179 @@
+//! The part of making access units of packets that all payload formats of video share: what is lost, and what
+//! cannot be decoded without it.
+
+use std::fmt::Debug;
+
+use bytes::Bytes;
+use media::{Codec, Error};
+
+/// The longest access unit. Encoders of live video stay far below.
+pub(crate) const MOST_BYTES: usize = 8 << 20;
+
+/// An access unit that can be decoded, given all since the last keyframe.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccessUnit {
+    /// RTP timestamp.
+    pub time: u32,
+    /// Whether decoding can start here.
+    pub key: bool,
+    /// The codec and its configuration, if that is new.
+    pub codec: Option<Codec>,
+    /// What a [`media::Sample`] of the codec has. H.264 is NAL units with lengths of four bytes, without
+    /// parameter sets.
+    pub data: Bytes,
+}
+
+/// What a packet led to.
+#[derive(Debug)]
+pub enum Output {
+    /// A complete access unit.
+    Unit(AccessUnit),
+    /// A picture is lost, so all are dropped until a keyframe comes. Ask for one. The error says what is
+    /// wrong where no packet is missing.
+    Broken(Option<Error>),
+}
+
+/// A payload format, and the access unit so far.
+pub(crate) trait PayloadFormat: Debug + Send {
+    /// Its name, for errors.
+    fn name(&self) -> &'static str;
+
+    /// Takes a payload. `None` if it breaks the format.
+    fn take(&mut self, payload: &[u8]) -> Option<()>;
+
+    /// Gives up the unit of which only a part has come. Returns whether there was one.
+    fn give_up_fragment(&mut self) -> bool;
+
+    /// Ends the access unit.
+    fn finish(&mut self) -> Finished;
+
+    /// The configuration of a keyframe that has these data, if it is new.
+    fn configuration(&mut self, data: &[u8]) -> Result<Option<Codec>, Error>;
+}
+
+/// An access unit that is over.
+pub(crate) struct Finished {
+    pub(crate) data: Vec<u8>,
+    /// Whether decoding can start here.
+    pub(crate) key: bool,
+    /// Whether it certainly has its first packet.
+    pub(crate) has_start: bool,
+    /// Whether there is a picture in it.
+    pub(crate) has_picture: bool,
+}
+
+/// Appends to an access unit. `None` if it becomes too long.
+pub(crate) fn append(unit: &mut Vec<u8>, data: &[u8]) -> Option<()> {
+    (unit.len() + data.len() <= MOST_BYTES).then(|| unit.extend_from_slice(data))
+}
+
+/// Makes access units of the payloads of packets in order. It lets none pass that cannot be decoded:
+/// after a loss it waits for a keyframe.
+#[derive(Debug)]
+pub struct Depacketizer {
+    format: Box<dyn PayloadFormat>,
+    /// RTP timestamp of the access unit so far.
+    time: Option<u32>,
+    /// Whether something is missing from the access unit or wrong in it.
+    spoilt: bool,
+    /// Whether something in it breaks the format, although no packet is missing.
+    malformed: bool,
+    /// Whether packets are missing before the next one.
+    after_loss: bool,
+    /// Whether packets are missing before the access unit: perhaps its own first ones.
+    uncertain: bool,
+    waits: bool,
+}
+
+impl Depacketizer {
+    pub(crate) fn new(format: impl PayloadFormat + 'static) -> Self {
+        Self {
+            format: Box::new(format),
+            time: None,
+            spoilt: false,
+            malformed: false,
+            // The first packet that comes need not be the first that was sent: others overtake it.
+            after_loss: true,
+            uncertain: false,
+            waits: true,
+        }
+    }
+
+    /// Whether it waits for a keyframe.
+    pub fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Notes that packets are missing before the next one.
+    pub fn lose(&mut self) {
+        self.spoilt |= self.time.is_some();
+        self.after_loss = true;
+        self.format.give_up_fragment();
+        self.waits = true;
+    }
+
+    /// Takes a packet's payload. `each` gets what it leads to, at most two outputs.
+    pub fn push(&mut self, time: u32, marker: bool, payload: &[u8], mut each: impl FnMut(Output)) {
+        if payload.is_empty() {
+            // Padding (RFC 3550 5.1): Chromium finds out so how much the link carries. It comes with the
+            // time of the picture before, also after the end of that picture.
+            return;
+        }
+        // The marker of an access unit's last packet may be missing (RFC 6184 5.1).
+        if self.time.is_some_and(|current| current != time) {
+            self.finish(&mut each);
+        }
+        let lost = std::mem::take(&mut self.after_loss);
+        if self.time.replace(time).is_none() {
+            self.uncertain = lost;
+        }
+        // After a loss, payloads may continue what is not there.
+        let is_complete = !self.spoilt && !self.uncertain && !lost;
+        if self.format.take(payload).is_none() {
+            self.malformed |= is_complete;
+            self.spoilt = true;
+            self.format.give_up_fragment();
+        }
+        if marker {
+            self.finish(&mut each);
+        }
+    }
+
+    /// Ends the access unit.
+    fn finish(&mut self, each: &mut impl FnMut(Output)) {
+        let Some(time) = self.time.take() else { return };
+        let unfinished = self.format.give_up_fragment();
+        let Finished { data, key, has_start, has_picture } = self.format.finish();
+        let malformed = std::mem::take(&mut self.malformed);
+        let spoilt =
+            std::mem::take(&mut self.spoilt) || unfinished || (self.uncertain && !has_start);
+        if spoilt {
+            self.waits = true;
+            let (what, at) = (self.format.name().into(), data.len() as u64);
+            let error = malformed.then_some(Error::Malformed { what, at });
+            return each(Output::Broken(error));
+        }
+        if !has_picture {
+            return;
+        }
+        if !key {
+            if !self.waits {
+                each(Output::Unit(AccessUnit { time, key, codec: None, data: data.into() }));
+            } else {
+                each(Output::Broken(None));
+            }
+            return;
+        }
+        match self.format.configuration(&data) {
+            Ok(codec) => {
+                self.waits = false;
+                each(Output::Unit(AccessUnit { time, key, codec, data: data.into() }));
+            }
+            Err(error) => {
+                self.waits = true;
+                // Packets that are missing may have had the configuration.
+                each(Output::Broken((!self.uncertain).then_some(error)));
+            }
+        }
+    }
+}
