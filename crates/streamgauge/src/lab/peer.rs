@@ -153,6 +153,17 @@ pub enum Signal {
 pub struct Publish {
     /// The URL for RTMP.
     pub rtmp: Option<Template>,
+    /// The URL for WHIP.
+    pub whip: Option<Template>,
+}
+
+/// How a live stream is published, the keys of `[publish]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ingest {
+    /// Over RTMP.
+    Rtmp,
+    /// By WHIP.
+    Whip,
 }
 
 /// `[counters]`: a page in Prometheus' text format, and the names of its metrics. Series of a

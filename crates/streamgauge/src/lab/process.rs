@@ -15,7 +15,7 @@ use super::folders::Folders;
 use super::group::{Group, command};
 use super::log::{last_lines, tail};
 use super::machine::cpus;
-use super::peer::{self, Job, Peer, Ready};
+use super::peer::{self, Ingest, Job, Peer, Ready};
 use super::program::Seat;
 use super::ready::{Condition, inside};
 use super::signals::Stop;
@@ -309,19 +309,22 @@ impl Server {
         template.fill(value).with_context(|| self.at(&format!("serves.{job}")))
     }
 
-    /// The RTMP URL to publish a stream of this name to. It is one of the origin if the peer itself
-    /// takes no streams.
+    /// The URL to publish a stream of this name to. It is one of the origin if the peer itself takes no such
+    /// streams.
     ///
     /// # Errors
-    /// The peer takes no streams.
-    pub fn publish_url(&self, name: &str) -> anyhow::Result<String> {
-        let template = self.peer.publish.rtmp.as_ref();
+    /// The peer takes no such streams.
+    pub fn publish_url(&self, by: Ingest, name: &str) -> anyhow::Result<String> {
+        let (template, key) = match by {
+            Ingest::Rtmp => (self.peer.publish.rtmp.as_ref(), "publish.rtmp"),
+            Ingest::Whip => (self.peer.publish.whip.as_ref(), "publish.whip"),
+        };
         if let (None, Some(origin)) = (template, &self.origin) {
-            return origin.publish_url(name);
+            return origin.publish_url(by, name);
         }
-        let template = template.with_context(|| self.at("publish.rtmp: missing"))?;
+        let template = template.with_context(|| self.at(&format!("{key}: missing")))?;
         let value = |variable: &str| self.place.value(variable, self.ports, Some(name));
-        template.fill(value).with_context(|| self.at("publish.rtmp"))
+        template.fill(value).with_context(|| self.at(key))
     }
 
     /// Asks all its processes to end, and kills those that have not ended after 10 s. No process is

@@ -108,11 +108,11 @@ impl Stage<'_> {
             return Ok(());
         };
         let name = fill(stream, &self.known)?;
-        let url = self.server.publish_url(&name)?;
+        let url = self.server.publish_url(publish.with.ingest(), &name)?;
         let file = fill(&publish.file, &self.known)?;
         let file = self.known.value(&format!("media.{file}")).context("no such media")?;
         let words = match publish.with {
-            Publisher::Headwater => {
+            Publisher::Headwater | Publisher::Whip => {
                 let beside = self.bench.folders.programs.join("headwater");
                 let program = if beside.exists() { beside } else { "headwater".into() };
                 let program = program.to_string_lossy();

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use streamgauge::lab::peer::{Job, Peer};
+use streamgauge::lab::peer::{Ingest, Job, Peer};
 use streamgauge::lab::process::{Ended, Server};
 use testkit::{Program, eventually, http};
 
@@ -157,7 +157,8 @@ fn an_origin_runs_for_as_long_as_the_server_before_it() {
              while :; do sleep 0.01; done"
         )
     };
-    let publish = "[publish]\nrtmp = \"rtmp://{host}:{rtmp}/live/{name}\"";
+    let publish = "[publish]\nrtmp = \"rtmp://{host}:{rtmp}/live/{name}\"\n\
+                   whip = \"http://{host}:{http}/live/{name}/whip\"";
     scene.script(&script("origin", "ready"), "");
     let text = fs::read_to_string(scene.path("mine.toml")).unwrap();
     fs::write(scene.path("behind.toml"), format!("{text}{publish}\n")).unwrap();
@@ -166,11 +167,13 @@ fn an_origin_runs_for_as_long_as_the_server_before_it() {
     let peer = scene.peer(&format!("origin = \"behind\"\n{text}")).unwrap();
     let server = scene.start(&peer).unwrap();
     let origin = server.origin().unwrap();
-    let (pid, rtmp) = (origin.pid(), origin.rtmp());
+    let (pid, rtmp, http) = (origin.pid(), origin.rtmp(), origin.http());
     let said = fs::read_to_string(scene.path("server.log")).unwrap();
     assert_eq!(said, format!("ready, before {}\n", origin.http()));
     assert_eq!(fs::read_to_string(scene.path("origin.log")).unwrap(), "ready\n");
-    assert_eq!(server.publish_url("x").unwrap(), format!("rtmp://127.0.0.1:{rtmp}/live/x"));
+    let url = |by| server.publish_url(by, "x").unwrap();
+    assert_eq!(url(Ingest::Rtmp), format!("rtmp://127.0.0.1:{rtmp}/live/x"));
+    assert_eq!(url(Ingest::Whip), format!("http://127.0.0.1:{http}/live/x/whip"));
     assert_eq!(server.stop().unwrap(), Ended::Asked);
     assert!(!Path::new(&format!("/proc/{pid}")).exists());
     assert_eq!(fs::read_to_string(scene.path("media/ended")).unwrap(), "server\norigin\n");
@@ -208,7 +211,7 @@ fn a_loads_path_must_be_known_where_a_peer_needs_it() {
         format!("http://127.0.0.1:{}/b", server.http())
     );
     assert_eq!(server.url(Job::Pull, "b").expect_err("no pull").to_string(), "mine: no pull");
-    assert!(server.publish_url("x").is_err());
+    assert!(server.publish_url(Ingest::Rtmp, "x").is_err());
 }
 
 /// Starts the program of this test again, and kills it while a server runs.

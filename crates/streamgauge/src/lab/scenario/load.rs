@@ -10,6 +10,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::lab::peer::Ingest;
 use crate::lab::record::Value;
 use crate::lab::template::is_name;
 use crate::units;
@@ -195,11 +196,20 @@ pub struct Publish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Publisher {
-    /// `headwater publish`.
+    /// `headwater publish`, over RTMP.
     #[default]
     Headwater,
-    /// ffmpeg(1).
+    /// `headwater publish`, by WHIP.
+    Whip,
+    /// ffmpeg(1), over RTMP.
     Ffmpeg,
+}
+
+impl Publisher {
+    /// How it publishes.
+    pub fn ingest(self) -> Ingest {
+        if self == Self::Whip { Ingest::Whip } else { Ingest::Rtmp }
+    }
 }
 
 /// A load without figures, `[load.background]`. It lasts as long as the main load.
