@@ -142,14 +142,18 @@ describe('pages go on', { concurrency: 4 }, () => {
         const loss = losses.find(({ url, ended }) => url === request.url() && ended === null);
         if (loss) loss.ended = (Date.now() - loss.at) / 1000;
       });
+      // A part whose segment is complete by now may come with it.
+      page.on('request', (request) => {
+        for (const loss of losses) loss.again ||= [loss.url, loss.segment].includes(request.url());
+      });
       await page.addInitScript(putOff);
       // This comes first: intercepting requests delays those under way, and so playback.
       await page.route(/\/live\/demo\/[av]0\/\d+\.\d+\.m4s$/, async (route) => {
         const url = route.request().url();
-        for (const loss of losses) loss.again ||= loss.url === url;
         const [, track] = /([av]0)\/[^/]*$/.exec(url);
         if (!wanted.delete(track)) return route.continue();
-        losses.push({ track, url, at: Date.now(), ended: null, again: false });
+        const segment = url.replace(/\.\d+\.m4s$/, '.m4s');
+        losses.push({ track, url, segment, at: Date.now(), ended: null, again: false });
         await lose(route);
       });
       await page.goto(`${longParts.url}/watch/live/demo?via=llhls`);
