@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use media::codec::nal::MAX_UNITS;
 use media::{Codec, Error};
 
 use crate::depacketizer::{Finished, PayloadFormat, append};
@@ -84,6 +85,8 @@ pub(crate) struct Format<S> {
     pub(crate) unit: Vec<u8>,
     /// Where in `unit` the length of a fragmented NAL unit is.
     fragment: Option<usize>,
+    /// NAL units in `unit`.
+    nals: usize,
     picture: Option<Picture>,
     /// Whether the picture's first slice is there.
     has_start: bool,
@@ -103,6 +106,7 @@ impl<S: Syntax> Default for Format<S> {
         Self {
             unit: Vec::new(),
             fragment: None,
+            nals: 0,
             picture: None,
             has_start: false,
             sets: vec![Vec::new(); S::SETS],
@@ -166,6 +170,7 @@ impl<S: Syntax> PayloadFormat for Format<S> {
     fn finish(&mut self) -> Finished {
         let has_sets = self.renewed.iter().all(|renewed| *renewed);
         self.renewed.fill(false);
+        self.nals = 0;
         self.repeats |= has_sets;
         let picture = self.picture.take();
         let (has_picture, picture) = (picture.is_some(), picture.unwrap_or_default());
@@ -205,6 +210,10 @@ impl<S: Syntax> Format<S> {
                 self.has_start |= is_first;
             }
             Meaning::Other => {}
+        }
+        self.nals += 1;
+        if self.nals > MAX_UNITS {
+            return None;
         }
         append(&mut self.unit, &u32::try_from(nal.len()).ok()?.to_be_bytes())?;
         append(&mut self.unit, nal)

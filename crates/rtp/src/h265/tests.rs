@@ -207,6 +207,12 @@ fn an_access_unit_has_a_limit() {
     assert!(format.take(&fragment(0x81)).is_some());
     let taken = (0..1000).filter(|_| format.take(&fragment(0x01)).is_some()).count();
     assert!(taken < 1000 && format.unit.len() <= MOST_BYTES && format.give_up_fragment());
+    // Short units are many, and each takes time.
+    let mut format = Format::<H265>::default();
+    let short = [&[0x60, 1][..], &[0, 2, 0x48, 1].repeat(1000)].concat();
+    let taken = (0..1000).filter(|_| format.take(&short).is_some()).count();
+    assert!(taken == 16 && format.unit.len() < 100_000, "{taken} {}", format.unit.len());
+    let mut format = Format::<H265>::default();
     for (kind, set) in testkit::hevc_sets().iter().enumerate() {
         let more = (0..100u8).map(|number| [set.as_slice(), &[number]].concat());
         assert_eq!(more.filter(|set| format.take(set).is_some()).count(), MOST_SETS.0);
