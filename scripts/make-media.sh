@@ -47,6 +47,7 @@ mp4/tracks.mp4            12 s, two videos, two sounds, two subtitles        tra
 mp4/rungs.mp4             60 s, 24/s, a keyframe a second, three videos of  renditions, published without encoding
                           120, 700 and 2200 kbit/s, no B-frames; mono
 mp4/hevc.mp4              2 s, 640x360, B-frames                            HEVC
+mp4/hevc-aac.mp4          2 s, HEVC without B-frames, and stereo            HEVC with sound
 mp4/hevc-10s.mp4          10 s, 100x100, B-frames, no edit list             HEVC, longer
 mp4/av1.mp4               1 s, 320x240, 10 bits                             AV1
 mp4/av1-aac.mp4           2 s, AV1 and stereo                               AV1 with sound
@@ -142,8 +143,9 @@ sound() { echo "-f lavfi -i anoisesrc=r=$1:d=$2:a=0.3:c=pink:seed=7"; }
 avc="-c:v libx264 -preset ultrafast -threads 1 -pix_fmt yuv420p -level:v 3.1"
 plain="$avc -profile:v main -coder 1 -bf 0"
 b_frames="$avc -profile:v high -bf 3 -x264-params cabac=1:8x8dct=1:b-pyramid=normal:b-adapt=0:ref=3"
-hevc="-c:v libx265 -preset ultrafast -pix_fmt yuv420p -tag:v hvc1"
-hevc="$hevc -x265-params log-level=error:pools=none:frame-threads=1:bframes=3:level-idc=3.1"
+x265="-c:v libx265 -preset ultrafast -pix_fmt yuv420p -tag:v hvc1"
+x265="$x265 -x265-params log-level=error:pools=none:frame-threads=1"
+hevc="$x265:bframes=3:level-idc=3.1"
 av1="-c:v libaom-av1 -usage realtime -cpu-used 8 -threads 1"
 rate() { echo "-b:v $1 -maxrate $1 -bufsize $1"; }
 keys() { echo "-g $1 -keyint_min $1 -sc_threshold 0"; }
@@ -190,6 +192,7 @@ recipes() {
         -b:v:0 120k -maxrate:v:0 120k -bufsize:v:0 120k -b:v:1 700k -maxrate:v:1 700k -bufsize:v:1 700k \
         -b:v:2 2200k -maxrate:v:2 2200k -bufsize:v:2 2200k $mono $fast
     make mp4/hevc.mp4 $(pictures 640x360 30 2) $hevc -b:v 2000k
+    make mp4/hevc-aac.mp4 $(pictures 320x180 30 2) $(sound 48000 2) $x265:bframes=0:info=0:level-idc=3.1 $(keys 30) $stereo
     make mp4/hevc-10s.mp4 $(pictures 100x100 30 10) $hevc -use_editlist 0
     make mp4/av1.mp4 $(pictures 320x240 25 1) $av1 -pix_fmt yuv420p10le
     make mp4/av1-aac.mp4 $(pictures 320x180 30 2) $(sound 48000 2) $av1 -g 30 $stereo

@@ -30,7 +30,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
-    /// Send an MP4 or FLV file to a server, in real time: by RTMP, or by WHIP (H.264 and Opus)
+    /// Send an MP4 or FLV file to a server, in real time: by RTMP, or by WHIP (H.264, AV1 or HEVC, and Opus)
     Publish {
         /// The file
         input: PathBuf,

@@ -237,7 +237,8 @@ fn hevc_agrees_with_the_encoder() {
                 "-preset",
                 "ultrafast",
                 "-x265-params",
-                "log-level=error",
+                // Without the message that tells the encoder's options.
+                "log-level=error:info=0",
                 "-pix_fmt",
                 pixels,
                 "-tag:v",
@@ -253,6 +254,24 @@ fn hevc_agrees_with_the_encoder() {
         assert_eq!(config.frame_rate, Some(rate));
         assert_eq!(Some(i64::from(config.profile_tier_level.level)), streams[0]["level"].as_i64());
         assert_eq!(config.rfc6381(), codecs);
+        // The same record, made from its parameter sets instead.
+        let [vps, sps, pps] = config.nal_units.as_slice() else { panic!("{config:?}") };
+        let [vps, sps, pps] = [vps, sps, pps].map(std::slice::from_ref);
+        assert_eq!(hevc::record(vps, sps, pps).unwrap(), config.record);
+    }
+}
+
+#[test]
+fn a_record_of_hevc_needs_each_kind_of_parameter_set() {
+    let [vps, sps, pps] = testkit::hevc_sets().map(|set| [Bytes::from(set)]);
+    assert!(hevc::record(&vps, &sps, &pps).is_ok());
+    for (vps, sps, pps) in [(&[][..], &sps[..], &pps[..]), (&vps, &[], &pps), (&vps, &sps, &[])] {
+        let error = hevc::record(vps, sps, pps).unwrap_err().to_string();
+        assert!(error.contains("no VPS, no SPS or no PPS"), "{error}");
+    }
+    // The SPS ends before the bit depths.
+    for end in 0..24 {
+        assert!(hevc::record(&vps, &[sps[0].slice(..end)], &pps).is_err(), "{end}");
     }
 }
 

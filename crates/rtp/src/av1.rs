@@ -103,6 +103,8 @@ impl PayloadFormat for Format {
             data,
             has_start: std::mem::take(&mut self.has_start),
             has_picture: std::mem::take(&mut self.has_picture),
+            breaks: false,
+            leads: false,
         }
     }
 

@@ -18,8 +18,8 @@ pub struct AccessUnit {
     pub key: bool,
     /// The codec and its configuration, if that is new.
     pub codec: Option<Codec>,
-    /// What a [`media::Sample`] of the codec has. H.264 is NAL units with lengths of four bytes, without
-    /// parameter sets.
+    /// What a [`media::Sample`] of the codec has. H.264 and HEVC are NAL units with lengths of four bytes,
+    /// without parameter sets.
     pub data: Bytes,
 }
 
@@ -60,6 +60,10 @@ pub(crate) struct Finished {
     pub(crate) has_start: bool,
     /// Whether there is a picture in it.
     pub(crate) has_picture: bool,
+    /// Whether decoding starts here always, as if nothing was before.
+    pub(crate) breaks: bool,
+    /// Whether it may refer to pictures before the keyframe that it follows.
+    pub(crate) leads: bool,
 }
 
 /// Appends to an access unit. `None` if it becomes too long.
@@ -83,6 +87,8 @@ pub struct Depacketizer {
     /// Whether packets are missing before the access unit: perhaps its own first ones.
     uncertain: bool,
     waits: bool,
+    /// Whether decoding began with the newest keyframe. Pictures that refer to others before it are left out.
+    began: bool,
 }
 
 impl Depacketizer {
@@ -96,6 +102,7 @@ impl Depacketizer {
             after_loss: true,
             uncertain: false,
             waits: true,
+            began: true,
         }
     }
 
@@ -143,7 +150,7 @@ impl Depacketizer {
     fn finish(&mut self, each: &mut impl FnMut(Output)) {
         let Some(time) = self.time.take() else { return };
         let unfinished = self.format.give_up_fragment();
-        let Finished { data, key, has_start, has_picture } = self.format.finish();
+        let Finished { data, key, has_start, has_picture, breaks, leads } = self.format.finish();
         let malformed = std::mem::take(&mut self.malformed);
         let spoilt =
             std::mem::take(&mut self.spoilt) || unfinished || (self.uncertain && !has_start);
@@ -153,7 +160,7 @@ impl Depacketizer {
             let error = malformed.then_some(Error::Malformed { what, at });
             return each(Output::Broken(error));
         }
-        if !has_picture {
+        if !has_picture || (leads && self.began && !self.waits) {
             return;
         }
         if !key {
@@ -166,7 +173,7 @@ impl Depacketizer {
         }
         match self.format.configuration(&data) {
             Ok(codec) => {
-                self.waits = false;
+                self.began = std::mem::take(&mut self.waits) || breaks;
                 each(Output::Unit(AccessUnit { time, key, codec, data: data.into() }));
             }
             Err(error) => {

@@ -1,10 +1,10 @@
 //! RTP packets to samples and back. Sans-IO: time is an argument.
 //!
 //! ```text
-//! packets ─▶ reorder ─▶ depacketizer (of h264, av1) ─▶ access units  publish, simulated viewers
-//! access units ─▶ packetize (of h264, av1) ─▶ payloads ─▶ srtp       play
-//! reports ─▶ clock                                                   both tracks on one timeline
-//! feedback ─▶ bandwidth ─▶ what the link carries                     play
+//! packets ─▶ reorder ─▶ depacketizer (of h264, …) ─▶ access units  publish, simulated viewers
+//! access units ─▶ packetize (of h264, …) ─▶ payloads ─▶ srtp       play
+//! reports ─▶ clock                                                 both tracks on one timeline
+//! feedback ─▶ bandwidth ─▶ what the link carries                   play
 //! ```
 //!
 //! An Opus packet is the payload of one RTP packet (RFC 7587 4.2), so it needs no code here.
@@ -17,12 +17,14 @@ pub mod clock;
 mod depacketizer;
 pub mod feedback;
 pub mod h264;
+pub mod h265;
+mod nal;
 pub mod reorder;
 pub mod srtp;
 
 pub use depacketizer::{AccessUnit, Depacketizer, Output};
 
-/// Clock rate of video, in Hz: RFC 6184 8.2.1 and section 4.1 of the format of AV1.
+/// Clock rate of video, in Hz: RFC 6184 8.2.1, RFC 7798 4.1, and section 4.1 of the format of AV1.
 pub const VIDEO_RATE: u32 = 90_000;
 
 /// Clock rate of Opus, in Hz: RFC 7587 4.1.

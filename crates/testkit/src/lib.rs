@@ -47,7 +47,7 @@ pub use nginx::nginx;
 pub use port::Port;
 pub use program::{Finished, Program};
 pub use random::{Random, noise};
-pub use samples::avc_record;
+pub use samples::{avc_record, hevc_sets};
 pub use server::{NO_ARGUMENTS, Server};
 pub use shapes::{Avc, Video};
 pub use slow::{Ended, SlowReader};

@@ -35,6 +35,7 @@ const MADE: Expected = Expected {
         ("mp4/fragmented-opus.mp4", "a0 opus"),
         ("mp4/fragmented.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),
         ("mp4/hevc-10s.mp4", "v0 hvc1.1.6.L93.90"),
+        ("mp4/hevc-aac.mp4", "v0 hvc1.1.6.L93.90, a0 mp4a.40.2"),
         ("mp4/hevc.mp4", "v0 hvc1.1.6.L93.90"),
         ("mp4/intra.mp4", "v0 avc1.4d401f"),
         ("mp4/late-index.mp4", "v0 avc1.64001f, a0 mp4a.40.2"),

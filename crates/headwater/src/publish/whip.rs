@@ -328,7 +328,7 @@ impl Session {
 /// The video and the audio that WHIP carries.
 type Chosen = (Option<(TrackId, Codec)>, Option<TrackId>);
 
-/// Chooses the first H.264 or AV1, and the first Opus.
+/// Chooses the first H.264, AV1 or HEVC, and the first Opus.
 fn choose(tracks: Vec<(TrackId, Codec)>) -> anyhow::Result<Chosen> {
     let (mut video, mut audio) = (None, None);
     for (track, codec) in tracks {
@@ -342,14 +342,14 @@ fn choose(tracks: Vec<(TrackId, Codec)>) -> anyhow::Result<Chosen> {
                 tracing::warn!(%track, codec = name, "track left out: {why}");
             }
             _ => {
-                let why = "WHIP carries H.264, AV1 (Main profile) and Opus here";
+                let why = "WHIP carries H.264, AV1 and HEVC (Main profiles), and Opus here";
                 tracing::warn!(%track, codec = name, "track left out: {why}");
             }
         }
     }
     ensure!(
         video.is_some() || audio.is_some(),
-        "no track that WHIP could carry: the file has no H.264, AV1 (Main profile) or Opus"
+        "no track that WHIP could carry: the file has no H.264, AV1 or HEVC (Main profiles), or Opus"
     );
     Ok((video, audio))
 }
@@ -373,6 +373,12 @@ fn agent(video: Option<&Codec>) -> Rtc {
                 let (payload, resend) = (number.into(), Some((number + 1).into()));
                 config.codec_config().add_h264(payload, resend, true, profile);
             }
+        }
+        Some(Codec::Hevc(video)) => {
+            let of = &video.profile_tier_level;
+            let (profile, tier, level) = (of.profile, of.high_tier.into(), of.level);
+            let (payload, resend) = (96.into(), Some(97.into()));
+            config.codec_config().add_h265(payload, resend, profile, tier, level);
         }
         // No level is named: str0m takes only an answer that has the same, and servers name the default.
         Some(_) => config = config.enable_av1(true),
@@ -498,7 +504,7 @@ mod tests {
         assert_eq!(video.map(|(track, _)| track), Some(id(picture, 0)));
         assert_eq!(audio, Some(id(sound, 1)));
         let error = choose(vec![(id(sound, 0), surround)]).unwrap_err().to_string();
-        assert!(error.contains("no H.264, AV1 (Main profile) or Opus"), "{error}");
+        assert!(error.contains("no H.264, AV1 or HEVC (Main profiles), or Opus"), "{error}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Packets for one viewer that are sent together.
 //!
 //! The kernel takes packets of one size, but for a shorter last one, as one datagram that it cuts itself
-//! (UDP_SEGMENT, udp(7)). An access unit's packets are so, because `rtp::h264` makes fragments of one size,
-//! and `rtp::av1` full packets.
+//! (UDP_SEGMENT, udp(7)). An access unit's packets are so, because `rtp::h264` and `rtp::h265` make
+//! fragments of one size, and `rtp::av1` full packets.
 
 use std::ops::Range;
 

@@ -6,7 +6,12 @@ use str0m::format::{Codec, FormatParams};
 
 /// The profile of AV1 that all decoders have: Main (AV1 specification A.2). A receiver that does not name
 /// another has just this one (RTP Payload Format For AV1, 7.2).
-const MAIN: u8 = 0;
+const AV1_MAIN: u8 = 0;
+
+/// The same of HEVC: Main (ISO/IEC 23008-2 A.3.2, RFC 7798 7.1), and the tier and the level that are meant where
+/// none is named: Main and 3.1.
+const HEVC_MAIN: u8 = 1;
+const HEVC_DEFAULTS: (u8, u8) = (0, 93);
 
 /// A codec in an offer, and its parameters there.
 pub(super) type Offered = (Codec, FormatParams);
@@ -15,14 +20,22 @@ pub(super) type Offered = (Codec, FormatParams);
 pub(crate) fn carried(codec: &media::Codec) -> Option<Codec> {
     match codec {
         media::Codec::Avc(_) => Some(Codec::H264),
-        media::Codec::Av1(config) if config.profile == MAIN => Some(Codec::Av1),
+        media::Codec::Av1(config) if config.profile == AV1_MAIN => Some(Codec::Av1),
+        media::Codec::Hevc(config) => {
+            let of = &config.profile_tier_level;
+            (of.profile_space == 0 && of.profile == HEVC_MAIN).then_some(Codec::H265)
+        }
         _ => None,
     }
 }
 
 /// A codec's name for people.
 pub(super) fn name(codec: Codec) -> &'static str {
-    if codec == Codec::Av1 { "AV1" } else { "H.264" }
+    match codec {
+        Codec::Av1 => "AV1",
+        Codec::H265 => "HEVC",
+        _ => "H.264",
+    }
 }
 
 /// The codecs of video in an offer that sessions carry, each once, by the offer's preference: a media
@@ -31,23 +44,19 @@ pub(super) fn offered(offer: &str) -> Vec<Offered> {
     let mut codecs: Vec<Offered> = Vec::new();
     for media in offer.split("\nm=").filter_map(|media| media.strip_prefix("video ")) {
         // An offer may have thousands of payload types, so each line is read once.
-        let (mut known, mut formats) = (HashMap::new(), HashMap::new());
-        for line in media.lines() {
-            known.extend(codec(line));
-            formats.extend(parameters(line));
-        }
+        let known: HashMap<_, _> = media.lines().filter_map(codec).collect();
+        let formats = media.lines().filter_map(|line| {
+            let (payload, parameters) = line.strip_prefix("a=fmtp:")?.trim_end().split_once(' ')?;
+            Some((payload, format(*known.get(payload)?, parameters)))
+        });
+        let formats: HashMap<_, _> = formats.collect();
         // The port and the protocol are before the payload types.
         let payloads = media.lines().next().unwrap_or_default().split_ascii_whitespace().skip(2);
         for payload in payloads {
             let Some(&codec) = known.get(payload) else { continue };
-            let format = match codec {
-                Codec::Av1 => formats.get(payload).copied().unwrap_or_default(),
-                _ => FormatParams::default(),
-            };
+            let format = formats.get(payload).copied().unwrap_or_else(|| format(codec, ""));
             let is_new = !codecs.iter().any(|(known, _)| *known == codec);
-            if is_new && format.profile.unwrap_or(MAIN) == MAIN {
-                codecs.push((codec, format));
-            }
+            codecs.extend(format.filter(|_| is_new).map(|format| (codec, format)));
         }
     }
     codecs
@@ -60,24 +69,40 @@ pub(super) fn codec(line: &str) -> Option<(&str, Codec)> {
     match () {
         () if name.eq_ignore_ascii_case("H264") => Some((payload, Codec::H264)),
         () if name.eq_ignore_ascii_case("AV1") => Some((payload, Codec::Av1)),
+        () if name.eq_ignore_ascii_case("H265") => Some((payload, Codec::H265)),
         () => None,
     }
 }
 
-/// The payload type of a line of parameters, and those of AV1.
-fn parameters(line: &str) -> Option<(&str, FormatParams)> {
-    let (payload, parameters) = line.strip_prefix("a=fmtp:")?.trim_end().split_once(' ')?;
-    let mut format = FormatParams::default();
-    for (name, value) in parameters.split(';').filter_map(|each| each.trim().split_once('=')) {
-        let value = value.parse().ok();
-        match name {
-            "profile" => format.profile = value,
-            "level-idx" => format.level_idx = value,
-            "tier" => format.tier = value,
-            _ => {}
+/// The format that parameters name. `None` if it is none of ours.
+fn format(codec: Codec, parameters: &str) -> Option<FormatParams> {
+    let value = |name: &str| {
+        let mut pairs = parameters.split(';').filter_map(|each| each.trim().split_once('='));
+        pairs.find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    };
+    let number = |name| value(name).and_then(|value| value.parse().ok());
+    let is = |name, expected| value(name).is_none_or(|value| value == expected);
+    match codec {
+        Codec::Av1 => {
+            let (profile, level_idx, tier) =
+                (number("profile"), number("level-idx"), number("tier"));
+            let format = FormatParams { profile, level_idx, tier, ..FormatParams::default() };
+            (profile.unwrap_or(AV1_MAIN) == AV1_MAIN).then_some(format)
         }
+        Codec::H265 => {
+            let profile = number("profile-id").unwrap_or(HEVC_MAIN);
+            // Packets are in the order of decoding, and in one stream of RTP: none has a decoding order number.
+            let is_plain = is("sprop-max-don-diff", "0") && is("tx-mode", "SRST");
+            let is_ours = is_plain && profile == HEVC_MAIN && is("profile-space", "0");
+            let (tier, level) = HEVC_DEFAULTS;
+            let (tier, level) =
+                (number("tier-flag").unwrap_or(tier), number("level-id").unwrap_or(level));
+            let names = Some((profile, tier, level).into());
+            let format = FormatParams { h265_profile_tier_level: names, ..FormatParams::default() };
+            is_ours.then_some(format)
+        }
+        _ => Some(FormatParams::default()),
     }
-    Some((payload, format))
 }
 
 #[cfg(test)]
@@ -110,6 +135,41 @@ mod tests {
         let offer = "\nm=video 9 x 99\na=rtpmap:99 AV1/90000\na=fmtp:99 level-idx=8; tier=1;x;y=\n";
         let [(Codec::Av1, format)] = offered(offer)[..] else { panic!() };
         assert_eq!((format.level_idx, format.tier, format.profile), (Some(8), Some(1), None));
+    }
+
+    #[test]
+    fn formats_of_hevc_are_of_the_main_profile_and_in_the_order_of_decoding() {
+        let of = |parameters: &str| {
+            let offer = format!("\nm=video 9 x 9\na=rtpmap:9 H265/90000\na=fmtp:9 {parameters}\n");
+            let format = offered(&offer).first()?.1.h265_profile_tier_level?;
+            Some((format.profile_id(), format.tier_flag(), format.level_id()))
+        };
+        assert_eq!(of("level-id=156;profile-id=1;tier-flag=1;tx-mode=SRST"), Some((1, 1, 156)));
+        assert_eq!(of("Level-ID=180; sprop-max-don-diff=0"), Some((1, 0, 180)));
+        for defaults in ["x", "level-id=300", "level-id=31", "profile-space=0"] {
+            assert_eq!(of(defaults), Some((1, 0, 93)), "{defaults}");
+        }
+        for other in ["profile-id=2", "profile-space=1", "tx-mode=MRST", "sprop-max-don-diff=1"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        let [(Codec::H265, format)] = offered("\nm=video 9 x 9\na=rtpmap:9 h265/90000\n")[..]
+        else {
+            panic!()
+        };
+        assert!(format.h265_profile_tier_level.is_some());
+    }
+
+    #[test]
+    fn the_main_profile_of_hevc_is_carried() {
+        let [vps, sps, pps] = testkit::hevc_sets().map(|set| [set.into()]);
+        let record = media::codec::hevc::record(&vps, &sps, &pps).unwrap();
+        for (general, expected) in [(0x01, true), (0x21, true), (0x02, false), (0x41, false)] {
+            let mut record = record.to_vec();
+            record[1] = general;
+            let config = media::codec::hevc::Config::parse(record.into()).unwrap();
+            let carried = carried(&media::Codec::Hevc(config));
+            assert_eq!(carried == Some(Codec::H265), expected, "{general:x}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use live::Track;
 use live::tap::{FromKeyframe, Tapped, Unit};
 use media::codec::{av1, nal};
@@ -35,8 +36,10 @@ pub(super) const KEPT_FOR: i64 = 3;
 /// for packets again, although new viewers need them no more.
 const KEPT: (usize, usize, i64) = (4 << 20, 1_024, KEPT_FOR);
 
-/// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1: a keyframe gets those of its header.
-const SETS: std::ops::RangeInclusive<u8> = 7..=9;
+/// Parameter sets and delimiters, ISO/IEC 14496-10 table 7-1 and 23008-2 table 7-1: a keyframe gets those of its
+/// header.
+const AVC_SETS: std::ops::RangeInclusive<u8> = 7..=9;
+const HEVC_SETS: std::ops::RangeInclusive<u8> = 32..=35;
 
 /// How many segments tell whether a stream has B-frames.
 const LOOKED_AT: usize = 8;
@@ -304,13 +307,16 @@ pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>>
     match codec {
         Codec::Opus(_) => Some(vec![sample.data.as_ref().into()]),
         Codec::Avc(config) => {
-            let units: Result<Vec<_>, _> =
-                nal::units(&sample.data, config.nal_length_size).collect();
-            let units = units.ok()?.into_iter();
-            let units = units.filter(|unit| !SETS.contains(&(unit[0] & 0x1f)));
-            let sets = config.sps.iter().chain(&config.pps).filter(|_| sample.sync);
-            let all = sets.map(AsRef::as_ref).filter(|set: &&[u8]| !set.is_empty()).chain(units);
-            Some(rtp::h264::packetize(all, PAYLOAD))
+            let is_set = |unit: &[u8]| AVC_SETS.contains(&(unit[0] & 0x1f));
+            let sets = config.sps.iter().chain(&config.pps);
+            let units = with_sets(sample, config.nal_length_size, sets, is_set)?;
+            Some(rtp::h264::packetize(units, PAYLOAD))
+        }
+        Codec::Hevc(config) => {
+            let is_set = |unit: &[u8]| HEVC_SETS.contains(&(unit[0] >> 1 & 0x3f));
+            let sets = config.nal_units.iter();
+            let units = with_sets(sample, config.nal_length_size, sets, is_set)?;
+            Some(rtp::h265::packetize(units, PAYLOAD))
         }
         Codec::Av1(config) => {
             let is_header = |obu: Result<av1::Obu<'_>, _>| {
@@ -327,11 +333,24 @@ pub(crate) fn payloads(sample: &Sample, codec: &Codec) -> Option<Vec<Arc<[u8]>>>
     }
 }
 
+/// The NAL units of a sample. A keyframe has these parameter sets before them, and those that it had before are
+/// left out. `None` if it is broken.
+fn with_sets<'a>(
+    sample: &'a Sample,
+    length_size: u8,
+    sets: impl Iterator<Item = &'a Bytes>,
+    is_set: impl Fn(&[u8]) -> bool,
+) -> Option<Vec<&'a [u8]>> {
+    let sets = sets.filter(|set| sample.sync && !set.is_empty()).map(AsRef::as_ref);
+    let units: Result<Vec<_>, _> = nal::units(&sample.data, length_size).collect();
+    let units = units.ok()?.into_iter().filter(|unit| !is_set(unit));
+    Some(sets.chain(units).collect())
+}
+
 #[cfg(test)]
 pub(super) mod tests {
-    use bytes::Bytes;
     use live::{Publisher, PublisherInfo, Registry, Settings, UnixMicros};
-    use media::codec::avc;
+    use media::codec::{avc, hevc};
     use tokio::task::{LocalSet, yield_now};
 
     use super::*;
@@ -479,6 +498,27 @@ pub(super) mod tests {
         assert_eq!(of(&frame, true), Some(vec![packet]), "it was in the configuration alone");
         assert_eq!(of(&frame, false), Some(vec![vec![0x10, 0x30, 0x10, 1, 2]]));
         assert_eq!(of(&frame[..4], false), None, "cut off");
+    }
+
+    #[test]
+    fn a_keyframe_of_hevc_has_its_parameter_sets() {
+        let sets = testkit::hevc_sets();
+        let [vps, sps, pps] = sets.clone().map(|set| [Bytes::from(set)]);
+        let record = hevc::record(&vps, &sps, &pps).unwrap();
+        let codec = Codec::Hevc(hevc::Config::parse(record).unwrap());
+        let of = |data: &[&[u8]], sync| {
+            let sample = Sample { dts: 0, cts: 0, duration: 0, sync, data: data.concat().into() };
+            let payloads = payloads(&sample, &codec)?;
+            Some(payloads.iter().map(|payload| payload.to_vec()).collect::<Vec<_>>())
+        };
+        let (slice, delimiter) = (&[0, 0, 0, 4, 0x28, 1, 0x88, 1][..], &[0, 0, 0, 3, 70, 1, 0x50]);
+        let mut packet = vec![0x60, 1];
+        for unit in sets.iter().map(Vec::as_slice).chain([&slice[4..]]) {
+            packet.extend([&[0, unit.len() as u8], unit].concat());
+        }
+        assert_eq!(of(&[delimiter, slice], true), Some(vec![packet]));
+        assert_eq!(of(&[delimiter, slice], false), Some(vec![slice[4..].to_vec()]));
+        assert_eq!(of(&[&slice[..5]], true), None, "cut off");
     }
 
     #[test]

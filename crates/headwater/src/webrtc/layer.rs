@@ -22,7 +22,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// A layer sends nothing now if another has sent for so long since. Its publisher has switched it off.
 const OFF: Duration = Duration::from_secs(1);
 
-/// The profile that has no B-frames, ISO/IEC 14496-10 A.2.1.
+/// The profile of H.264 that has no B-frames, ISO/IEC 14496-10 A.2.1.
 const BASELINE: u8 = 66;
 
 /// A layer of a publisher's video.
@@ -47,6 +47,7 @@ impl Layer {
             input: Input::new(line, VIDEO_RATE, jitter),
             depacketizer: match line.codec {
                 Codec::Av1 => rtp::av1::depacketizer(),
+                Codec::H265 => rtp::h265::depacketizer(),
                 _ => rtp::h264::depacketizer(),
             },
             order: Order::default(),
@@ -87,8 +88,10 @@ impl Layer {
     /// The sample of an access unit. The publisher's first packet came `since` microseconds ago.
     pub(super) fn sample(&mut self, unit: AccessUnit, since: i64, now: Instant) -> Sample {
         let presents = self.input.clock.time(unit.time, since);
-        if let Some(media::Codec::Avc(config)) = unit.codec {
-            self.order.reorders = config.profile != BASELINE;
+        match unit.codec {
+            Some(media::Codec::Avc(config)) => self.order.reorders = config.profile != BASELINE,
+            Some(media::Codec::Hevc(_)) => self.order.reorders = true,
+            _ => {}
         }
         let (dts, presents) = self.order.place(presents);
         if unit.key {

@@ -152,7 +152,7 @@ pub(super) fn agree(
         Some((Codec::H264, _)) => {
             config.codec_config().add_h264(102.into(), Some(103.into()), true, 0x64_0c_1f);
         }
-        // str0m takes only the very level that it has. Ours is the peer's: we decode nothing.
+        // str0m takes only the very level of AV1 that it has. Ours is the peer's: we decode nothing.
         Some((codec, format)) => {
             let (payload, resend) = (45.into(), Some(46.into()));
             let codecs = config.codec_config();
@@ -258,9 +258,12 @@ fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> 
         let spec = params.spec();
         // A viewer must take fragments, which only mode 1 has. All browsers offer it.
         let takes_fragments = spec.format.packetization_mode == Some(1);
+        // str0m may have taken another format of HEVC than ours, whose packets are not in order.
+        let is_in_order = spec.format.sprop_max_don_diff.is_none_or(|most| most == 0);
         spec.codec == codec
             && remote.contains(&params.pt())
             && (takes_fragments || codec != Codec::H264)
+            && is_in_order
     };
     let params = *rtc.codec_config().params().iter().find(fits)?;
     let payload = params.pt();
@@ -355,7 +358,7 @@ mod tests {
 
     /// The lines of an offer that are about its codecs and layers, as Chromium writes them.
     const LINES: &[&str] = &[
-        "m=video 9 UDP/TLS/RTP/SAVPF 45 46 96 97 98",
+        "m=video 9 UDP/TLS/RTP/SAVPF 45 46 96 97 98 49",
         "c=IN IP4 0.0.0.0",
         "a=mid:0",
         "a=sendrecv",
@@ -371,6 +374,8 @@ mod tests {
         "a=fmtp:97 apt=96",
         "a=rtpmap:98 AV1/90000",
         "a=fmtp:98 level-idx=5;profile=1;tier=0",
+        "a=rtpmap:49 H265/90000",
+        "a=fmtp:49 level-id=156;profile-id=1;tier-flag=0;tx-mode=SRST",
         "a=rid:h send pt=45",
         "a=rid:l send",
         "a=simulcast:send h;l",
@@ -408,7 +413,7 @@ mod tests {
     }
 
     const NUMBERS: &[&str] =
-        &["45", "46", "96", "97", "98", "111", "0", "127", "300", "H264", "AV1"];
+        &["45", "46", "96", "97", "98", "49", "111", "0", "127", "300", "H264", "AV1", "H265"];
 
     proptest! {
         /// str0m panics at some offers. No such one may reach it.

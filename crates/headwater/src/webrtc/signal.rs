@@ -161,21 +161,25 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     let purpose = if to.publishes { Purpose::Publish } else { Purpose::Play { chooses } };
     let takes_tcp = origin.config.webrtc.tcp;
     let agreed = offer::agree(&server.identity, offer, purpose, codec, &addresses, takes_tcp);
+    let told = |(_, why): &Refused| {
+        tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
+    };
     let agreed = agreed.map_err(|refusal| {
-        let (status, why) = match refusal {
+        let refused = match refusal {
             Refusal::NoOffer(why) => {
                 (StatusCode::BAD_REQUEST, format!("not an SDP offer for this: {why}"))
             }
-            Refusal::NoCodec => {
-                (StatusCode::NOT_ACCEPTABLE, "no H.264, AV1 or Opus is offered".into())
-            }
+            Refusal::NoCodec => match watched.as_ref().map(Tracks::refuse_video) {
+                Some(Err(refused)) => refused,
+                _ => (StatusCode::NOT_ACCEPTABLE, "no H.264, AV1, HEVC or Opus is offered".into()),
+            },
         };
-        tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
-        (status, why)
+        told(&refused);
+        refused
     })?;
     let Agreed { rtc, answer, own, peer, video, audio, wants_video, layers, keys } = agreed;
     if wants_video && video.is_none() {
-        watched.as_ref().map_or(Ok(()), Tracks::refuse_video)?;
+        watched.as_ref().map_or(Ok(()), Tracks::refuse_video).inspect_err(told)?;
     }
     let wanted = match watched {
         None => {
@@ -244,21 +248,25 @@ fn is_of_this_site(uri: &Uri, headers: &HeaderMap, allowed: &str) -> bool {
 /// The tracks of a stream that WebRTC can carry, and those of which it could be made.
 struct Tracks {
     stream: Arc<Stream>,
-    /// H.264 without B-frames, and AV1.
+    /// H.264 without B-frames, AV1, and HEVC without B-frames.
     avc: Option<Arc<Track>>,
     av1: Option<Arc<Track>>,
+    hevc: Option<Arc<Track>>,
+    /// Whether there is HEVC with B-frames. Nothing is made of it.
+    is_reordered: bool,
     audio: Option<Arc<Track>>,
     sources: Sources,
 }
 
 impl Tracks {
-    /// The codecs of video, by preference. More viewers have decoders in hardware for H.264, but AV1 is better
-    /// than H.264 that a companion has to make.
+    /// The codecs of video, by preference. More viewers have decoders in hardware for H.264, but AV1 and HEVC are
+    /// better than H.264 that a companion has to make.
     fn codecs(&self) -> impl Iterator<Item = Format> {
         let avc = self.avc.as_ref().map(|_| Format::H264);
         let av1 = self.av1.as_ref().map(|_| Format::Av1);
+        let hevc = self.hevc.as_ref().map(|_| Format::H265);
         let made = self.sources.picture.as_ref().map(|_| Format::H264);
-        avc.into_iter().chain(av1).chain(made)
+        avc.into_iter().chain(av1).chain(hevc).chain(made)
     }
 
     /// The codec of video for a viewer who can take one of these.
@@ -275,11 +283,11 @@ impl Tracks {
     /// Refuses a viewer who wants to see the stream, and has no codec of its video.
     fn refuse_video(&self) -> Result<(), Refused> {
         let names: Vec<_> = self.codecs().map(codecs::name).collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let why = format!("the stream's video is {}, which is not offered", names.join(" or "));
-        tracing::info!(stream = self.stream.name(), why, "webrtc offer refused");
+        let why = match names.as_slice() {
+            [] if self.is_reordered => B_FRAMES.to_owned(),
+            [] => return Ok(()),
+            names => format!("the stream's video is {}, which is not offered", names.join(" or ")),
+        };
         Err((StatusCode::NOT_ACCEPTABLE, why))
     }
 
@@ -291,8 +299,9 @@ impl Tracks {
         keys: Keys,
         cname: &str,
     ) -> Result<Watched, Refused> {
-        let Self { stream, avc, av1, audio: sound, sources } = self;
-        let is_avc = video.is_some_and(|line| line.codec == Format::H264);
+        let Self { stream, avc, av1, hevc, audio: sound, sources, .. } = self;
+        let codec = video.map(|line| line.codec);
+        let is_avc = codec == Some(Format::H264);
         let needs_picture = is_avc && sources.picture.is_some();
         let needs_sound = audio.is_some() && sources.sound.is_some();
         let companion = if needs_picture || needs_sound {
@@ -305,7 +314,11 @@ impl Tracks {
             return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
         }
         let made_picture = made.and_then(Watching::picture).filter(|_| is_avc);
-        let picture = if is_avc { avc } else { av1 };
+        let picture = match codec {
+            Some(Format::Av1) => av1,
+            Some(Format::H265) => hevc,
+            _ => avc,
+        };
         let picture = picture.or_else(|| made_picture.cloned());
         let picture = picture.map(|picture| choice::begin(&stream.state(), made_picture, picture));
         let sound = sound.or_else(|| made?.sound().cloned());
@@ -330,6 +343,7 @@ fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
     };
     let avc = find(|codec| carried(codec) == Some(Format::H264));
     let av1 = find(|codec| carried(codec) == Some(Format::Av1));
+    let hevc = find(|codec| carried(codec) == Some(Format::H265));
     let audio = find(|codec| matches!(codec, Codec::Opus(_)));
     let aac = find(|codec| matches!(codec, Codec::Aac(_)));
     if state.tracks.is_empty() {
@@ -337,16 +351,21 @@ fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
     }
     // Sound alone is for streams that have nothing else.
     let is_sound = aac.is_some() && state.tracks.iter().all(|track| track.kind == Kind::Audio);
-    if avc.is_none() && av1.is_none() && audio.is_none() && !is_sound {
-        let why = "the stream has no H.264, AV1 or Opus, and WebRTC carries nothing else here";
+    let has_video = avc.is_some() || av1.is_some() || hevc.is_some();
+    if !has_video && audio.is_none() && !is_sound {
+        let why =
+            "the stream has no H.264, AV1, HEVC or Opus, and WebRTC carries nothing else here";
         return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
     }
     let (picture, avc) = avc.map_or((None, None), |avc| match has_b_frames(&avc) {
         true => (Some(avc), None),
         false => (None, Some(avc)),
     });
+    let is_reordered = hevc.as_ref().is_some_and(|hevc| has_b_frames(hevc));
+    let hevc = hevc.filter(|_| !is_reordered);
     let sound = aac.filter(|_| audio.is_none());
-    Ok(Tracks { stream, avc, av1, audio, sources: Sources { sound, picture } })
+    let sources = Sources { sound, picture };
+    Ok(Tracks { stream, avc, av1, hevc, is_reordered, audio, sources })
 }
 
 /// The payload of a request, if it has this type and is text.

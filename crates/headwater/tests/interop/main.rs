@@ -1,8 +1,11 @@
 //! Other implementations of WebRTC publish and play: pion (Go), and webrtcbin of GStreamer.
+//! GStreamer also makes RTP packets of HEVC, and reads such packets.
 //! `scripts/interop.sh` installs both and runs these tests. `make test` does not: pion's build takes minutes on
 //! a slow machine.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod payloads;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -28,10 +28,10 @@ fn offers_that_cannot_be_accepted() {
     let twice = OFFER.replace("111", "96");
     refused("/live/x/whip", &twice, 400, "payload type 96 means two codecs");
     let other = OFFER.replace("H264", "VP8").replace("opus", "PCMA");
-    refused("/live/x/whip", &other, 406, "no H.264, AV1 or Opus is offered");
+    refused("/live/x/whip", &other, 406, "no H.264, AV1, HEVC or Opus is offered");
     // It wants to receive.
     let other = OFFER.replace("sendrecv", "recvonly");
-    refused("/live/x/whip", &other, 406, "no H.264, AV1 or Opus is offered");
+    refused("/live/x/whip", &other, 406, "no H.264, AV1, HEVC or Opus is offered");
     let many = format!("{OFFER}{}", "m=video 9 UDP/TLS/RTP/SAVPF 96\r\n".repeat(1000));
     refused("/live/x/whip", &many, 400, "more than 16 media descriptions");
     let long = format!("{OFFER}{}", "a=x\r\n".repeat(20_000));

@@ -95,6 +95,11 @@ fn a_file_of_av1_comes_out_as_it_is() {
     comes_out_as_it_is("mp4/av1-aac.mp4", "2");
 }
 
+#[test]
+fn a_file_of_hevc_comes_out_as_it_is() {
+    comes_out_as_it_is("mp4/hevc-aac.mp4", "2");
+}
+
 #[track_caller]
 fn comes_out_as_it_is(pictures: &str, seconds: &str) {
     let (server, folder) = (patient(), tempfile::tempdir().unwrap());

@@ -11,6 +11,7 @@ use crate::Error;
 const IRAP: std::ops::RangeInclusive<u8> = 16..=23;
 const VPS: u8 = 32;
 const SPS: u8 = 33;
+const PPS: u8 = 34;
 
 /// Contents of an HEVCDecoderConfigurationRecord.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,11 +106,7 @@ impl Config {
                 }
                 let unit = parameter_set("hvcC", &record, &mut position)?;
                 match nal_unit_type(&unit) {
-                    Some(SPS) if picture.is_none() => {
-                        picture = Some(Picture::read(&unit).map_err(|error| {
-                            Error::malformed(format!("hvcC: SPS unreadable, {error}"), at)
-                        })?);
-                    }
+                    Some(SPS) if picture.is_none() => picture = Some(read(&unit, at)?),
                     // Only the timing is needed. A broken VPS is left to the decoder.
                     Some(VPS) if timing.is_none() => timing = vps_timing(&unit).ok().flatten(),
                     _ => {}
@@ -117,7 +114,7 @@ impl Config {
                 nal_units.push(unit);
             }
         }
-        let Some(Picture { width, height, frame_rate }) = picture else {
+        let Some(Picture { width, height, frame_rate, .. }) = picture else {
             return Err(Error::malformed("hvcC: no SPS", 22));
         };
         let frame_rate = frame_rate.or(timing);
@@ -162,6 +159,52 @@ impl Config {
     }
 }
 
+/// Makes a configuration record of parameter sets, each with its NAL unit header. NAL units have lengths of four
+/// bytes, and samples have no parameter sets.
+///
+/// # Errors
+/// There is no VPS, SPS or PPS, there are too many of them, or the first SPS cannot be read.
+pub fn record(vps: &[Bytes], sps: &[Bytes], pps: &[Bytes]) -> Result<Bytes, Error> {
+    let Some(first) = sps.first().filter(|_| !vps.is_empty() && !pps.is_empty()) else {
+        return Err(Error::malformed("no VPS, no SPS or no PPS", 0));
+    };
+    let picture = read(first, 0)?;
+    let (luma, color) = picture.bit_depths?;
+    // Sub-layers and profile_tier_level(), as they are in the SPS.
+    let payload = unescape(first.get(2..).unwrap_or_default());
+    let Some((&[layers, ref general @ ..], _)) = payload.split_first_chunk::<13>() else {
+        return Err(Error::cut_off("SPS", 0, 15, first.len() as u64));
+    };
+    let mut record = vec![1];
+    record.extend_from_slice(general);
+    // Neither spatial segments, nor parallelism, nor the frame rate is known.
+    record.extend_from_slice(&[0xf0, 0, 0xfc]);
+    record.extend_from_slice(&[0xfc | picture.chroma_format, 0xf8 | luma, 0xf8 | color, 0, 0]);
+    // sps_max_sub_layers_minus1, sps_temporal_id_nesting_flag, and the size of lengths.
+    record.push(((layers >> 1 & 7) + 1) << 3 | (layers & 1) << 2 | 3);
+    record.push(3);
+    for (kind, sets) in [(VPS, vps), (SPS, sps), (PPS, pps)] {
+        // Bit 7: samples have none of them.
+        record.push(0x80 | kind);
+        let count = u16::try_from(sets.len());
+        let count = count.map_err(|_| Error::malformed("too many parameter sets", 0))?;
+        record.extend_from_slice(&count.to_be_bytes());
+        for set in sets {
+            let length = u16::try_from(set.len());
+            let length = length.map_err(|_| Error::malformed("parameter set too long", 0))?;
+            record.extend_from_slice(&length.to_be_bytes());
+            record.extend_from_slice(set);
+        }
+    }
+    Ok(record.into())
+}
+
+/// Reads the sequence parameter set at byte `at` of a record.
+fn read(sps: &[u8], at: u64) -> Result<Picture, Error> {
+    Picture::read(sps)
+        .map_err(|error| Error::malformed(format!("hvcC: SPS unreadable, {error}"), at))
+}
+
 /// `nal_unit_type` of the two-byte header, ISO/IEC 23008-2 7.3.1.2.
 fn nal_unit_type(unit: &[u8]) -> Option<u8> {
     unit.first().map(|header| header >> 1 & 0x3f)
@@ -202,6 +245,10 @@ struct Picture {
     width: u32,
     height: u32,
     frame_rate: Option<(u32, u32)>,
+    /// `chroma_format_idc`, 0 to 3.
+    chroma_format: u8,
+    /// Bits of a sample of luma and of colour beyond 8, both at most 7. Only records of our own need them.
+    bit_depths: Result<(u8, u8), Error>,
 }
 
 impl Picture {
@@ -248,19 +295,27 @@ impl Picture {
         else {
             return Err(bits.malformed("a conformance window larger than the picture"));
         };
-        let frame_rate = sps_timing(&mut bits, max_sub_layers_minus1).ok().flatten();
-        Ok(Self { width, height, frame_rate })
+        let bit_depths = bit_depths(&mut bits);
+        let timing = sps_timing(&mut bits, max_sub_layers_minus1);
+        let frame_rate = timing.ok().flatten().filter(|_| bit_depths.is_ok());
+        Ok(Self { width, height, frame_rate, chroma_format: chroma_format as u8, bit_depths })
     }
 }
 
-/// Reads the sequence parameter set from the bit depths to the timing in the VUI.
+/// Reads bit_depth_luma_minus8 and bit_depth_chroma_minus8.
+fn bit_depths(bits: &mut Bits<'_>) -> Result<(u8, u8), Error> {
+    let (luma, color) = (bits.ue()?, bits.ue()?);
+    if luma.max(color) > 7 {
+        return Err(bits.malformed("more than 15 bits in a sample"));
+    }
+    Ok((luma as u8, color as u8))
+}
+
+/// Reads the sequence parameter set from the picture order count to the timing in the VUI.
 fn sps_timing(
     bits: &mut Bits<'_>,
     max_sub_layers_minus1: u32,
 ) -> Result<Option<(u32, u32)>, Error> {
-    // bit_depth_luma_minus8, bit_depth_chroma_minus8
-    bits.ue()?;
-    bits.ue()?;
     let poc_bits = bits.ue()? + 4;
     if poc_bits > 16 {
         return Err(bits.malformed("a picture order count of more than 16 bits"));

@@ -2,7 +2,8 @@ use media::codec::nal;
 use proptest::prelude::*;
 
 use super::*;
-use crate::depacketizer::MOST_BYTES;
+use crate::depacketizer::{MOST_BYTES, PayloadFormat};
+use crate::nal::MOST_SETS;
 use crate::{AccessUnit, Output};
 
 fn sets() -> (Vec<u8>, Vec<u8>) {
@@ -169,7 +170,7 @@ fn what_is_no_h264_is_refused() {
 
 #[test]
 fn an_access_unit_has_a_limit() {
-    let mut format = Format::default();
+    let mut format = Format::<H264>::default();
     let fragment = |head| [&[0x7c, head], vec![1; 60_000].as_slice()].concat();
     assert!(format.take(&fragment(0x81)).is_some());
     let taken = (0..1000).filter(|_| format.take(&fragment(0x01)).is_some()).count();
@@ -177,7 +178,7 @@ fn an_access_unit_has_a_limit() {
     let (sps, _) = sets();
     let more = (0..100u8).map(|number| [sps.as_slice(), &[number]].concat());
     assert_eq!(more.filter(|set| format.take(set).is_some()).count(), MOST_SETS.0);
-    assert_eq!(format.sps.len(), MOST_SETS.0);
+    assert_eq!(format.sets[0].len(), MOST_SETS.0);
 }
 
 proptest! {

@@ -217,8 +217,18 @@ fn viewers_by_whep_see_and_hear_and_end_their_sessions() {
 
 #[test]
 fn av1_by_whep_is_that_of_the_file() {
+    is_that_of_the_file_by_whep("mp4/av1-aac.mp4");
+}
+
+#[test]
+fn hevc_by_whep_is_that_of_the_file() {
+    is_that_of_the_file_by_whep("mp4/hevc-aac.mp4");
+}
+
+#[track_caller]
+fn is_that_of_the_file_by_whep(clip: &str) {
     let server = testkit::Server::start(testkit::headwater(), testkit::NO_ARGUMENTS);
-    let (clip, url) = (testkit::clip("mp4/av1-aac.mp4"), server.url("/live/x/whep"));
+    let (clip, url) = (testkit::clip(clip), server.url("/live/x/whep"));
     let mut command = std::process::Command::new(testkit::headwater());
     let to = server.rtmp_url("live/x");
     let _publisher =

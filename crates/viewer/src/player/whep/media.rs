@@ -8,7 +8,7 @@ use media::stamp::REACH;
 use media::{Codec, Sample};
 use rtp::clock::Clock;
 use rtp::reorder::{Next, Packet, Reorder};
-use rtp::{AUDIO_RATE, AccessUnit, Depacketizer, Output, VIDEO_RATE, av1, h264};
+use rtp::{AUDIO_RATE, AccessUnit, Depacketizer, Output, VIDEO_RATE, av1, h264, h265};
 use str0m::Rtc;
 use str0m::format::Codec as Format;
 use str0m::media::{KeyframeRequestKind, Mid, Pt};
@@ -362,6 +362,7 @@ fn depacketizer(rtc: &Rtc, payload: Pt) -> Depacketizer {
     let mut ours = rtc.codec_config().params().iter();
     match ours.find(|ours| ours.pt() == payload).map(|ours| ours.spec().codec) {
         Some(Format::Av1) => av1::depacketizer(),
+        Some(Format::H265) => h265::depacketizer(),
         _ => h264::depacketizer(),
     }
 }

@@ -1,4 +1,4 @@
-//! WebRTC by WHEP (draft-ietf-wish-whep): an offer by HTTP, then H.264 or AV1 and Opus by RTP,
+//! WebRTC by WHEP (draft-ietf-wish-whep): an offer by HTTP, then H.264, AV1 or HEVC, and Opus by RTP,
 //! both over one UDP socket. str0m does ICE, DTLS, SRTP and RTCP.
 //!
 //! ```text
@@ -94,9 +94,10 @@ impl<'a> Player<'a> {
         viewer.lane.give_back(text);
         let accepted = rtc.sdp_api().accept_answer(pending, answer);
         accepted.map_err(|error| Error::new(Kind::Garbage, format!("SDP answer: {error}")))?;
-        let ours = [(video, Codec::H264), (video, Codec::Av1), (audio, Codec::Opus)];
-        if !ours.into_iter().any(|(mid, codec)| sends(&rtc, mid, codec)) {
-            let what = "the server sends no H.264, AV1 or Opus";
+        let pictures = [Codec::H264, Codec::Av1, Codec::H265].map(|codec| (video, codec));
+        let mut ours = pictures.into_iter().chain([(audio, Codec::Opus)]);
+        if !ours.any(|(mid, codec)| sends(&rtc, mid, codec)) {
+            let what = "the server sends no H.264, AV1, HEVC or Opus";
             return Err(Error::new(Kind::Unsupported, what));
         }
         viewer.stats().webrtc = Some(Box::default());
@@ -223,7 +224,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// The agent of a session that takes H.264 and AV1, in this order, and Opus.
+/// The agent of a session that takes H.264, AV1 and HEVC, in this order, and Opus.
 fn agent(identity: &Identity) -> Rtc {
     Rtc::builder()
         .set_crypto_provider(Arc::clone(&identity.crypto))
@@ -234,6 +235,7 @@ fn agent(identity: &Identity) -> Rtc {
         .enable_opus(true, false)
         .enable_h264(true)
         .enable_av1(true)
+        .enable_h265(true)
         // Transport-wide sequence numbers cost the server as much as the media do, and a viewer
         // that does not choose has no use for them.
         .clear_extension_map()

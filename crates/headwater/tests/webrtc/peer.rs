@@ -1,0 +1,200 @@
+//! A peer for codecs that aiortc has not: str0m packetizes what is published, and puts together what comes to a
+//! viewer. And how what it publishes comes out of the origin.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use str0m::change::SdpAnswer;
+use str0m::format::Codec;
+use str0m::media::{Direction, MediaKind, MediaTime, Mid};
+use str0m::net::{DatagramRecv, Protocol, Receive};
+use str0m::{Candidate, Event, Input, Output, Rtc};
+use testkit::{Program, Server, access_unit_hashes_with};
+
+use crate::support::{LIMIT, post, server};
+
+/// Clips have 30 pictures a second.
+const FRAME: Duration = Duration::from_micros(33_333);
+
+/// A peer that prefers a codec to H.264, and has one video.
+pub(crate) struct Peer {
+    rtc: Rtc,
+    socket: UdpSocket,
+    local: SocketAddr,
+    mid: Mid,
+    pub(crate) is_connected: bool,
+    /// Of the packets that it sends, one in so many is lost for good: it does not hear that.
+    pub(crate) loses: Option<usize>,
+    pub(crate) sent: usize,
+    /// Access units that came.
+    pub(crate) came: Vec<Vec<u8>>,
+}
+
+impl Peer {
+    #[track_caller]
+    pub(crate) fn new(server: &Server, path: &str, direction: Direction, codec: Codec) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = socket.local_addr().unwrap();
+        let (av1, hevc) = (codec == Codec::Av1, codec == Codec::H265);
+        let config = Rtc::builder().clear_codecs().enable_av1(av1).enable_h265(hevc);
+        // It comes last, because publishers get the codec that is the first of their offer.
+        let config = config.enable_h264(true);
+        let mut rtc = config.build(Instant::now());
+        rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
+        let mut sdp = rtc.sdp_api();
+        let mid = sdp.add_media(MediaKind::Video, direction, None, None, None);
+        let (offer, pending) = sdp.apply().unwrap();
+        let answer = post(server, path, &offer.to_sdp_string());
+        assert_eq!(answer.status(), 201, "{}", answer.text());
+        assert!(!answer.text().contains("H264"), "{}", answer.text());
+        let sdp = SdpAnswer::from_sdp_string(answer.text()).unwrap();
+        rtc.sdp_api().accept_answer(pending, sdp).unwrap();
+        let (is_connected, came) = (false, Vec::new());
+        Self { rtc, socket, local, mid, is_connected, loses: None, sent: 0, came }
+    }
+
+    /// Handles what comes until there is enough.
+    #[track_caller]
+    pub(crate) fn work(&mut self, enough: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let wakes = self.poll();
+            if enough(self) {
+                return;
+            }
+            assert!(begun.elapsed() < LIMIT, "{} units", self.came.len());
+            let wait = wakes.saturating_duration_since(Instant::now());
+            let wait = wait.clamp(Duration::from_millis(1), Duration::from_millis(10));
+            self.socket.set_read_timeout(Some(wait)).unwrap();
+            let mut buffer = [0; 2048];
+            let input = match self.socket.recv_from(&mut buffer) {
+                Ok((length, _)) if self.loses.is_some() && is_rtcp(&buffer[..length]) => continue,
+                Ok((length, source)) => {
+                    let contents = DatagramRecv::try_from(&buffer[..length]).unwrap();
+                    let destination = self.local;
+                    let receive = Receive { proto: Protocol::Udp, source, destination, contents };
+                    Input::Receive(Instant::now(), receive)
+                }
+                Err(_) => Input::Timeout(Instant::now()),
+            };
+            self.rtc.handle_input(input).unwrap();
+        }
+    }
+
+    /// Sends access units, each when it is due.
+    #[track_caller]
+    pub(crate) fn send(&mut self, units: impl IntoIterator<Item = Vec<u8>>) {
+        let begun = Instant::now();
+        for (frame, unit) in (0..).zip(units) {
+            let due = begun + FRAME * frame;
+            self.work(|_| Instant::now() >= due);
+            let writer = self.rtc.writer(self.mid).unwrap();
+            let payload = writer.payload_params().next().unwrap().pt();
+            let time = MediaTime::from_90khz(u64::from(frame) * 3000);
+            writer.write(payload, due, time, unit).unwrap();
+        }
+        // What is lost is asked for again.
+        let until = Instant::now() + Duration::from_secs(2);
+        self.work(|_| Instant::now() >= until);
+    }
+
+    fn poll(&mut self) -> Instant {
+        loop {
+            match self.rtc.poll_output().unwrap() {
+                Output::Timeout(wakes) => return wakes,
+                Output::Transmit(datagram) => {
+                    let is_rtp = matches!(datagram.contents[0], 128..=191);
+                    self.sent += usize::from(is_rtp && !is_rtcp(&datagram.contents));
+                    if is_rtp && self.loses.is_some_and(|loses| self.sent.is_multiple_of(loses)) {
+                        continue;
+                    }
+                    // One of the server's addresses may be out of reach.
+                    let _ = self.socket.send_to(&datagram.contents, datagram.destination);
+                }
+                Output::Event(Event::Connected) => self.is_connected = true,
+                Output::Event(Event::MediaData(data)) => self.came.push(data.data.to_vec()),
+                Output::Event(_) => {}
+            }
+        }
+    }
+}
+
+/// RFC 5761 4.
+fn is_rtcp(datagram: &[u8]) -> bool {
+    matches!(datagram, [128..=191, 192..=223, ..])
+}
+
+/// A server to which `headwater publish` sends a clip by RTMP, again and again.
+#[track_caller]
+pub(crate) fn by_rtmp(clip: &str) -> (Server, Program) {
+    let server = server("");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    let to = format!("rtmp://{}/live/x", server.rtmp);
+    let clip = testkit::clip(clip);
+    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(to).arg("--loop"));
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    (server, publisher)
+}
+
+/// Publishes the access units of a clip. ffmpeg reads each, byte for byte.
+#[track_caller]
+pub(crate) fn comes_out_as_it_is(codec: Codec, clip: &str, units: Vec<Vec<u8>>, name: &str) {
+    // Packets wait long for others, so that nothing is lost on a busy machine.
+    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n");
+    let mut peer = Peer::new(&server, "/live/x/whip", Direction::SendOnly, codec);
+    peer.work(|peer| peer.is_connected);
+    peer.send(units);
+    drop(peer);
+    server.get_until("/live/x/v0/media.m3u8", LIMIT, |it| it.text().contains("#EXT-X-ENDLIST"));
+    let playlist = server.get("/live/x/index.m3u8");
+    assert!(playlist.text().contains(&format!("CODECS=\"{name}")), "{}", playlist.text());
+    assert!(playlist.text().contains("RESOLUTION=320x180"), "{}", playlist.text());
+    let url = server.url("/live/x/index.m3u8");
+    let hashes = |input, options: &[&str]| {
+        let units = access_unit_hashes_with(input, options, &["-an"]);
+        units.into_iter().map(|unit| unit.md5).collect::<Vec<_>>()
+    };
+    let sent = hashes(testkit::clip(clip).to_str().unwrap().to_owned(), &[]);
+    assert_eq!(hashes(url.clone(), &["-live_start_index", "0"]), sent);
+    assert_eq!(pictures(&url), pictures(testkit::clip(clip).to_str().unwrap()));
+}
+
+/// Publishes the access units of a clip three times, and loses one in 40 packets for good. What passes shows the
+/// pictures that were sent.
+#[track_caller]
+pub(crate) fn nothing_else_is_shown_when_packets_are_lost(
+    codec: Codec,
+    clip: &str,
+    units: &[Vec<u8>],
+) {
+    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n");
+    let mut peer = Peer::new(&server, "/live/x/whip", Direction::SendOnly, codec);
+    peer.work(|peer| peer.is_connected);
+    peer.loses = Some(40);
+    peer.send(units.iter().chain(units).chain(units).cloned());
+    let lost = peer.sent / 40;
+    drop(peer);
+    server.get_until("/live/x/v0/media.m3u8", LIMIT, |it| it.text().contains("#EXT-X-ENDLIST"));
+    let got = pictures(&server.url("/live/x/index.m3u8"));
+    let sent = pictures(testkit::clip(clip).to_str().unwrap());
+    assert!(lost >= 5, "{lost} lost");
+    // Some do not pass: those after a loss, until the next keyframe.
+    assert!((20..3 * sent.len() - lost).contains(&got.len()), "{} pictures", got.len());
+    // A picture that lacks what it refers to would be another one.
+    for (index, picture) in got.iter().enumerate() {
+        assert!(sent.contains(picture), "picture {index} of {}", got.len());
+    }
+}
+
+/// The MD5 of each picture that ffmpeg decodes.
+#[track_caller]
+fn pictures(input: &str) -> Vec<String> {
+    let from_start: &[_] =
+        if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] };
+    // Times do not matter here, and ffmpeg guesses them where pictures are missing.
+    let decode = ["-i", input, "-an", "-fps_mode", "drop", "-f", "framehash"];
+    let options = from_start.iter().chain(&decode).chain(&["-hash", "md5", "-"]);
+    let hashes = testkit::ffmpeg(["-xerror"].iter().chain(options));
+    testkit::framehash(&hashes).into_iter().map(|picture| picture.md5).collect()
+}
