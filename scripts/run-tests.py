@@ -23,9 +23,7 @@ import time
 
 # These take long, mostly waiting, the first longest. If they began last, the whole run would have to
 # wait for them.
-FIRST = [
-    "webrtc", "studies", "foreign", "push", "bad_input", "ladder", "players", "mp4_corpus", "decoded",
-]
+FIRST = ["foreign", "push", "studies", "ladder", "bad_input", "players", "mp4_corpus", "decoded"]
 
 # Prints each test's time. A stable compiler's test harness does so where RUSTC_BOOTSTRAP is set.
 TIMES = ["-Zunstable-options", "--report-time"]
