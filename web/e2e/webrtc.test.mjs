@@ -546,7 +546,13 @@ describe('WebRTC', () => {
 
     // Another size and bit rate change the devices of the same session.
     await page.getByLabel('Size').selectOption('360');
-    await page.getByLabel('Bitrate at most').selectOption('500000');
+    // Changes that come while others are made wait for them.
+    await page.getByLabel('Bitrate at most').evaluate((select) => {
+      for (const value of [...select.options].map(({ value }) => value).concat('500000')) {
+        select.value = value;
+        select.dispatchEvent(new Event('change', { bubbles: true }));
+      }
+    });
     await page.waitForFunction(() => document.querySelector('.preview video').videoHeight === 360);
     const { decodedFrames } = await stats(viewer.page);
     await viewer.page.waitForFunction(

@@ -223,6 +223,8 @@ interface Events {
 
 /** One session of WHIP. */
 class Connection {
+  /** The newest change of what is sent. The next one waits for it. */
+  private changing: Promise<void> = Promise.resolve();
   private readonly peer = new RTCPeerConnection();
   private readonly asked = new AbortController();
   private readonly late: ReturnType<typeof setTimeout>;
@@ -291,8 +293,16 @@ class Connection {
   }
 
   /** Sends these media from now on, the video at the bit rate of these settings at most. */
-  async carry(media: MediaStream, { bitrate }: Settings): Promise<void> {
+  carry(media: MediaStream, settings: Settings): Promise<void> {
+    // A sender refuses parameters that were read before another change of it (WebRTC 1.0, setParameters).
+    const change = () => this.change(media, settings);
+    this.changing = this.changing.then(change, change);
+    return this.changing;
+  }
+
+  private async change(media: MediaStream, { bitrate }: Settings): Promise<void> {
     for (const { sender, receiver } of this.peer.getTransceivers()) {
+      if (this.over) return;
       const track = media.getTracks().find(({ kind }) => kind === receiver.track.kind) ?? null;
       await sender.replaceTrack(track);
       if (receiver.track.kind !== 'video') continue;
