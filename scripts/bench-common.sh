@@ -12,6 +12,11 @@ machine() {
     git rev-parse HEAD
 }
 
+# Processor time of a process in hundredths of a second, its own memory in KiB, and the time in seconds.
+ticks() { cut -d ')' -f 2- "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
+memory() { sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"; }
+now() { date +%s.%N; }
+
 # Prints a port of 127.0.0.1 on which nobody listens.
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'

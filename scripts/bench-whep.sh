@@ -32,11 +32,6 @@ HEADWATER=${HEADWATER:-$built/headwater}
 ulimit -n "$(ulimit -H -n)"
 machine > "$out/machine.txt"
 
-# Processor time in hundredths of a second.
-ticks() { cut -d ')' -f 2- "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
-memory() { sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"; }
-now() { date +%s.%N; }
-
 # Starts the origin ($server) and a publisher. Sets $whep to where viewers watch, once there are media.
 start_headwater() {
     taskset -c 0 "$HEADWATER" serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 \

@@ -6,8 +6,8 @@
 #   CLIP=FILE scripts/bench-whip.sh [PUBLISHERS...]
 #
 # HEADWATER names the program; by default it is built. SECONDS_MEASURED (12) is how long the processor time is
-# counted, 10 s after the publishers began. A stream is whole if its newest segment's number grew by what the time
-# says. Raw figures go to lab/runs/DATE-whip/, or to OUT.
+# counted, 10 s after the publishers began. CLIP has a keyframe every 2 s. `media` is how many seconds of it came
+# in a second: 1 if all came. Raw figures go to lab/runs/DATE-whip/, or to OUT.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
@@ -26,11 +26,7 @@ if [ -z "${HEADWATER:-}" ]; then
 fi
 machine > "$out/machine.txt"
 
-# Processor time in hundredths of a second.
-ticks() { cut -d ')' -f 2- "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
-memory() { sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"; }
-now() { date +%s.%N; }
-# For each stream, how many seconds of video its playlist has and has had.
+# For all streams, how many seconds of video their playlists have, and had before. A segment lasts 2 s.
 seconds() {
     for number in $(seq "$count"); do
         curl -s "$base/live/s$number/v0/media.m3u8"

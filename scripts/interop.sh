@@ -6,6 +6,7 @@
 # Each test has a line, and the last line has their sum.
 set -u
 cd "$(dirname "$0")/.."
+. scripts/ignored-tests.sh
 
 # Seconds; the builds are not included.
 INTEROP_TIMEOUT=${INTEROP_TIMEOUT:-600}
@@ -18,8 +19,6 @@ program=$PWD/target/interop/pion
 (cd crates/headwater/tests/interop/pion && GOTOOLCHAIN=local go build -buildvcs=false -o "$program" .) ||
     { echo "0 passed, 1 failed"; exit 1; }
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 export NO_COLOR=1 CARGO_TERM_COLOR=never
 # The same build as that of scripts/test.sh, which runs clippy for rustc.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
@@ -27,17 +26,4 @@ export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 cargo test -p headwater --test interop --no-run || { echo "0 passed, 1 failed"; exit 1; }
 
 # Most of a test's time is that of its film, so two of them run at once.
-{
-    timeout -k 10 "$INTEROP_TIMEOUT" cargo test -p headwater --test interop -- \
-        --ignored --test-threads 2 2>&1
-    echo "status $?"
-} | tee "$log"
-awk '
-    /^test result: / { passed += $4; failed += $6 }
-    /^status / { status = $2 }
-    END {
-        # Failed without a test to blame: it took too long.
-        if (status != 0 && failed == 0) failed = 1
-        print passed + 0 " passed, " failed + 0 " failed"
-        exit failed != 0
-    }' "$log"
+ignored_tests "$INTEROP_TIMEOUT" -p headwater --test interop -- --ignored --test-threads 2

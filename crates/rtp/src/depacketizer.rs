@@ -184,3 +184,38 @@ impl Depacketizer {
         }
     }
 }
+
+/// What the tests of payload formats share.
+#[cfg(test)]
+pub(crate) mod testing {
+    use std::sync::Arc;
+
+    use super::*;
+
+    /// Pushes an access unit's packets but for those that `lose` names.
+    pub(crate) fn push(
+        depacketizer: &mut Depacketizer,
+        time: u32,
+        payloads: &[Arc<[u8]>],
+        lose: &[usize],
+    ) -> Vec<Output> {
+        let mut outputs = Vec::new();
+        for (index, payload) in payloads.iter().enumerate() {
+            if lose.contains(&index) {
+                depacketizer.lose();
+            } else {
+                let marker = index + 1 == payloads.len();
+                depacketizer.push(time, marker, payload, |output| outputs.push(output));
+            }
+        }
+        outputs
+    }
+
+    /// The access unit among these.
+    pub(crate) fn unit(outputs: Vec<Output>) -> Option<AccessUnit> {
+        outputs.into_iter().find_map(|output| match output {
+            Output::Unit(unit) => Some(unit),
+            Output::Broken(_) => None,
+        })
+    }
+}

@@ -15,7 +15,7 @@ use str0m::rtp::rtcp::SenderInfo;
 use tokio::time::{Instant, advance};
 
 use super::offer::Line;
-use super::publish::{Of, Publish};
+use super::publish::{Publish, RtpStream};
 use crate::Origin;
 use crate::config::Config;
 
@@ -23,7 +23,7 @@ use crate::config::Config;
 const BEGAN: Duration = Duration::from_secs(1_700_000_000);
 const HOUR: i64 = 3_600_000_000;
 
-/// A track of the publisher, and what of it came out.
+/// A track of the publisher. It notes where in the stream its newest frame is.
 struct Track {
     line: Line,
     ssrc: Ssrc,
@@ -133,7 +133,11 @@ async fn sound_and_picture_stay_in_step_for_an_hour() {
         let track = if is_video { &mut video } else { &mut audio };
         let packet = track.packet(is_video);
         let Track { line, ssrc, .. } = *track;
-        publish.take_of(Of { mid: line.mid, rid: None, ssrc, payload: line.payload }, packet, now);
+        publish.take_packet(
+            RtpStream { mid: line.mid, rid: None, ssrc, payload: line.payload },
+            packet,
+            now,
+        );
         // Sender reports, each five seconds as RFC 3550 6.2 has it.
         if at >= reported {
             for track in [&video, &audio] {

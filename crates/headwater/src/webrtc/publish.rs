@@ -60,9 +60,9 @@ impl Source for Kind {
     }
 }
 
-/// Which RTP stream a packet belongs to, and what its payload is.
+/// The RTP stream of a packet: its place in the offer, its source and its payload type.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Of {
+pub(super) struct RtpStream {
     pub(super) mid: Mid,
     pub(super) rid: Option<Rid>,
     pub(super) ssrc: Ssrc,
@@ -142,15 +142,16 @@ impl Publish {
         let RtpHeader { ssrc, payload_type, timestamp, marker, .. } = packet.header;
         let mut api = rtc.direct_api();
         let Some(stream) = api.stream_rx(&ssrc) else { return };
-        let of = Of { mid: stream.mid(), rid: stream.rid(), ssrc, payload: payload_type };
+        let stream =
+            RtpStream { mid: stream.mid(), rid: stream.rid(), ssrc, payload: payload_type };
         let sequence = *packet.seq_no;
         let packet = Packet { sequence, time: timestamp, marker, payload: packet.payload };
-        self.take_of(of, packet, now);
+        self.take_packet(stream, packet, now);
     }
 
     /// Takes a packet of an RTP stream.
-    pub(super) fn take_of(&mut self, of: Of, packet: Packet, now: Instant) {
-        let Of { mid, rid, ssrc, payload } = of;
+    pub(super) fn take_packet(&mut self, stream: RtpStream, packet: Packet, now: Instant) {
+        let RtpStream { mid, rid, ssrc, payload } = stream;
         let bytes = packet.payload.len() as u64;
         // The other codec of the connection has no place in this media description.
         let is_audio = self.audio.as_ref().is_some_and(|audio| audio.line.payload == payload);

@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::Output;
 use crate::depacketizer::MOST_BYTES;
-use crate::{AccessUnit, Output};
+use crate::depacketizer::testing::{push, unit};
 
 /// A sequence header of libaom's: profile 0, 320x240.
 const SEQUENCE_HEADER: [u8; 13] = [0x0a, 11, 0, 0, 0, 4, 0x3c, 0xff, 0xbd, 0xff, 0xf9, 0x84, 0x40];
@@ -35,32 +36,6 @@ fn inter(length: usize) -> Vec<u8> {
 
 fn payloads(unit: &[u8]) -> Vec<Arc<[u8]>> {
     packetize(unit, av1::is_keyframe(unit).unwrap(), 1100).unwrap()
-}
-
-/// Pushes a temporal unit's packets but for those that `lose` names.
-fn push(
-    depacketizer: &mut Depacketizer,
-    time: u32,
-    payloads: &[Arc<[u8]>],
-    lose: &[usize],
-) -> Vec<Output> {
-    let mut outputs = Vec::new();
-    for (index, payload) in payloads.iter().enumerate() {
-        if lose.contains(&index) {
-            depacketizer.lose();
-        } else {
-            let marker = index + 1 == payloads.len();
-            depacketizer.push(time, marker, payload, |output| outputs.push(output));
-        }
-    }
-    outputs
-}
-
-fn unit(outputs: Vec<Output>) -> Option<AccessUnit> {
-    outputs.into_iter().find_map(|output| match output {
-        Output::Unit(unit) => Some(unit),
-        Output::Broken(_) => None,
-    })
 }
 
 #[test]

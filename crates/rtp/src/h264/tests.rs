@@ -2,9 +2,10 @@ use media::codec::nal;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Output;
+use crate::depacketizer::testing::{push, unit};
 use crate::depacketizer::{MOST_BYTES, PayloadFormat};
 use crate::nal::MOST_SETS;
-use crate::{AccessUnit, Output};
 
 fn sets() -> (Vec<u8>, Vec<u8>) {
     let record = avc::Config::parse(testkit::avc_record(31).into()).unwrap();
@@ -25,32 +26,6 @@ fn keyframe(length: usize) -> Vec<Vec<u8>> {
 
 fn payloads(nals: &[Vec<u8>]) -> Vec<Arc<[u8]>> {
     packetize(nals.iter().map(Vec::as_slice), 1100)
-}
-
-/// Pushes an access unit's packets but for those that `lose` names.
-fn push(
-    depacketizer: &mut Depacketizer,
-    time: u32,
-    payloads: &[Arc<[u8]>],
-    lose: &[usize],
-) -> Vec<Output> {
-    let mut outputs = Vec::new();
-    for (index, payload) in payloads.iter().enumerate() {
-        if lose.contains(&index) {
-            depacketizer.lose();
-        } else {
-            let marker = index + 1 == payloads.len();
-            depacketizer.push(time, marker, payload, |output| outputs.push(output));
-        }
-    }
-    outputs
-}
-
-fn unit(outputs: Vec<Output>) -> Option<AccessUnit> {
-    outputs.into_iter().find_map(|output| match output {
-        Output::Unit(unit) => Some(unit),
-        Output::Broken(_) => None,
-    })
 }
 
 #[test]
