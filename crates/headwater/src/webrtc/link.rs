@@ -34,12 +34,14 @@ pub(super) struct Link {
     reported: (u64, u32),
     /// The shortest round trip of reports.
     shortest: Option<u32>,
+    /// Since when each report tells that the link carries less than was sent.
+    overloaded: Option<u64>,
 }
 
 impl Link {
     pub(super) fn new(numbers: Option<Numbers>) -> Self {
         let (seen, observed) = (Seen::default(), Observed::default());
-        Self { seen, numbers, observed, reported: (0, 0), shortest: None }
+        Self { seen, numbers, observed, reported: (0, 0), shortest: None, overloaded: None }
     }
 
     /// Takes feedback on packets that were numbered, in a compound RTCP packet. Returns whether there is any.
@@ -79,6 +81,7 @@ impl Link {
         let round_trip = round_trip(report, wall);
         self.shortest = self.shortest.into_iter().chain(round_trip).min();
         if is_numbered {
+            self.overloaded = None;
             return;
         }
         let has_queue = round_trip > self.shortest.map(|shortest| shortest + QUEUE);
@@ -87,10 +90,14 @@ impl Link {
         (seen.queued, seen.unacknowledged) = (0, 0);
         if report.fraction_lost >= LOSSY || has_queue {
             let (bytes, time) = (u64::from(sent.wrapping_sub(before)), now.saturating_sub(at));
-            // How much waits is not told. What is sent in a second is too much for the rule.
-            seen.queued = bytes * 1_000_000 / time.max(1);
+            let since = *self.overloaded.get_or_insert(at);
+            // How much waits is not told. The rule goes down when more and more waits. The bytes of one report
+            // do not show that: they follow the size of frames.
+            seen.queued = bytes * now.saturating_sub(since) / time.max(1);
             seen.acknowledged += bytes * (256 - u64::from(report.fraction_lost)) / 256;
             seen.busy += time;
+        } else {
+            self.overloaded = None;
         }
     }
 
@@ -104,6 +111,7 @@ impl Link {
     /// Notes that another rendition is sent from here on: what was seen was for the former one.
     pub(super) fn forgive(&mut self) {
         (self.seen.queued, self.seen.unacknowledged) = (0, 0);
+        self.overloaded = None;
         if let Some(numbers) = &mut self.numbers {
             numbers.estimator.forgive();
         }
@@ -291,14 +299,16 @@ mod tests {
     fn reports_of_losses_and_of_long_round_trips_lead_down_and_calm_leads_up() {
         for (lost, round_trip) in [(60, 1_000), (0, 40_000)] {
             let (mut link, mut rule, mut at) = (Link::new(None), Evidence::default(), 2);
-            let mut seconds = 0;
+            let (mut seconds, mut sent) = (0, 0);
             let mut play = |count: u64, lost, round_trip| {
                 for _ in 0..count {
                     seconds += 1;
                     let wall = UnixMicros((1_000_000 + seconds) * 1_000_000);
                     let report = report(lost, round_trip, wall);
                     let now = seconds * 1_000_000;
-                    link.report(&report, (seconds * 375_000) as u32, false, (now, wall));
+                    // The first second that is too much is also the one with the most bytes.
+                    sent += if seconds == 31 { 420_000 } else { 375_000 };
+                    link.report(&report, sent, false, (now, wall));
                     match rule.decide(&link.seen, &LADDER, at) {
                         Decision::Down { to, .. } | Decision::Up(to) => {
                             at = to;
