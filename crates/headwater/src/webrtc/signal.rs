@@ -15,12 +15,12 @@ use str0m::format::Codec as Format;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::choice;
-use super::codecs::{self, Offered, carried};
-use super::feed::{B_FRAMES, has_b_frames};
-use super::ice::{self, Restart};
-use super::keys::Keys;
+use super::offer::codecs::{self, Offered, carried};
+use super::offer::ice::{self, Restart};
+use super::offer::keys::Keys;
 use super::offer::{self, Agreed, Line, Purpose, Refusal};
+use super::play::choice;
+use super::play::feed::{B_FRAMES, has_b_frames};
 use super::play::{self, Watched};
 use super::publish::Publish;
 use super::server::Server;

@@ -13,7 +13,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::end::SILENCE;
+use crate::webrtc::end::SILENCE;
 
 /// Bytes that wait for a connection: the largest keyframes, and some of what follows.
 const MOST_WAITING: usize = 512 << 10;
@@ -24,7 +24,7 @@ const LATE: Duration = Duration::from_millis(500);
 
 /// The connections that belong to sessions, by the address of the peer.
 #[derive(Default)]
-pub(super) struct Connections {
+pub(in crate::webrtc) struct Connections {
     outboxes: Mutex<HashMap<SocketAddr, Arc<Outbox>>>,
 }
 
@@ -35,7 +35,11 @@ impl Connections {
 
     /// Sends packets to a peer. Those for which there is no room are dropped, and all if the peer's connection
     /// is gone.
-    pub(super) fn send<'a>(&self, peer: SocketAddr, packets: impl IntoIterator<Item = &'a [u8]>) {
+    pub(in crate::webrtc) fn send<'a>(
+        &self,
+        peer: SocketAddr,
+        packets: impl IntoIterator<Item = &'a [u8]>,
+    ) {
         let outbox = self.outboxes().get(&peer).cloned();
         if let Some(outbox) = outbox {
             outbox.add(packets);
@@ -43,7 +47,7 @@ impl Connections {
     }
 
     /// Makes a peer known, until the result is dropped.
-    pub(super) fn add(self: &Arc<Self>, peer: SocketAddr) -> Known {
+    pub(in crate::webrtc) fn add(self: &Arc<Self>, peer: SocketAddr) -> Known {
         let outbox = Arc::<Outbox>::default();
         self.outboxes().insert(peer, Arc::clone(&outbox));
         Known { connections: Arc::clone(self), peer, outbox }
@@ -51,10 +55,10 @@ impl Connections {
 }
 
 /// A connection that sessions can send by.
-pub(super) struct Known {
+pub(in crate::webrtc) struct Known {
     connections: Arc<Connections>,
     peer: SocketAddr,
-    pub(super) outbox: Arc<Outbox>,
+    pub(in crate::webrtc) outbox: Arc<Outbox>,
 }
 
 impl Drop for Known {
@@ -69,7 +73,7 @@ impl Drop for Known {
 
 /// Frames that a connection is to write.
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(in crate::webrtc) struct Outbox {
     waiting: Mutex<Waiting>,
     more: Notify,
 }
@@ -113,7 +117,7 @@ impl Outbox {
 }
 
 /// Writes the frames of an outbox. It may be stopped at any byte, and goes on there.
-pub(super) struct Writer<'a, W> {
+pub(in crate::webrtc) struct Writer<'a, W> {
     to: W,
     outbox: &'a Outbox,
     frames: Vec<u8>,
@@ -121,12 +125,12 @@ pub(super) struct Writer<'a, W> {
 }
 
 impl<'a, W: AsyncWrite + Unpin> Writer<'a, W> {
-    pub(super) fn new(to: W, outbox: &'a Outbox) -> Self {
+    pub(in crate::webrtc) fn new(to: W, outbox: &'a Outbox) -> Self {
         Self { to, outbox, frames: Vec::new(), written: 0 }
     }
 
     /// Writes what waits now. An error if the peer takes nothing for as long as a peer may be silent.
-    pub(super) async fn flush(&mut self) -> io::Result<()> {
+    pub(in crate::webrtc) async fn flush(&mut self) -> io::Result<()> {
         loop {
             while let Some(left) = self.frames.get(self.written..).filter(|left| !left.is_empty()) {
                 let count = timeout(SILENCE, self.to.write(left)).await??;
@@ -143,7 +147,7 @@ impl<'a, W: AsyncWrite + Unpin> Writer<'a, W> {
     }
 
     /// Writes whatever is added, for ever.
-    pub(super) async fn run(&mut self) -> io::Result<()> {
+    pub(in crate::webrtc) async fn run(&mut self) -> io::Result<()> {
         loop {
             self.flush().await?;
             self.outbox.more.notified().await;

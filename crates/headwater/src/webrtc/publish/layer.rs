@@ -13,8 +13,8 @@ use str0m::rtp::Ssrc;
 use tokio::time::Instant;
 
 use super::input::{Input, Taken};
-use super::offer::Line;
 use super::order::Order;
+use crate::webrtc::offer::Line;
 
 /// Shortest time between two requests for a keyframe.
 const ASK_AGAIN: Duration = Duration::from_millis(500);

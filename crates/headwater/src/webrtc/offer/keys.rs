@@ -1,6 +1,6 @@
 //! The keys of what viewers get. str0m does the DTLS handshake, but never has the keys for our side.
 //!
-//! A viewer's packets are encrypted by `source`. If str0m encrypted packets of the same source with the
+//! A viewer's packets are encrypted by `send::source`. If str0m encrypted packets of the same source with the
 //! same key, an attacker could learn the key that authenticates packets (RFC 7714 8.1). It cannot: the
 //! keying material passes through [`Instance`], which takes our side's key and salt out and puts random
 //! bytes in their place before str0m sees it. What str0m still encrypts, its own RTCP, no peer could read.
@@ -23,11 +23,11 @@ use str0m::{Rtc, RtcConfig};
 
 /// What encrypts for our side of a session, and what decrypts the peer's RTCP, once the handshake is done.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Keys(Arc<Mutex<Option<(Sender, Receiver)>>>);
+pub(in crate::webrtc) struct Keys(Arc<Mutex<Option<(Sender, Receiver)>>>);
 
 impl Keys {
     /// Takes them. Later calls return `None`.
-    pub(super) fn take(&self) -> Option<(Sender, Receiver)> {
+    pub(in crate::webrtc) fn take(&self) -> Option<(Sender, Receiver)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -40,12 +40,12 @@ thread_local! {
 
 /// The same cryptography, with handshakes that keep our side's keys to themselves. Connections with it
 /// are made by [`connection`] only.
-pub(super) fn apart(crypto: &CryptoProvider) -> CryptoProvider {
+pub(in crate::webrtc) fn apart(crypto: &CryptoProvider) -> CryptoProvider {
     CryptoProvider { dtls_provider: &Apart, ..crypto.clone() }
 }
 
 /// Makes a connection whose cryptography is that of [`apart`].
-pub(super) fn connection(config: RtcConfig, now: Instant) -> (Rtc, Keys) {
+pub(in crate::webrtc) fn connection(config: RtcConfig, now: Instant) -> (Rtc, Keys) {
     let keys = Keys::default();
     MADE.set(Some(keys.clone()));
     let rtc = config.build(now);

@@ -8,7 +8,7 @@ use str0m::media::SenderFeedback;
 use str0m::rtp::Ssrc;
 use tokio::time::Instant;
 
-use super::offer::Line;
+use crate::webrtc::offer::Line;
 
 /// After this time another RTP stream of the same kind takes the place of one that is silent. Until
 /// then its packets are dropped.

@@ -20,7 +20,7 @@ const IDENTIFIERS: std::ops::RangeInclusive<u8> = 1..=14;
 const SENDER_REPORT: u8 = 200;
 const DESCRIPTION: u8 = 202;
 /// The type of RTCP packets that say that a source has ended.
-pub(super) const GOODBYE: u8 = 203;
+pub(in crate::webrtc) const GOODBYE: u8 = 203;
 /// Extended reports, and their block that answers a receiver's reference time, RFC 3611 2 and 4.5.
 const EXTENDED_REPORT: u8 = 207;
 const DLRR: u8 = 5;
@@ -29,37 +29,37 @@ const DLRR: u8 = 5;
 const CNAME: u8 = 1;
 
 /// From 1900, where NTP's time begins, to 1970, in seconds (RFC 5905 6).
-pub(super) const NTP_BEFORE_UNIX: u32 = 2_208_988_800;
+pub(in crate::webrtc) const NTP_BEFORE_UNIX: u32 = 2_208_988_800;
 
 /// Receivers of one peer: one for each track, and as many that it had before.
 const MOST_REFERENCES: usize = 4;
 
 /// What an offer and its answer agree on about the packets of a track that is sent.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Terms {
-    pub(super) ssrc: u32,
+pub(in crate::webrtc) struct Terms {
+    pub(in crate::webrtc) ssrc: u32,
     /// The source and the payload type of packets that are sent again (RFC 4588).
-    pub(super) resends: Option<(u32, u8)>,
+    pub(in crate::webrtc) resends: Option<(u32, u8)>,
     /// The identifier of the header extension with the media description's tag (RFC 8843 15).
-    pub(super) extension: Option<u8>,
+    pub(in crate::webrtc) extension: Option<u8>,
     /// That of the extension with a transport-wide sequence number, if the viewer tells which packets came.
-    pub(super) numbers: Option<u8>,
+    pub(in crate::webrtc) numbers: Option<u8>,
 }
 
 /// Numbers packets of all sources in one sequence, and takes feedback on them
 /// (draft-holmer-rmcat-transport-wide-cc-extensions-01).
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(in crate::webrtc) struct Numbers {
     identifier: u8,
-    pub(super) estimator: Estimator,
+    pub(in crate::webrtc) estimator: Estimator,
     /// When packets are sent, in microseconds.
-    pub(super) now: u64,
+    pub(in crate::webrtc) now: u64,
 }
 
 impl Numbers {
     /// Numbers packets by a header extension of this identifier. `None` if the extension's form of one byte
     /// cannot have it.
-    pub(super) fn new(identifier: u8) -> Option<Self> {
+    pub(in crate::webrtc) fn new(identifier: u8) -> Option<Self> {
         let estimator = Estimator::default();
         IDENTIFIERS.contains(&identifier).then_some(Self { identifier, estimator, now: 0 })
     }
@@ -72,19 +72,19 @@ impl Numbers {
 }
 
 /// A packet without its header.
-pub(super) struct Packet<'a> {
+pub(in crate::webrtc) struct Packet<'a> {
     /// RTP time.
-    pub(super) time: u32,
-    pub(super) marker: bool,
+    pub(in crate::webrtc) time: u32,
+    pub(in crate::webrtc) marker: bool,
     /// What comes before `payload` in it.
-    pub(super) head: &'a [u8],
-    pub(super) payload: &'a [u8],
+    pub(in crate::webrtc) head: &'a [u8],
+    pub(in crate::webrtc) payload: &'a [u8],
 }
 
 /// One synchronization source (SSRC).
 #[derive(Debug)]
-pub(super) struct Source {
-    pub(super) ssrc: u32,
+pub(in crate::webrtc) struct Source {
+    pub(in crate::webrtc) ssrc: u32,
     payload_type: u8,
     indices: Indices,
     /// The element of the header extension that says to which media description the source belongs. A
@@ -96,25 +96,25 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(ssrc: u32, payload_type: u8, extension: &[u8]) -> Self {
+    pub(in crate::webrtc) fn new(ssrc: u32, payload_type: u8, extension: &[u8]) -> Self {
         let indices = Indices::new(FIRST);
         let extension = extension.to_vec();
         Self { ssrc, payload_type, indices, extension, packets: 0, octets: 0 }
     }
 
     /// The index of the next packet.
-    pub(super) fn next(&self) -> u64 {
+    pub(in crate::webrtc) fn next(&self) -> u64 {
         self.indices.next()
     }
 
     /// Notes that the viewer has reported on this source.
-    pub(super) fn is_known(&mut self) {
+    pub(in crate::webrtc) fn is_known(&mut self) {
         self.extension = Vec::new();
     }
 
     /// Adds an encrypted packet to those that are to be sent, with a number if it gets one. Returns its
     /// bytes, or `None` if the source has no more indices.
-    pub(super) fn write(
+    pub(in crate::webrtc) fn write(
         &mut self,
         packet: &Packet<'_>,
         sender: &Sender,
@@ -158,25 +158,25 @@ impl Source {
     }
 
     /// Bytes of payloads so far. They wrap.
-    pub(super) fn octets(&self) -> u32 {
+    pub(in crate::webrtc) fn octets(&self) -> u32 {
         self.octets
     }
 
     /// Leaves out packets, as if they had been sent.
     #[cfg(test)]
-    pub(super) fn skip(&mut self, packets: usize) {
+    pub(in crate::webrtc) fn skip(&mut self, packets: usize) {
         (0..packets).for_each(|_| _ = self.indices.take());
     }
 
     /// What a report says of this source, of which `time` is the RTP time now.
-    pub(super) fn counts(&self, time: u32) -> Counts {
+    pub(in crate::webrtc) fn counts(&self, time: u32) -> Counts {
         Counts { ssrc: self.ssrc, time, packets: self.packets, octets: self.octets }
     }
 }
 
 /// The element of a header extension of one byte's form (RFC 8285 4.2) with the tag of a media description.
 /// Empty if that form cannot have it.
-pub(super) fn extension(identifier: u8, mid: Mid) -> Vec<u8> {
+pub(in crate::webrtc) fn extension(identifier: u8, mid: Mid) -> Vec<u8> {
     let tag = mid.as_bytes();
     if !IDENTIFIERS.contains(&identifier) || !(1..=16).contains(&tag.len()) {
         return Vec::new();
@@ -186,7 +186,7 @@ pub(super) fn extension(identifier: u8, mid: Mid) -> Vec<u8> {
 
 /// What a report says of a source.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
+pub(in crate::webrtc) struct Counts {
     ssrc: u32,
     time: u32,
     packets: u32,
@@ -196,7 +196,7 @@ pub(super) struct Counts {
 /// The reference time of a receiver (RFC 3611 4.4), and when it came. By an answer the receiver learns the
 /// round trip, which tells it when to ask once more for a packet.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Reference {
+pub(in crate::webrtc) struct Reference {
     ssrc: u32,
     /// The middle 32 bits of NTP's time.
     time: u32,
@@ -205,7 +205,7 @@ pub(super) struct Reference {
 
 impl Reference {
     /// `None` if the receiver's clock shows a time before 1970.
-    pub(super) fn new(ssrc: u32, time: SystemTime, came: Instant) -> Option<Self> {
+    pub(in crate::webrtc) fn new(ssrc: u32, time: SystemTime, came: Instant) -> Option<Self> {
         let since = time.duration_since(UNIX_EPOCH).ok()?;
         let seconds = (since.as_secs() as u32).wrapping_add(NTP_BEFORE_UNIX);
         // Rounded, because `SystemTime` has no fractions of two.
@@ -214,7 +214,7 @@ impl Reference {
     }
 
     /// Puts it among those that are not answered yet, of which there is one of each receiver.
-    pub(super) fn keep(self, among: &mut Vec<Self>) {
+    pub(in crate::webrtc) fn keep(self, among: &mut Vec<Self>) {
         among.retain(|other| other.ssrc != self.ssrc);
         if among.len() == MOST_REFERENCES {
             among.remove(0);
@@ -225,7 +225,7 @@ impl Reference {
 
 /// A compound packet of RTCP that reports on sources, answers reference times of receivers, and says farewell
 /// if the sources end. The clocks show `now`.
-pub(super) fn report(
+pub(in crate::webrtc) fn report(
     sources: &[Counts],
     cname: &str,
     references: &[Reference],

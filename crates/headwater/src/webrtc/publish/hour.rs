@@ -14,10 +14,10 @@ use str0m::rtp::Ssrc;
 use str0m::rtp::rtcp::SenderInfo;
 use tokio::time::{Instant, advance};
 
-use super::offer::Line;
-use super::publish::{Publish, RtpStream};
+use super::{Publish, RtpStream};
 use crate::Origin;
 use crate::config::Config;
+use crate::webrtc::offer::Line;
 
 /// When the publisher began, by its own clock.
 const BEGAN: Duration = Duration::from_secs(1_700_000_000);

@@ -1,4 +1,4 @@
-//! What `source` and `resends` send, as str0m receives it, and the keys that str0m does not get.
+//! What `send::source` and `resends` send, as str0m receives it, and the keys that str0m does not get.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use str0m::rtp::rtcp::{ReportBlock, Rtcp};
 use str0m::rtp::{Extension, RawPacket, RtpPacket, RtpWrite};
 use str0m::{Candidate, Event, Input, Output, Rtc};
 
-use super::batch::Batch;
 use super::feed::Frame;
-use super::offer::{Agreed, Identity, Purpose, agree};
 use super::resends::Resends;
-use super::source::{self, Numbers, Packet, Source};
+use crate::webrtc::offer::{Agreed, Identity, Purpose, agree};
+use crate::webrtc::send::batch::Batch;
+use crate::webrtc::send::source::{self, Numbers, Packet, Source};
 
 /// A handshake that is over at once. Its keying material counts from 0.
 #[derive(Debug)]

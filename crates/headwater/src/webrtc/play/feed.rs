@@ -30,7 +30,7 @@ const AT_ONCE: usize = 128;
 const RECENT: (usize, usize) = (4 << 20, 1_024);
 
 /// For how many seconds frames are kept for viewers that ask for packets again.
-pub(super) const KEPT_FOR: i64 = 3;
+pub(in crate::webrtc) const KEPT_FOR: i64 = 3;
 
 /// Bytes, frames, and seconds before the newest frame, within which frames are kept for viewers that ask
 /// for packets again, although new viewers need them no more.
@@ -45,30 +45,30 @@ const HEVC_SETS: std::ops::RangeInclusive<u8> = 32..=35;
 const LOOKED_AT: usize = 8;
 
 /// Why WebRTC cannot show a stream.
-pub(super) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot show";
+pub(in crate::webrtc) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot show";
 
 /// One access unit.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(in crate::webrtc) struct Frame {
     /// Its place among the frames of its feed.
-    pub(super) number: u64,
+    pub(in crate::webrtc) number: u64,
     /// Whether decoding can start here.
-    pub(super) key: bool,
+    pub(in crate::webrtc) key: bool,
     /// Presentation time in the units of RTP.
-    pub(super) time: i64,
-    pub(super) payloads: Vec<Arc<[u8]>>,
+    pub(in crate::webrtc) time: i64,
+    pub(in crate::webrtc) payloads: Vec<Arc<[u8]>>,
 }
 
 /// What viewers get.
 #[derive(Debug, Clone)]
-pub(super) enum Fed {
+pub(in crate::webrtc) enum Fed {
     Frame(Rc<Frame>),
     /// There will be no more frames, and why.
     Over(&'static str),
 }
 
 /// A viewer of feeds.
-pub(super) trait Watch {
+pub(in crate::webrtc) trait Watch {
     /// Takes what a feed has. The viewer may subscribe to feeds meanwhile, and leave them.
     fn take(&self, feed: &Rc<Feed>, fed: &Fed);
 
@@ -77,7 +77,7 @@ pub(super) trait Watch {
 }
 
 /// A track, packetized.
-pub(super) struct Feed {
+pub(in crate::webrtc) struct Feed {
     /// The feed keeps its track, so that no other track gets its address meanwhile.
     track: Arc<Track>,
     /// The viewers, by the numbers of their subscriptions.
@@ -87,13 +87,13 @@ pub(super) struct Feed {
 }
 
 /// While it lasts, a viewer gets what a feed has.
-pub(super) struct Subscription {
+pub(in crate::webrtc) struct Subscription {
     feed: Rc<Feed>,
     number: u64,
 }
 
 impl Subscription {
-    pub(super) fn feed(&self) -> &Rc<Feed> {
+    pub(in crate::webrtc) fn feed(&self) -> &Rc<Feed> {
         &self.feed
     }
 }
@@ -130,11 +130,11 @@ struct State {
 
 /// The feeds of a worker, by the addresses of their tracks.
 #[derive(Default)]
-pub(super) struct Feeds(RefCell<HashMap<usize, Weak<Feed>>>);
+pub(in crate::webrtc) struct Feeds(RefCell<HashMap<usize, Weak<Feed>>>);
 
 impl Feeds {
     /// The feed of a track.
-    pub(super) fn of(&self, track: &Arc<Track>) -> Rc<Feed> {
+    pub(in crate::webrtc) fn of(&self, track: &Arc<Track>) -> Rc<Feed> {
         let mut feeds = self.0.borrow_mut();
         let key = Arc::as_ptr(track).addr();
         if let Some(feed) = feeds.get(&key).and_then(Weak::upgrade) {
@@ -193,7 +193,7 @@ async fn hand_out(feed: &Rc<Feed>, fed: &Fed) {
 
 /// Whether the newest media of a track have B-frames: frames that are shown in another order than they
 /// are decoded in. Encoders use them as they see fit, so one segment does not tell.
-pub(super) fn has_b_frames(track: &Track) -> bool {
+pub(in crate::webrtc) fn has_b_frames(track: &Track) -> bool {
     track.window().all().rev().take(LOOKED_AT).any(|segment| {
         let times = segment.parts.iter().flat_map(|part| &part.samples);
         let times = times.map(|layout| layout.dts + i64::from(layout.cts));
@@ -203,12 +203,12 @@ pub(super) fn has_b_frames(track: &Track) -> bool {
 
 impl Feed {
     /// The track.
-    pub(super) fn track(&self) -> &Arc<Track> {
+    pub(in crate::webrtc) fn track(&self) -> &Arc<Track> {
         &self.track
     }
 
     /// The frames that a new viewer begins with. It gets those that follow while the subscription lasts.
-    pub(super) fn subscribe(
+    pub(in crate::webrtc) fn subscribe(
         self: &Rc<Self>,
         viewer: Weak<dyn Watch>,
     ) -> (Vec<Rc<Frame>>, Subscription) {
@@ -219,12 +219,12 @@ impl Feed {
     }
 
     /// All frames since the newest keyframe.
-    pub(super) fn recent(&self) -> Vec<Rc<Frame>> {
+    pub(in crate::webrtc) fn recent(&self) -> Vec<Rc<Frame>> {
         self.state.borrow().recent.clone()
     }
 
     /// Why there are no more frames, if so.
-    pub(super) fn over(&self) -> Option<&'static str> {
+    pub(in crate::webrtc) fn over(&self) -> Option<&'static str> {
         self.state.borrow().over
     }
 
@@ -357,7 +357,7 @@ pub(super) mod tests {
 
     const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
 
-    pub(in super::super) fn publisher() -> (Registry, Publisher) {
+    pub(in crate::webrtc) fn publisher() -> (Registry, Publisher) {
         let registry = Registry::new(Settings::default());
         let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
         let mut publisher = registry.publish("x", info, START).unwrap();
@@ -367,7 +367,7 @@ pub(super) mod tests {
     }
 
     /// Publishes frames of 40 ms, with a keyframe every 50.
-    pub(in super::super) fn publish(
+    pub(in crate::webrtc) fn publish(
         publisher: &mut Publisher,
         frames: std::ops::Range<i64>,
         cts: i32,
@@ -382,14 +382,14 @@ pub(super) mod tests {
 
     /// A viewer that keeps what it gets.
     #[derive(Default)]
-    pub(in super::super) struct Viewer {
-        pub(in super::super) frames: RefCell<Vec<Rc<Frame>>>,
+    pub(in crate::webrtc) struct Viewer {
+        pub(in crate::webrtc) frames: RefCell<Vec<Rc<Frame>>>,
         panics: Cell<bool>,
         failed: Cell<bool>,
     }
 
     impl Viewer {
-        pub(in super::super) fn weak(self: &Rc<Self>) -> Weak<dyn Watch> {
+        pub(in crate::webrtc) fn weak(self: &Rc<Self>) -> Weak<dyn Watch> {
             let weak: Weak<Self> = Rc::downgrade(self);
             weak
         }
@@ -409,14 +409,14 @@ pub(super) mod tests {
     }
 
     /// Lets the feed's task run.
-    pub(in super::super) async fn settle() {
+    pub(in crate::webrtc) async fn settle() {
         for _ in 0..10 {
             yield_now().await;
         }
     }
 
     /// The frames' numbers, and which are keyframes.
-    pub(in super::super) fn numbers(frames: &[Rc<Frame>]) -> Vec<(i64, bool)> {
+    pub(in crate::webrtc) fn numbers(frames: &[Rc<Frame>]) -> Vec<(i64, bool)> {
         frames.iter().map(|frame| ((frame.time - 90_000) / 3600, frame.key)).collect()
     }
 

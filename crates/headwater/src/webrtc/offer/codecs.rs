@@ -14,7 +14,7 @@ const HEVC_MAIN: u8 = 1;
 const HEVC_DEFAULTS: (u8, u8) = (0, 93);
 
 /// A codec in an offer, and its parameters there.
-pub(super) type Offered = (Codec, FormatParams);
+pub(in crate::webrtc) type Offered = (Codec, FormatParams);
 
 /// The codec of a track, if sessions carry it.
 pub(crate) fn carried(codec: &media::Codec) -> Option<Codec> {
@@ -30,7 +30,7 @@ pub(crate) fn carried(codec: &media::Codec) -> Option<Codec> {
 }
 
 /// A codec's name for people.
-pub(super) fn name(codec: Codec) -> &'static str {
+pub(in crate::webrtc) fn name(codec: Codec) -> &'static str {
     match codec {
         Codec::Av1 => "AV1",
         Codec::H265 => "HEVC",
@@ -40,7 +40,7 @@ pub(super) fn name(codec: Codec) -> &'static str {
 
 /// The codecs of video in an offer that sessions carry, each once, by the offer's preference: a media
 /// description names its payload types in that order (RFC 8866 5.14).
-pub(super) fn offered(offer: &str) -> Vec<Offered> {
+pub(in crate::webrtc) fn offered(offer: &str) -> Vec<Offered> {
     let mut codecs: Vec<Offered> = Vec::new();
     for media in offer.split("\nm=").filter_map(|media| media.strip_prefix("video ")) {
         // An offer may have thousands of payload types, so each line is read once.
@@ -63,7 +63,7 @@ pub(super) fn offered(offer: &str) -> Vec<Offered> {
 }
 
 /// The payload type that a line gives a codec of ours, and the codec.
-pub(super) fn codec(line: &str) -> Option<(&str, Codec)> {
+pub(in crate::webrtc) fn codec(line: &str) -> Option<(&str, Codec)> {
     let (payload, encoding) = line.strip_prefix("a=rtpmap:")?.split_once(' ')?;
     let (name, _) = encoding.split_once('/')?;
     match () {

@@ -1,5 +1,10 @@
 //! Agrees with a peer's SDP offer.
 
+pub(super) mod codecs;
+pub(super) mod ice;
+pub(super) mod keys;
+mod simulcast;
+
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +18,10 @@ use str0m::rtp::{Extension, ExtensionMap};
 use str0m::{IceCreds, Rtc};
 use tokio::time::Instant;
 
-use super::codecs::Offered;
-use super::ice;
-use super::keys::{self, Keys};
-use super::simulcast::{self, MOST_LAYERS};
-use super::source::{NTP_BEFORE_UNIX, Terms};
+use super::send::source::{NTP_BEFORE_UNIX, Terms};
+use codecs::Offered;
+use keys::Keys;
+use simulcast::MOST_LAYERS;
 
 /// The longest identification tag of a media description. str0m cuts off what is longer, and browsers
 /// number their media descriptions.
@@ -353,7 +357,7 @@ fn together(answer: &str, cname: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::codecs;
+    use super::codecs;
     use super::*;
 
     /// The lines of an offer that are about its codecs and layers, as Chromium writes them.

@@ -13,13 +13,13 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, sleep};
 
 use super::admit::{admit, binding_request};
-use super::path::Path;
-use super::sessions::{Datagram, Inbox, Message};
 use super::shared::Shared;
-use super::socket::{BUFFER, BUFFERS};
+use super::{Datagram, Inbox, Message};
+use crate::webrtc::send::path::Path;
+use crate::webrtc::send::socket::{BUFFER, BUFFERS};
 
 /// Receives until the worker ends.
-pub(super) async fn receive(shared: Rc<Shared>, worker: Worker) {
+pub(in crate::webrtc) async fn receive(shared: Rc<Shared>, worker: Worker) {
     let mut buffers = vec![vec![0; BUFFER]; BUFFERS];
     let mut metas = [RecvMeta::default(); BUFFERS];
     let mut peers = Peers { shared: Rc::clone(&shared), worker, known: HashMap::new(), swept: 64 };

@@ -9,13 +9,13 @@ use str0m::{Event, Input, Output, Rtc, RtcError};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::end::{End, SILENCE};
-use super::path::Path;
-use super::publish::Publish;
-use super::sessions::{Datagram, Message, Waiting, Wanted};
 use super::shared::Shared;
-use super::source::GOODBYE;
 use super::viewer::Viewer;
+use super::{Datagram, Message, Waiting, Wanted};
+use crate::webrtc::end::{End, SILENCE};
+use crate::webrtc::publish::Publish;
+use crate::webrtc::send::path::Path;
+use crate::webrtc::send::source::GOODBYE;
 
 /// The shortest time after which str0m is asked again.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -153,7 +153,7 @@ impl Session {
     }
 
     /// Sends what str0m wants to send. What it says to a viewer by RTCP is said by `play` in its place:
-    /// str0m lacks the keys (see `keys`), but knows when it is time for reports, and the path.
+    /// str0m lacks the keys (see `offer::keys`), but knows when it is time for reports, and the path.
     fn transmit(&mut self, transmit: &Transmit) {
         let Shared { origin, transport, batch, .. } = &*self.shared;
         if let Role::Play(viewer) = &self.role {

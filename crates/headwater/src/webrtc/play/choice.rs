@@ -12,10 +12,10 @@ use str0m::format::Codec;
 use str0m::rtp::rtcp::ReceptionReport;
 use tokio::time::Instant;
 
-use super::codecs::carried;
 use super::feed::has_b_frames;
 use super::link::Link;
-use super::source::Numbers;
+use crate::webrtc::offer::codecs::carried;
+use crate::webrtc::send::source::Numbers;
 
 /// How often to renew the list of renditions to choose from, in microseconds.
 const RENEWED: u64 = 5_000_000;
@@ -28,7 +28,7 @@ struct Rendition {
 }
 
 /// The renditions that a viewer may get, by rising bit rate, and what is known of its link.
-pub(super) struct Choice {
+pub(in crate::webrtc) struct Choice {
     stream: Arc<Stream>,
     /// The codec that the session has.
     codec: Codec,
@@ -71,14 +71,18 @@ fn videos(state: &State) -> usize {
 
 /// Whether viewers of a stream in a codec have something to choose from. `made` is whether a companion makes one
 /// more.
-pub(super) fn has_several(state: &State, codec: Codec, made: bool) -> bool {
+pub(in crate::webrtc) fn has_several(state: &State, codec: Codec, made: bool) -> bool {
     // Most streams have one track of video, and nothing is to be done for their viewers.
     videos(state) > 1 && renditions(state, codec, None).len() + usize::from(made) > 1
 }
 
 /// The first rendition for a viewer whose link is not known yet. `otherwise` is the only one, if nothing is
 /// to choose from.
-pub(super) fn begin(state: &State, made: Option<&Arc<Track>>, otherwise: Arc<Track>) -> Arc<Track> {
+pub(in crate::webrtc) fn begin(
+    state: &State,
+    made: Option<&Arc<Track>>,
+    otherwise: Arc<Track>,
+) -> Arc<Track> {
     if videos(state) < 2 {
         return otherwise;
     }
@@ -92,7 +96,7 @@ pub(super) fn begin(state: &State, made: Option<&Arc<Track>>, otherwise: Arc<Tra
 impl Choice {
     /// Chooses for a viewer of a codec from `now` on. `made` is the video that a companion makes for it. `numbers`
     /// numbers its packets, if it tells which of them came.
-    pub(super) fn new(
+    pub(in crate::webrtc) fn new(
         stream: Arc<Stream>,
         codec: Codec,
         made: Option<Arc<Track>>,
@@ -115,7 +119,7 @@ impl Choice {
     }
 
     /// Numbers the packets that are sent `now`. `None` if that is of no use.
-    pub(super) fn numbers(&mut self, now: Instant) -> Option<&mut Numbers> {
+    pub(in crate::webrtc) fn numbers(&mut self, now: Instant) -> Option<&mut Numbers> {
         let time = self.time(now);
         let numbers = self.link.numbers.as_mut().filter(|_| self.is_numbered)?;
         numbers.now = time;
@@ -128,13 +132,13 @@ impl Choice {
     }
 
     /// Takes feedback on packets that were numbered, in a compound RTCP packet. Returns whether there is any.
-    pub(super) fn take(&mut self, compound: &[u8]) -> bool {
+    pub(in crate::webrtc) fn take(&mut self, compound: &[u8]) -> bool {
         self.link.take(compound)
     }
 
     /// Takes a receiver report on the video, of which `sent` bytes were sent so far. Returns whether it is of
     /// use: feedback on each packet tells more.
-    pub(super) fn report(
+    pub(in crate::webrtc) fn report(
         &mut self,
         report: &ReceptionReport,
         sent: u32,
@@ -147,7 +151,7 @@ impl Choice {
 
     /// The track to go over to, for a viewer that gets `present`, and whether that is urgent. Otherwise
     /// its next keyframe is waited for.
-    pub(super) fn decide(
+    pub(in crate::webrtc) fn decide(
         &mut self,
         present: &Arc<Track>,
         now: Instant,
@@ -209,7 +213,7 @@ impl Choice {
     }
 
     /// Notes that the viewer gets `present` from here on.
-    pub(super) fn switched(&mut self, present: &Arc<Track>, now: Instant) {
+    pub(in crate::webrtc) fn switched(&mut self, present: &Arc<Track>, now: Instant) {
         self.stand(present);
         let time = self.time(now);
         self.rule.switched(time.max(self.link.seen.now));
@@ -217,7 +221,11 @@ impl Choice {
     }
 
     /// The track to go over to because `present` has ended. `None` if there is no other.
-    pub(super) fn leave(&mut self, present: &Arc<Track>, now: Instant) -> Option<Arc<Track>> {
+    pub(in crate::webrtc) fn leave(
+        &mut self,
+        present: &Arc<Track>,
+        now: Instant,
+    ) -> Option<Arc<Track>> {
         self.over.push(Arc::clone(present));
         let (state, time) = (self.stream.state(), self.time(now));
         self.renew(&state, time);

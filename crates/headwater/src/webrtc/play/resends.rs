@@ -8,9 +8,9 @@ use std::rc::{Rc, Weak};
 
 use rtp::srtp::Sender;
 
-use super::batch::Batch;
 use super::feed::Frame;
-use super::source::{Numbers, Packet, Source};
+use crate::webrtc::send::batch::Batch;
+use crate::webrtc::send::source::{Numbers, Packet, Source};
 
 /// Frames whose packets a viewer may ask for again.
 const MOST_FRAMES: usize = 512;

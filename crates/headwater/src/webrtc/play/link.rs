@@ -11,7 +11,7 @@ use rtp::bandwidth::Observed;
 use rtp::feedback::{self, Told};
 use str0m::rtp::rtcp::ReceptionReport;
 
-use super::source::{NTP_BEFORE_UNIX, Numbers};
+use crate::webrtc::send::source::{NTP_BEFORE_UNIX, Numbers};
 
 /// A link that loses this fraction of the packets, in 256ths, carries no more: draft-ietf-rmcat-gcc-02 6.
 const LOSSY: u8 = 26;

@@ -1,5 +1,11 @@
 //! A publisher by WHIP: RTP packets become samples of its live stream.
 
+#[cfg(test)]
+mod hour;
+mod input;
+mod layer;
+mod order;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -16,9 +22,9 @@ use tokio::time::Instant;
 use tracing::field::display;
 
 use super::end::End;
-use super::input::{Input, Taken};
-use super::layer::Layer;
 use super::offer::Line;
+use input::{Input, Taken};
+use layer::Layer;
 
 use crate::Origin;
 use crate::ingest::{Ingest, Source};

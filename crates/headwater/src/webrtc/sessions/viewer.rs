@@ -8,11 +8,11 @@ use live::Stream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::end::End;
-use super::feed::{Fed, Feed, Watch};
-use super::output::Subscriber;
-use super::play::{Play, Watched};
 use super::shared::Shared;
+use crate::webrtc::end::End;
+use crate::webrtc::play::feed::{Fed, Feed, Watch};
+use crate::webrtc::play::output::Subscriber;
+use crate::webrtc::play::{Play, Watched};
 
 /// A viewer. Feeds send it what comes, in their own turn. Its session does the rest: what the viewer says,
 /// and what waits.

@@ -1,5 +1,14 @@
 //! A viewer by WHEP.
 
+#[cfg(test)]
+mod against_str0m;
+mod ages;
+pub(super) mod choice;
+pub(super) mod feed;
+mod link;
+pub(super) mod output;
+mod resends;
+
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +23,19 @@ use str0m::rtp::RawPacket;
 use str0m::rtp::rtcp::{ReceptionReport, ReportBlock, ReportList, Rtcp};
 use tokio::time::Instant;
 
-use super::batch::Batch;
-use super::choice::Choice;
 use super::end::End;
-use super::feed::{Fed, Feed};
-use super::keys::Keys;
 use super::offer::Line;
-use super::output::{Output, Subscriber};
-use super::path::Path;
-use super::resends::named;
-use super::source::{self, Numbers, Reference};
-use super::transport::Transport;
+use super::offer::keys::Keys;
+use super::send::Transport;
+use super::send::batch::Batch;
+use super::send::path::Path;
+use super::send::source::{self, Numbers, Reference};
 use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
+use choice::Choice;
+use feed::{Fed, Feed};
+use output::{Output, Subscriber};
+use resends::named;
 
 /// Shortest time between two restarts from the newest keyframe, which a viewer asks for by PLI.
 const RESTART: Duration = Duration::from_secs(1);

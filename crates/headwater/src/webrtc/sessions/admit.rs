@@ -7,8 +7,8 @@ use str0m::ice::StunMessage;
 use tokio::task::spawn_local;
 
 use super::session;
-use super::sessions::{Found, Inbox};
 use super::shared::Shared;
+use super::{Found, Inbox};
 
 /// A STUN binding request (RFC 8445 7.2.2).
 pub(super) fn binding_request(packet: &[u8]) -> Option<StunMessage<'_>> {

@@ -12,7 +12,7 @@ const MOST: (usize, usize) = (64, 65_000);
 
 /// Packets in the order in which they are sent. It is used again and again, and keeps its memory.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(in crate::webrtc) struct Batch {
     bytes: Vec<u8>,
     groups: Vec<Group>,
     most_packets: usize,
@@ -35,12 +35,15 @@ impl Default for Batch {
 impl Batch {
     /// A batch that joins more packets than a kernel may take.
     #[cfg(test)]
-    pub(super) fn joining(most_packets: usize) -> Self {
+    pub(in crate::webrtc) fn joining(most_packets: usize) -> Self {
         Self { most_packets, ..Self::default() }
     }
 
     /// Adds the packet that `write` appends. If it returns `None`, nothing is added.
-    pub(super) fn add<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> Option<T>) -> Option<T> {
+    pub(in crate::webrtc) fn add<T>(
+        &mut self,
+        write: impl FnOnce(&mut Vec<u8>) -> Option<T>,
+    ) -> Option<T> {
         let start = self.bytes.len();
         let Some(written) = write(&mut self.bytes) else {
             self.bytes.truncate(start);
@@ -64,7 +67,7 @@ impl Batch {
     }
 
     /// Adds a packet.
-    pub(super) fn add_packet(&mut self, packet: &[u8]) {
+    pub(in crate::webrtc) fn add_packet(&mut self, packet: &[u8]) {
         self.add(|out| {
             out.extend_from_slice(packet);
             Some(())
@@ -72,18 +75,18 @@ impl Batch {
     }
 
     /// Packets that can be sent as one, and the size of each of them but for the last.
-    pub(super) fn groups(&self) -> impl Iterator<Item = (&[u8], usize)> {
+    pub(in crate::webrtc) fn groups(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let bytes = |group: &Group| self.bytes.get(group.bytes.clone()).unwrap_or_default();
         self.groups.iter().map(move |group| (bytes(group), group.size))
     }
 
     /// The packets.
-    pub(super) fn packets(&self) -> impl Iterator<Item = &[u8]> {
+    pub(in crate::webrtc) fn packets(&self) -> impl Iterator<Item = &[u8]> {
         self.groups().flat_map(|(bytes, size)| bytes.chunks(size.max(1)))
     }
 
     /// Forgets the packets.
-    pub(super) fn clear(&mut self) {
+    pub(in crate::webrtc) fn clear(&mut self) {
         self.bytes.clear();
         self.groups.clear();
     }

@@ -17,11 +17,11 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
 use super::admit::{admit, binding_request};
-use super::end::SILENCE;
-use super::outbox::Writer;
-use super::path::Path;
-use super::sessions::{Datagram, Inbox, Message};
 use super::shared::Shared;
+use super::{Datagram, Inbox, Message};
+use crate::webrtc::end::SILENCE;
+use crate::webrtc::send::outbox::Writer;
+use crate::webrtc::send::path::Path;
 
 /// The longest packet that a peer may send, in bytes. Packets of media and of DTLS fit into an Ethernet frame.
 const LONGEST: usize = 8 << 10;
@@ -30,10 +30,10 @@ const LONGEST: usize = 8 << 10;
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Bytes that the kernel keeps unsent for each connection. More would only be late.
-pub(super) const UNSENT: u32 = 32 << 10;
+pub(in crate::webrtc) const UNSENT: u32 = 32 << 10;
 
 /// Connections for each session that there may be. A browser opens one to each address of ours.
-pub(super) const FOR_A_SESSION: usize = 4;
+pub(in crate::webrtc) const FOR_A_SESSION: usize = 4;
 
 /// Reads frames.
 struct Frames<R> {
@@ -69,7 +69,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 }
 
 /// Accepts connections until the worker drains.
-pub(super) async fn accept(
+pub(in crate::webrtc) async fn accept(
     listener: TcpListener,
     gate: Arc<Gate>,
     shared: Rc<Shared>,

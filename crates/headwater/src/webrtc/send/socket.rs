@@ -12,18 +12,18 @@ use super::path::Path;
 
 /// How many buffers one call fills, and the bytes of each: the kernel joins datagrams of one peer up
 /// to this length.
-pub(super) const BUFFERS: usize = 8;
-pub(super) const BUFFER: usize = 1 << 16;
+pub(in crate::webrtc) const BUFFERS: usize = 8;
+pub(in crate::webrtc) const BUFFER: usize = 1 << 16;
 
 /// A worker's socket.
-pub(super) struct Socket {
+pub(in crate::webrtc) struct Socket {
     io: UdpSocket,
     state: UdpSocketState,
-    pub(super) address: SocketAddr,
+    pub(in crate::webrtc) address: SocketAddr,
 }
 
 impl Socket {
-    pub(super) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
+    pub(in crate::webrtc) fn new(socket: std::net::UdpSocket) -> io::Result<Self> {
         let io = UdpSocket::from_std(socket)?;
         let (state, address) = (UdpSocketState::new((&io).into())?, io.local_addr()?);
         Ok(Self { io, state, address })
@@ -31,7 +31,7 @@ impl Socket {
 
     /// Sends a datagram, or drops it if the kernel has no room: the peer asks again for what it
     /// misses.
-    pub(super) fn send(&self, path: Path, contents: &[u8]) {
+    pub(in crate::webrtc) fn send(&self, path: Path, contents: &[u8]) {
         if let Err(error) = self.send_one(path, contents, None) {
             tracing::trace!(destination = %path.destination, %error, "datagram not sent");
         }
@@ -39,7 +39,7 @@ impl Socket {
 
     /// Sends packets, with as few calls as the kernel allows. Those for which it has no room are dropped,
     /// and so are all after them: the next would find no room either.
-    pub(super) fn send_all(&self, path: Path, batch: &Batch) {
+    pub(in crate::webrtc) fn send_all(&self, path: Path, batch: &Batch) {
         for (bytes, size) in batch.groups() {
             if let Err(error) = self.send_group(path, bytes, size)
                 && error.kind() == io::ErrorKind::WouldBlock
@@ -97,7 +97,7 @@ impl Socket {
     }
 
     /// Waits for datagrams. Returns how many of the buffers they fill.
-    pub(super) async fn receive(
+    pub(in crate::webrtc) async fn receive(
         &self,
         buffers: &mut [Vec<u8>],
         metas: &mut [RecvMeta; BUFFERS],

@@ -5,15 +5,15 @@ use str0m::net::{Protocol, Transmit};
 /// From which address of ours a packet is sent, to which of the peer, and how. A packet that came has the path
 /// on which an answer goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Path {
-    pub(super) protocol: Protocol,
-    pub(super) source: SocketAddr,
-    pub(super) destination: SocketAddr,
+pub(in crate::webrtc) struct Path {
+    pub(in crate::webrtc) protocol: Protocol,
+    pub(in crate::webrtc) source: SocketAddr,
+    pub(in crate::webrtc) destination: SocketAddr,
 }
 
 impl Path {
     /// Whether both lead to one address of the peer.
-    pub(super) fn leads_to_that_of(&self, other: &Self) -> bool {
+    pub(in crate::webrtc) fn leads_to_that_of(&self, other: &Self) -> bool {
         (self.protocol, self.destination) == (other.protocol, other.destination)
     }
 }

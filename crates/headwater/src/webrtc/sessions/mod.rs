@@ -1,5 +1,12 @@
 //! All sessions, by ICE user fragment, whatever worker they run on.
 
+mod admit;
+pub(super) mod datagrams;
+mod session;
+pub(super) mod shared;
+pub(super) mod tcp;
+mod viewer;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +19,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::end::SILENCE;
-use super::ice::Restart;
-use super::path::Path;
+use super::offer::ice::Restart;
 use super::play::Watched;
 use super::publish::Publish;
+use super::send::path::Path;
 
 /// Length of an ICE user fragment of ours.
 const FRAGMENT: usize = 16;
@@ -117,7 +124,7 @@ pub(super) struct Entry {
     pub(super) next: Option<(Instant, Restart)>,
     /// When the peer asked for the last restart.
     pub(super) restarted: Option<Instant>,
-    /// How each restart is told, see [`super::ice::head`].
+    /// How each restart is told, see [`super::offer::ice::head`].
     pub(super) head: String,
     pub(super) inbox: Inbox,
     /// The stream that it publishes.

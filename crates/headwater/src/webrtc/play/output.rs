@@ -10,12 +10,12 @@ use rtp::srtp::Sender;
 use tokio::time::Instant;
 
 use super::ages::Ages;
-use super::batch::Batch;
-use super::end::End;
 use super::feed::{Fed, Feed, Feeds, Frame, KEPT_FOR, Subscription, Watch};
-use super::offer::Line;
 use super::resends::Resends;
-use super::source::{self, Counts, Numbers, Packet, Source};
+use crate::webrtc::end::End;
+use crate::webrtc::offer::Line;
+use crate::webrtc::send::batch::Batch;
+use crate::webrtc::send::source::{self, Counts, Numbers, Packet, Source};
 
 /// Frames before the newest are shown this long after each other, in RTP units: a viewer that begins
 /// gets all since the keyframe and must be at the newest at once.
@@ -30,9 +30,9 @@ const NEAR: i64 = VIDEO_RATE as i64 / 4;
 
 /// Subscribes a viewer to feeds.
 #[derive(Clone)]
-pub(super) struct Subscriber {
-    pub(super) feeds: Rc<Feeds>,
-    pub(super) viewer: Weak<dyn Watch>,
+pub(in crate::webrtc) struct Subscriber {
+    pub(in crate::webrtc) feeds: Rc<Feeds>,
+    pub(in crate::webrtc) viewer: Weak<dyn Watch>,
 }
 
 impl Subscriber {
@@ -50,8 +50,8 @@ struct Next {
 }
 
 /// A track on its way to a viewer.
-pub(super) struct Output {
-    pub(super) line: Line,
+pub(in crate::webrtc) struct Output {
+    pub(in crate::webrtc) line: Line,
     track: Arc<Track>,
     rate: u32,
     subscriber: Subscriber,
@@ -82,7 +82,7 @@ pub(super) struct Output {
 
 impl Output {
     /// `None` if the viewer did not agree on how packets are sent.
-    pub(super) fn new(
+    pub(in crate::webrtc) fn new(
         line: Line,
         track: Arc<Track>,
         rate: u32,
@@ -117,7 +117,7 @@ impl Output {
     }
 
     /// Begins to play.
-    pub(super) fn begin(&mut self) {
+    pub(in crate::webrtc) fn begin(&mut self) {
         let (recent, subscription) = self.subscriber.subscribe(&self.track);
         self.subscription = Some(subscription);
         if self.rate == VIDEO_RATE {
@@ -128,23 +128,23 @@ impl Output {
     }
 
     /// The track that the viewer gets.
-    pub(super) fn track(&self) -> &Arc<Track> {
+    pub(in crate::webrtc) fn track(&self) -> &Arc<Track> {
         &self.track
     }
 
     /// Bytes of payloads sent so far. They wrap.
-    pub(super) fn octets(&self) -> u32 {
+    pub(in crate::webrtc) fn octets(&self) -> u32 {
         self.source.octets()
     }
 
     /// Whether it is the source of reports on this SSRC.
-    pub(super) fn is_of(&self, ssrc: u32) -> bool {
+    pub(in crate::webrtc) fn is_of(&self, ssrc: u32) -> bool {
         self.source.ssrc == ssrc
     }
 
     /// Goes over to another track: to its newest keyframe, if that is urgent, or else to one that is near.
     /// Returns whether that is done.
-    pub(super) fn go_over(&mut self, track: &Arc<Track>, is_urgent: bool) -> bool {
+    pub(in crate::webrtc) fn go_over(&mut self, track: &Arc<Track>, is_urgent: bool) -> bool {
         if Arc::ptr_eq(track, &self.track) {
             self.next = None;
             return false;
@@ -165,7 +165,7 @@ impl Output {
     }
 
     /// Goes over to another track at once, because the present one has ended.
-    pub(super) fn replace(&mut self, track: &Arc<Track>) {
+    pub(in crate::webrtc) fn replace(&mut self, track: &Arc<Track>) {
         let (recent, subscription) = self.subscriber.subscribe(track);
         self.next = Some(Next { subscription, takes_any: true });
         self.arrive(recent);
@@ -223,7 +223,7 @@ impl Output {
     }
 
     /// Begins again from the newest keyframe, if nothing waits.
-    pub(super) fn begin_again(&mut self) {
+    pub(in crate::webrtc) fn begin_again(&mut self) {
         if self.waiting.is_empty()
             && let Some(subscription) = &self.subscription
         {
@@ -233,7 +233,7 @@ impl Output {
 
     /// Takes what a feed has, if it is of this track or of the next. Returns whether the viewer gets another
     /// track from here on.
-    pub(super) fn take(&mut self, feed: &Rc<Feed>, fed: &Fed) -> Result<bool, End> {
+    pub(in crate::webrtc) fn take(&mut self, feed: &Rc<Feed>, fed: &Fed) -> Result<bool, End> {
         let is_of = |own: &Subscription| Rc::ptr_eq(own.feed(), feed);
         if self.next.as_ref().is_some_and(|next| is_of(&next.subscription)) {
             return Ok(self.take_next(fed));
@@ -259,7 +259,7 @@ impl Output {
     }
 
     /// Why there are no more frames, if so.
-    pub(super) fn over(&self) -> Option<&'static str> {
+    pub(in crate::webrtc) fn over(&self) -> Option<&'static str> {
         self.subscription.as_ref().and_then(|subscription| subscription.feed().over())
     }
 
@@ -270,7 +270,7 @@ impl Output {
     }
 
     /// Whether something can be sent.
-    pub(super) fn has_more(&self) -> bool {
+    pub(in crate::webrtc) fn has_more(&self) -> bool {
         !self.waiting.is_empty() || self.resends.as_ref().is_some_and(Resends::has_more)
     }
 
@@ -287,7 +287,7 @@ impl Output {
     }
 
     /// Notes that the viewer asks again for packets of a source.
-    pub(super) fn ask(&mut self, ssrc: u32, numbers: impl Iterator<Item = u16>) {
+    pub(in crate::webrtc) fn ask(&mut self, ssrc: u32, numbers: impl Iterator<Item = u16>) {
         if ssrc == self.source.ssrc
             && let Some(resends) = &mut self.resends
         {
@@ -296,7 +296,7 @@ impl Output {
     }
 
     /// Notes that the viewer has reported on a source.
-    pub(super) fn is_known(&mut self, ssrc: u32) {
+    pub(in crate::webrtc) fn is_known(&mut self, ssrc: u32) {
         if ssrc == self.source.ssrc {
             self.source.is_known();
         } else if let Some(resends) = &mut self.resends
@@ -308,7 +308,7 @@ impl Output {
 
     /// Writes packets while bytes are allowed: first those that are sent again, which are due sooner. The
     /// clocks show `now`.
-    pub(super) fn write(
+    pub(in crate::webrtc) fn write(
         &mut self,
         sender: &Sender,
         batch: &mut Batch,
@@ -359,13 +359,13 @@ impl Output {
     }
 
     /// Whether something was sent, and no report yet.
-    pub(super) fn wants_report(&self) -> bool {
+    pub(in crate::webrtc) fn wants_report(&self) -> bool {
         self.newest.is_some() && !self.is_reported
     }
 
     /// What a report at `now` says of it, where time 0 of the stream was captured at `epoch`. `None` while
     /// nothing is sent.
-    pub(super) fn counts(&mut self, now: Instant, epoch: Option<i64>) -> Option<Counts> {
+    pub(in crate::webrtc) fn counts(&mut self, now: Instant, epoch: Option<i64>) -> Option<Counts> {
         let (time, sent, wall) = self.newest?;
         self.is_reported = true;
         let at = Ages { now: sent, wall, epoch }.captured(time, self.rate);

@@ -13,7 +13,7 @@ use str0m::{Candidate, IceCreds, Rtc, RtcError};
 ///
 /// # Errors
 /// It has one without the other, or they are not as RFC 8839 5.4 says.
-pub(super) fn credentials(sdp: &str) -> Result<Option<IceCreds>, &'static str> {
+pub(in crate::webrtc) fn credentials(sdp: &str) -> Result<Option<IceCreds>, &'static str> {
     let find = |name| sdp.lines().find_map(|line| line.trim().strip_prefix(name));
     let (ufrag, pass) = match (find("a=ice-ufrag:"), find("a=ice-pwd:")) {
         (Some(ufrag), Some(pass)) => (ufrag, pass),
@@ -32,7 +32,7 @@ pub(super) fn credentials(sdp: &str) -> Result<Option<IceCreds>, &'static str> {
 }
 
 /// The candidates of a peer that may reach these addresses by UDP and, if so said, by TCP.
-pub(super) fn candidates(addresses: &[SocketAddr], takes_tcp: bool) -> Vec<Candidate> {
+pub(in crate::webrtc) fn candidates(addresses: &[SocketAddr], takes_tcp: bool) -> Vec<Candidate> {
     let of_one = |&address: &SocketAddr| {
         let udp = Candidate::host(address, "udp").ok();
         // Peers connect, RFC 6544 4.5.
@@ -45,7 +45,7 @@ pub(super) fn candidates(addresses: &[SocketAddr], takes_tcp: bool) -> Vec<Candi
 
 /// The lines of an answer that a peer gets again with each restart: the options of ICE, the bundle, and the
 /// media description that stands for all.
-pub(super) fn head(answer: &str) -> String {
+pub(in crate::webrtc) fn head(answer: &str) -> String {
     let lines = || answer.split_inclusive('\n');
     let of_session = lines().take_while(|line| !line.starts_with("m="));
     let of_session =
@@ -57,21 +57,21 @@ pub(super) fn head(answer: &str) -> String {
 
 /// What a restart changes.
 #[derive(Debug, Clone)]
-pub(super) struct Restart {
-    pub(super) own: IceCreds,
-    pub(super) peer: IceCreds,
+pub(in crate::webrtc) struct Restart {
+    pub(in crate::webrtc) own: IceCreds,
+    pub(in crate::webrtc) peer: IceCreds,
     /// Ours. The peer may have come to a network in which we have another address.
-    pub(super) candidates: Vec<Candidate>,
+    pub(in crate::webrtc) candidates: Vec<Candidate>,
 }
 
 impl Restart {
     /// A restart with new credentials of ours.
-    pub(super) fn new(peer: IceCreds, candidates: Vec<Candidate>) -> Self {
+    pub(in crate::webrtc) fn new(peer: IceCreds, candidates: Vec<Candidate>) -> Self {
         Self { own: IceCreds::new(), peer, candidates }
     }
 
     /// What the peer is told (RFC 8840 4.4), after the [`head`] of its session.
-    pub(super) fn tell(&self, head: &str, crypto: &CryptoProvider) -> String {
+    pub(in crate::webrtc) fn tell(&self, head: &str, crypto: &CryptoProvider) -> String {
         let IceCreds { ufrag, pass } = &self.own;
         let mut told = format!("{head}a=ice-ufrag:{ufrag}\r\na=ice-pwd:{pass}\r\n");
         // An agent gives them their priorities.
@@ -90,7 +90,7 @@ impl Restart {
     ///
     /// str0m begins ICE anew when an offer says so, and forgets all candidates of the peer then. The offer has one
     /// media description of a kind that str0m does not know, so that nothing else changes.
-    pub(super) fn apply(self, rtc: &mut Rtc) -> Result<(), RtcError> {
+    pub(in crate::webrtc) fn apply(self, rtc: &mut Rtc) -> Result<(), RtcError> {
         let IceCreds { ufrag, pass } = &self.peer;
         let offer = format!(
             "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE ice\r\n\
