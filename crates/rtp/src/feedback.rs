@@ -2,6 +2,7 @@
 //! (draft-holmer-rmcat-transport-wide-cc-extensions-01, section 3.1).
 
 use crate::bandwidth::MOST_SENT;
+use crate::rtcp::{PADDING, packets};
 
 /// Bytes of the header of an RTCP packet with both SSRCs (RFC 4585 6.1), and of what is before the chunks.
 const HEADER: usize = 12;
@@ -9,7 +10,6 @@ const FIXED: usize = 8;
 
 /// The first two bytes of an RTCP packet with such feedback: FMT 15 of RTPFB, without the padding's bit.
 const KIND: [u8; 2] = [0x8f, 205];
-const PADDING: u8 = 0x20;
 
 /// Units of the reference time, and of the deltas, in microseconds.
 const REFERENCE: i64 = 64_000;
@@ -21,20 +21,15 @@ pub type Told = (u64, Option<i64>);
 /// What a compound RTCP packet tells of packets, in the order of their numbers. `next` is the number of
 /// the next packet: numbers are the nearest to it with the transport-wide sequence numbers. What is broken,
 /// and what tells of more than [`MOST_SENT`] packets, tells nothing.
-pub fn read(mut compound: &[u8], next: u64) -> Vec<Told> {
-    let mut told = Vec::new();
-    while let &[first, kind, high, low, ..] = compound {
-        let length = 4 * (usize::from(u16::from_be_bytes([high, low])) + 1);
-        let Some((packet, rest)) = compound.split_at_checked(length) else { break };
-        compound = rest;
-        if [first & !PADDING, kind] == KIND
-            && let Some(body) = packet.get(HEADER..)
-        {
-            // Padding is after the last delta, where nothing is read.
-            told.extend(message(body, next).unwrap_or_default());
-        }
-    }
-    told
+pub fn read(compound: &[u8], next: u64) -> Vec<Told> {
+    let bodies = packets(compound).filter(|packet| is_feedback(packet));
+    let bodies = bodies.filter_map(|packet| packet.get(HEADER..));
+    bodies.flat_map(|body| message(body, next).unwrap_or_default()).collect()
+}
+
+/// Whether an RTCP packet is such feedback.
+pub fn is_feedback(packet: &[u8]) -> bool {
+    matches!(packet, [first, kind, ..] if [first & !PADDING, *kind] == KIND)
 }
 
 /// Reads one message. `None` if it is broken.

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! An Opus packet is the payload of one RTP packet (RFC 7587 4.2), so it needs no code here.
-//! `srtp` encrypts what viewers get, and decrypts their RTCP for `feedback`. All else that WebRTC needs of RTP
-//! is str0m's: decryption, other RTCP, and what a publisher sends.
+//! `srtp` encrypts what viewers get, and decrypts their RTCP, which `rtcp` takes apart. All else that WebRTC needs
+//! of RTP is str0m's: what a publisher sends, and the parts of RTCP packets.
 
 pub mod av1;
 pub mod bandwidth;
@@ -20,6 +20,7 @@ pub mod h264;
 pub mod h265;
 mod nal;
 pub mod reorder;
+pub mod rtcp;
 pub mod srtp;
 
 pub use depacketizer::{AccessUnit, Depacketizer, Output};

@@ -114,7 +114,29 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Receiver {
     rtcp: Cipher,
-    newest: Option<u32>,
+    taken: Taken,
+}
+
+/// Which of the newest 64 indices have come (RFC 3711 3.3.2).
+#[derive(Debug, Default)]
+struct Taken {
+    newest: u32,
+    /// A bit for each index: the lowest is that of the newest.
+    bits: u64,
+}
+
+impl Taken {
+    /// Notes that an index has come. Returns false if it has come before, or is older than what is known.
+    fn take(&mut self, index: u32) -> bool {
+        if index > self.newest {
+            self.bits = self.bits.checked_shl(index - self.newest).unwrap_or(0);
+            self.newest = index;
+        }
+        let bit = 1u64.checked_shl(self.newest - index).unwrap_or(0);
+        let is_new = bit & !self.bits != 0;
+        self.bits |= bit;
+        is_new
+    }
 }
 
 /// The session keys of SRTP, or those of SRTCP.
@@ -230,19 +252,15 @@ impl Receiver {
         let key = keys.get(place * key..)?.get(..key)?;
         let salt = salts.get(place * salt..)?.get(..salt)?;
         let rtcp = Cipher::derived(profile, key, salt, RTCP)?;
-        Some(Self { rtcp, newest: None })
+        Some(Self { rtcp, taken: Taken::default() })
     }
 
     /// Decrypts `bytes`, a compound RTCP packet, and takes the index and the tag off. `None` if it is not of
-    /// the peer, is not encrypted, or is no newer than the one before: somebody may send one again (RFC 3711
-    /// 3.3.2).
+    /// the peer, is not encrypted, has come before, or is older than 64 others: somebody may send one again (RFC
+    /// 3711 3.3.2).
     pub fn unprotect_rtcp(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
         let index = self.rtcp.unprotect_rtcp(bytes)?;
-        if self.newest.is_some_and(|newest| index <= newest) {
-            return None;
-        }
-        self.newest = Some(index);
-        Some(())
+        self.taken.take(index).then_some(())
     }
 }
 

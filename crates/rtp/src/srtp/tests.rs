@@ -199,12 +199,17 @@ fn reports_of_the_other_side_are_decrypted_once() {
                 sender.protect_rtcp(&mut packet).unwrap();
                 packet
             };
-            let (first, second, third) = (send(), send(), send());
+            let sent: Vec<_> = (0..66).map(|_| send()).collect();
             let mut take =
                 |mut packet: Vec<u8>| receiver.unprotect_rtcp(&mut packet).map(|()| packet);
-            assert_eq!(take(second.clone()).as_ref(), Some(&report), "{profile:?}");
-            // Again, and one that is older.
-            assert_eq!((take(second), take(first)), (None, None));
+            // In order, and overtaken by others, once each.
+            for index in [2, 64, 63, 1] {
+                assert_eq!(take(sent[index].clone()).as_ref(), Some(&report), "{profile:?}");
+                assert_eq!(take(sent[index].clone()), None, "{profile:?} {index}");
+            }
+            // It is older than 64 others.
+            assert_eq!(take(sent[0].clone()), None, "{profile:?}");
+            let third = &sent[65];
             // With a bit that is another, anywhere, and shorter.
             for bit in 0..8 * third.len() {
                 let mut wrong = third.clone();
@@ -214,7 +219,7 @@ fn reports_of_the_other_side_are_decrypted_once() {
             for length in 0..third.len() {
                 assert_eq!(take(third[..length].to_vec()), None, "{profile:?} {length}");
             }
-            assert_eq!(take(third), Some(report), "{profile:?}");
+            assert_eq!(take(third.clone()), Some(report), "{profile:?}");
             // Our own are not the peer's.
             let mut own = Sender::take(profile, &mut material.clone(), is_client).unwrap();
             let mut packet = hex("81c8000d 4d617273 4e545031");

@@ -79,6 +79,15 @@ pub(super) struct Line {
     pub(super) terms: Option<Terms>,
 }
 
+impl Line {
+    /// Makes str0m forget the source of what is sent.
+    pub(super) fn forget(&self, rtc: &mut Rtc) {
+        if let Some(terms) = self.terms {
+            rtc.direct_api().remove_stream_tx(terms.ssrc.into());
+        }
+    }
+}
+
 /// Why there is no agreement.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
@@ -145,8 +154,6 @@ pub(super) fn agree(
         .set_local_ice_credentials(own.clone())
         .set_ice_lite(true)
         .set_rtp_mode(true)
-        // What a viewer misses is asked for in RTCP that only such events tell of.
-        .enable_raw_packets(!publishes)
         .set_stats_interval(None)
         .clear_codecs()
         .enable_opus(true, false)
@@ -215,6 +222,10 @@ pub(super) fn agree(
         Some(Rids::Specific(rids)) => rids.clone(),
         _ => Vec::new(),
     };
+    if !publishes {
+        // What viewers get is sent without str0m, which would keep caches and timers for it.
+        [&video, &audio].into_iter().flatten().for_each(|line| line.forget(&mut rtc));
+    }
     let answer = together(&answer, &own.ufrag);
     Ok(Agreed { rtc, answer, own, peer, video, audio, wants_video, layers, keys })
 }

@@ -15,12 +15,10 @@ use std::time::Duration;
 
 use live::{Stream, Track, UnixMicros, Viewing};
 use rtp::srtp::{Receiver, Sender};
-use rtp::{AUDIO_RATE, VIDEO_RATE};
+use rtp::{AUDIO_RATE, VIDEO_RATE, feedback, rtcp};
 use str0m::Rtc;
 use str0m::format::Codec;
-use str0m::media::Mid;
-use str0m::rtp::RawPacket;
-use str0m::rtp::rtcp::{ReceptionReport, ReportBlock, ReportList, Rtcp};
+use str0m::rtp::rtcp::{ExtendedReport, ReceptionReport, ReportBlock, ReportList, Rtcp};
 use tokio::time::Instant;
 
 use super::end::End;
@@ -39,6 +37,9 @@ use resends::named;
 
 /// Shortest time between two restarts from the newest keyframe, which a viewer asks for by PLI.
 const RESTART: Duration = Duration::from_secs(1);
+
+/// From one report on what was sent to the next. Browsers send theirs as often.
+const REPORTS: Duration = Duration::from_secs(1);
 
 /// The tracks of a stream that a viewer gets, and how its connection carries them.
 pub(super) struct Watched {
@@ -70,6 +71,8 @@ pub(super) struct Play {
     cname: String,
     /// Reference times that the next report answers.
     references: Vec<Reference>,
+    /// When the next report is due. `None` before the first, which goes with the first packets.
+    reports: Option<Instant>,
     /// When more may be sent.
     pause: Option<Instant>,
     restarted: Option<Instant>,
@@ -99,6 +102,7 @@ impl Play {
             path: None,
             cname,
             references: Vec::new(),
+            reports: None,
             pause: None,
             restarted: None,
         }
@@ -123,9 +127,9 @@ impl Play {
     }
 
     /// Begins again from the newest keyframe, because the viewer lost a picture. Returns false if that
-    /// was done too recently, or if `mid` is not that of the video.
-    pub(super) fn begin_again(&mut self, mid: Mid, now: Instant) -> bool {
-        let Some(video) = self.video.as_mut().filter(|video| video.line.mid == mid) else {
+    /// was done too recently, or if the source is not that of the video.
+    fn begin_again(&mut self, ssrc: u32, now: Instant) -> bool {
+        let Some(video) = self.video.as_mut().filter(|video| video.is_of(ssrc)) else {
             return false;
         };
         if self.restarted.is_some_and(|at| now.duration_since(at) < RESTART) {
@@ -143,7 +147,7 @@ impl Play {
 
     /// Asks str0m on which path it would send now, if a check of connectivity came on another one: a viewer
     /// may change its address. str0m tells only by sending. A source that it takes for a new one, it
-    /// reports on at once, and `report` gets that.
+    /// reports on at once. `find_path` gets that.
     pub(super) fn ask_for_path(&mut self, path: Path, rtc: &mut Rtc) {
         let is_same = |own: &Path| own.leads_to_that_of(&path);
         if self.sender.is_none() || self.path.as_ref().is_none_or(is_same) {
@@ -155,53 +159,72 @@ impl Play {
             return;
         };
         let mut api = rtc.direct_api();
-        api.remove_stream_tx(terms.ssrc.into());
         let resends = terms.resends.map(|(ssrc, _)| ssrc.into());
         api.declare_stream_tx(terms.ssrc.into(), resends, line.mid, None);
     }
 
-    /// Takes RTCP of the viewer that str0m has read, and may go over to another rendition. The clocks show `now`.
-    pub(super) fn take(&mut self, packet: &RawPacket, (now, wall): (Instant, UnixMicros)) {
-        let RawPacket::RtcpRx(packet) = packet else { return };
-        let is_told = match packet {
-            Rtcp::Nack(nack) => {
-                for output in self.outputs() {
-                    let numbers = nack.reports.iter().flat_map(|nack| named(nack.pid, nack.blp));
-                    output.ask(*nack.ssrc, numbers);
-                }
-                false
-            }
-            Rtcp::ReceiverReport(report) => self.know(&report.reports, (now, wall)),
-            Rtcp::SenderReport(report) => self.know(&report.reports, (now, wall)),
-            Rtcp::ExtendedReport(report) => {
-                let time = report.blocks.iter().find_map(|block| match block {
-                    ReportBlock::Rrtr(reference) => Some(reference.ntp_time),
-                    ReportBlock::Dlrr(_) => None,
-                });
-                let reference = time.and_then(|time| Reference::new(*report.ssrc, time, now));
-                if let Some(reference) = reference {
-                    reference.keep(&mut self.references);
-                }
-                false
-            }
-            _ => false,
-        };
-        if is_told && self.sender.is_some() {
-            self.choose(now);
+    /// Takes the path of a report of str0m, for which it was asked. It shall make no more of them: a session costs
+    /// half as much if str0m has nothing to do.
+    pub(super) fn find_path(&mut self, path: Path, rtc: &mut Rtc) {
+        self.follow(path);
+        for output in self.outputs() {
+            output.line.forget(rtc);
         }
     }
 
-    /// Takes encrypted RTCP of the viewer, for feedback that is of use to us alone.
-    pub(super) fn hear(&mut self, datagram: &[u8], now: Instant) {
-        let Some(receiver) = &mut self.receiver else { return };
+    /// Takes RTP or RTCP of the viewer, and may go over to another rendition. The clocks show `now`. Returns whether
+    /// the viewer needs a keyframe that is newer than those that are kept. `None` if the datagram is RTCP of
+    /// somebody else.
+    pub(super) fn hear(
+        &mut self,
+        datagram: &[u8],
+        (now, wall): (Instant, UnixMicros),
+    ) -> Option<bool> {
         // By its second byte it is RTCP (RFC 5761 4).
         let is_rtcp = datagram.get(1).is_some_and(|kind| (192..=223).contains(kind));
-        if !is_rtcp || self.choice.numbers(now).is_none() {
-            return;
+        if !is_rtcp {
+            return Some(false);
         }
         let mut compound = datagram.to_vec();
-        if receiver.unprotect_rtcp(&mut compound).is_some() && self.choice.take(&compound) {
+        self.receiver.as_mut()?.unprotect_rtcp(&mut compound)?;
+        let mut is_told = self.choice.numbers(now).is_some() && self.choice.take(&compound);
+        let mut wants_keyframe = false;
+        for packet in rtcp::packets(&compound).filter(|packet| !feedback::is_feedback(packet)) {
+            let Ok(packet) = Rtcp::try_from(packet) else { continue };
+            match packet {
+                Rtcp::Nack(nack) => {
+                    for output in self.outputs() {
+                        let asked = nack.reports.iter();
+                        output.ask(*nack.ssrc, asked.flat_map(|nack| named(nack.pid, nack.blp)));
+                    }
+                }
+                Rtcp::ReceiverReport(report) => is_told |= self.know(&report.reports, (now, wall)),
+                Rtcp::SenderReport(report) => is_told |= self.know(&report.reports, (now, wall)),
+                Rtcp::ExtendedReport(report) => self.refer(&report, now),
+                Rtcp::Pli(loss) => wants_keyframe |= self.begin_again(*loss.ssrc, now),
+                Rtcp::Fir(request) => {
+                    for entry in request.reports.iter() {
+                        wants_keyframe |= self.begin_again(*entry.ssrc, now);
+                    }
+                }
+                _ => {}
+            }
+        }
+        if is_told {
             self.choose(now);
+        }
+        Some(wants_keyframe)
+    }
+
+    /// Takes the reference time of a receiver, which the next report answers.
+    fn refer(&mut self, report: &ExtendedReport, now: Instant) {
+        let time = report.blocks.iter().find_map(|block| match block {
+            ReportBlock::Rrtr(reference) => Some(reference.ntp_time),
+            ReportBlock::Dlrr(_) => None,
+        });
+        let reference = time.and_then(|time| Reference::new(*report.ssrc, time, now));
+        if let Some(reference) = reference {
+            reference.keep(&mut self.references);
         }
     }
 
@@ -293,11 +316,26 @@ impl Play {
         }
         *pause = Some(now + PAUSE).filter(|_| allowed == 0);
         transport.send_all(path, batch);
-        // Players put video beside audio by reports, so the first does not wait for str0m's clock.
-        if self.outputs().any(|output| output.wants_report()) {
+        // Players put video beside audio by reports, so the first goes with the first packets.
+        let is_due = self.reports.is_some_and(|at| now >= at);
+        if is_due || self.outputs().any(|output| output.wants_report()) {
+            // At first the time is another for each viewer, so that not all reports are due at the same times.
+            let first = REPORTS / 2 + REPORTS * u32::from(self.phase()) / 256;
+            self.reports = Some(now + if self.reports.is_none() { first } else { REPORTS });
             self.report(transport, batch, (now, wall), false);
         }
         Ok(())
+    }
+
+    /// A number that is random for each viewer.
+    fn phase(&self) -> u8 {
+        let output = self.video.as_ref().or(self.audio.as_ref());
+        output.and_then(|output| output.line.terms).map_or(0, |terms| terms.ssrc as u8)
+    }
+
+    /// When the next report is due.
+    pub(super) fn reports(&self) -> Option<Instant> {
+        self.reports
     }
 
     /// Reports on what was sent, and says farewell if this is the end.

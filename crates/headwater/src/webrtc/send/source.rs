@@ -20,7 +20,7 @@ const IDENTIFIERS: std::ops::RangeInclusive<u8> = 1..=14;
 const SENDER_REPORT: u8 = 200;
 const DESCRIPTION: u8 = 202;
 /// The type of RTCP packets that say that a source has ended.
-pub(in crate::webrtc) const GOODBYE: u8 = 203;
+const GOODBYE: u8 = 203;
 /// Extended reports, and their block that answers a receiver's reference time, RFC 3611 2 and 4.5.
 const EXTENDED_REPORT: u8 = 207;
 const DLRR: u8 = 5;

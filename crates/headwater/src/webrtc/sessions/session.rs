@@ -15,7 +15,6 @@ use super::{Datagram, Message, Waiting, Wanted};
 use crate::webrtc::end::{End, SILENCE};
 use crate::webrtc::publish::Publish;
 use crate::webrtc::send::path::Path;
-use crate::webrtc::send::source::GOODBYE;
 
 /// The shortest time after which str0m is asked again.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -130,6 +129,18 @@ impl Session {
     /// Takes a datagram. A wrong one ends nothing: anybody can send one in the peer's name.
     fn receive(&mut self, datagram: &Datagram) {
         self.heard = datagram.came;
+        if let Role::Play(viewer) = &self.role
+            && kind(&datagram.bytes) == Kind::Rtp
+        {
+            // str0m would take much longer for it.
+            let now = (datagram.came, self.shared.origin.now());
+            match viewer.play.borrow_mut().hear(&datagram.bytes, now) {
+                Some(false) => {}
+                Some(true) => self.shared.sessions.ask_for_keyframe(viewer.name()),
+                None => self.shared.sessions.count_dropped(),
+            }
+            return;
+        }
         let Ok(contents) = DatagramRecv::try_from(&*datagram.bytes) else {
             return self.shared.sessions.count_dropped();
         };
@@ -144,34 +155,24 @@ impl Session {
             self.refused = Some(error);
         }
         let Role::Play(viewer) = &self.role else { return };
-        let mut play = viewer.play.borrow_mut();
-        match kind(&datagram.bytes) {
-            Kind::Stun => play.ask_for_path(path, &mut self.rtc),
-            Kind::Rtp => play.hear(&datagram.bytes, datagram.came),
-            Kind::Other => {}
+        if kind(&datagram.bytes) == Kind::Stun {
+            viewer.play.borrow_mut().ask_for_path(path, &mut self.rtc);
         }
     }
 
-    /// Sends what str0m wants to send. What it says to a viewer by RTCP is said by `play` in its place:
-    /// str0m lacks the keys (see `offer::keys`), but knows when it is time for reports, and the path.
+    /// Sends what str0m wants to send, but for RTCP to a viewer: str0m lacks the keys (see `offer::keys`), and `play`
+    /// reports in its place.
     fn transmit(&mut self, transmit: &Transmit) {
-        let Shared { origin, transport, batch, .. } = &*self.shared;
         if let Role::Play(viewer) = &self.role {
             let mut play = viewer.play.borrow_mut();
-            let kind = kind(&transmit.contents);
-            if kind != Kind::Stun {
-                play.follow(Path::from(transmit));
-            }
-            if kind == Kind::Rtp {
-                // Its farewell comes after that of DTLS, when a peer listens no more: see `close`.
-                if transmit.contents.get(1) != Some(&GOODBYE) {
-                    let now = (Instant::now(), origin.now());
-                    play.report(transport, &mut batch.borrow_mut(), now, false);
-                }
-                return;
+            let path = Path::from(transmit);
+            match kind(&transmit.contents) {
+                Kind::Stun => {}
+                Kind::Rtp => return play.find_path(path, &mut self.rtc),
+                Kind::Other => play.follow(path),
             }
         }
-        transport.send(transmit);
+        self.shared.transport.send(transmit);
     }
 
     /// Handles all that the connection has to send and tell. Returns when to wake up.
@@ -210,18 +211,10 @@ impl Session {
             // That ICE is disconnected ends nothing: not all peers send requests while media go (RFC 8445 11
             // asks for indications only, libnice). A peer of whom nothing comes is noticed by `check`.
             (Event::Closed, _) => return Err(End::Lost),
-            (Event::RawPacket(packet), Role::Play(viewer)) => {
-                viewer.play.borrow_mut().take(&packet, (now, self.shared.origin.now()));
-            }
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
                 publish.take(packet, &mut self.rtc, now);
             }
             (Event::SenderFeedback(feedback), Role::Publish(publish)) => publish.report(&feedback),
-            (Event::KeyframeRequest(request), Role::Play(viewer)) => {
-                let begins = viewer.play.borrow_mut().begin_again(request.mid, now);
-                let asks = self.shared.sessions.as_ref();
-                begins.then(|| asks.ask_for_keyframe(viewer.name()));
-            }
             _ => {}
         }
         Ok(())

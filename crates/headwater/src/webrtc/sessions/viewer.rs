@@ -53,13 +53,14 @@ impl Viewer {
         self.changed.notified().await;
     }
 
-    /// Sends what may be sent now, and tells when more may.
+    /// Sends what may be sent now, and tells when more may, or when a report is due.
     pub(super) fn send(&self, now: Instant) -> Result<Option<Instant>, End> {
         if let Some(end) = self.end.take() {
             return Err(end);
         }
         self.send_now(now)?;
-        Ok(self.play.borrow().due(now))
+        let play = self.play.borrow();
+        Ok(play.due(now).into_iter().chain(play.reports()).min())
     }
 
     fn over(&self, end: End) {
