@@ -114,8 +114,13 @@ pub struct Sender {
 #[derive(Debug)]
 pub struct Receiver {
     rtcp: Cipher,
-    taken: Taken,
+    /// Which indices of each sender (SSRC) have come: some peers count the packets of each by themselves (RFC 3711
+    /// 3.2.3), others those of all together.
+    taken: Vec<(u32, Taken)>,
 }
+
+/// The most senders of RTCP of one peer that are known at a time. Browsers have one for each receiver.
+const MOST_SENDERS: usize = 16;
 
 /// Which of the newest 64 indices have come (RFC 3711 3.3.2).
 #[derive(Debug, Default)]
@@ -252,15 +257,24 @@ impl Receiver {
         let key = keys.get(place * key..)?.get(..key)?;
         let salt = salts.get(place * salt..)?.get(..salt)?;
         let rtcp = Cipher::derived(profile, key, salt, RTCP)?;
-        Some(Self { rtcp, taken: Taken::default() })
+        Some(Self { rtcp, taken: Vec::new() })
     }
 
     /// Decrypts `bytes`, a compound RTCP packet, and takes the index and the tag off. `None` if it is not of
-    /// the peer, is not encrypted, has come before, or is older than 64 others: somebody may send one again (RFC
-    /// 3711 3.3.2).
+    /// the peer, is not encrypted, has come before, or is older than 64 others of its sender: somebody may send
+    /// one again (RFC 3711 3.3.2).
     pub fn unprotect_rtcp(&mut self, bytes: &mut Vec<u8>) -> Option<()> {
         let index = self.rtcp.unprotect_rtcp(bytes)?;
-        self.taken.take(index).then_some(())
+        let sender = u32::from_be_bytes(*bytes.get(4..)?.first_chunk()?);
+        let known = self.taken.iter().position(|(known, _)| *known == sender);
+        let place = known.unwrap_or_else(|| {
+            if self.taken.len() == MOST_SENDERS {
+                self.taken.remove(0);
+            }
+            self.taken.push((sender, Taken::default()));
+            self.taken.len() - 1
+        });
+        self.taken[place].1.take(index).then_some(())
     }
 }
 

@@ -209,6 +209,14 @@ fn reports_of_the_other_side_are_decrypted_once() {
             }
             // It is older than 64 others.
             assert_eq!(take(sent[0].clone()), None, "{profile:?}");
+            // Another sender of the same peer counts from 0, too.
+            let other = [&report[..4], &[7; 4], &report[8..]].concat();
+            for index in [0, 1] {
+                let mut packet = other.clone();
+                sender.rtcp.protect_rtcp(index, &mut packet).unwrap();
+                assert_eq!(take(packet.clone()).as_ref(), Some(&other), "{profile:?} {index}");
+                assert_eq!(take(packet), None, "{profile:?} {index}");
+            }
             let third = &sent[65];
             // With a bit that is another, anywhere, and shorter.
             for bit in 0..8 * third.len() {

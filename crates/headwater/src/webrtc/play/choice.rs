@@ -149,6 +149,11 @@ impl Choice {
         !is_numbered
     }
 
+    /// Notes that packets take another path from here on.
+    pub(super) fn moved(&mut self) {
+        self.link.moved();
+    }
+
     /// The track to go over to, for a viewer that gets `present`, and whether that is urgent. Otherwise
     /// its next keyframe is waited for.
     pub(in crate::webrtc) fn decide(

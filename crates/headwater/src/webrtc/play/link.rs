@@ -34,8 +34,9 @@ pub(super) struct Link {
     reported: (u64, u32),
     /// The shortest round trip of reports.
     shortest: Option<u32>,
-    /// Since when each report tells that the link carries less than was sent.
-    overloaded: Option<u64>,
+    /// The bytes that had been sent when a report first told that the link carries less, while all reports since
+    /// tell the same.
+    overloaded: Option<u32>,
 }
 
 impl Link {
@@ -77,6 +78,10 @@ impl Link {
         is_numbered: bool,
         (now, wall): (u64, UnixMicros),
     ) {
+        if sent == self.reported.1 {
+            // Nothing was sent since the last one, so nothing can be lost.
+            return;
+        }
         let (at, before) = std::mem::replace(&mut self.reported, (now, sent));
         let round_trip = round_trip(report, wall);
         self.shortest = self.shortest.into_iter().chain(round_trip).min();
@@ -90,15 +95,20 @@ impl Link {
         (seen.queued, seen.unacknowledged) = (0, 0);
         if report.fraction_lost >= LOSSY || has_queue {
             let (bytes, time) = (u64::from(sent.wrapping_sub(before)), now.saturating_sub(at));
-            let since = *self.overloaded.get_or_insert(at);
+            let from = *self.overloaded.get_or_insert(before);
             // How much waits is not told. The rule goes down when more and more waits. The bytes of one report
             // do not show that: they follow the size of frames.
-            seen.queued = bytes * now.saturating_sub(since) / time.max(1);
+            seen.queued = sent.wrapping_sub(from).into();
             seen.acknowledged += bytes * (256 - u64::from(report.fraction_lost)) / 256;
             seen.busy += time;
         } else {
             self.overloaded = None;
         }
+    }
+
+    /// Notes that packets take another path from here on.
+    pub(super) fn moved(&mut self) {
+        self.shortest = None;
     }
 
     /// Notes that packets are numbered from here on.
@@ -324,6 +334,21 @@ mod tests {
             assert!(play(4, lost, round_trip) < 2, "{lost} {round_trip}");
             assert_eq!(play(120, 0, 1_000), 2, "{lost} {round_trip}");
         }
+    }
+
+    #[test]
+    fn reports_that_come_more_often_than_frames_lead_down() {
+        let (mut link, mut rule) = (Link::new(None), Evidence::default());
+        let mut decide = |number: u64| {
+            // Ten frames a second, of which one in four packets is lost. Between two frames nothing can be lost.
+            let lost = if number.is_multiple_of(2) { 64 } else { 0 };
+            let wall = UnixMicros((1_000_000 + number) * 50_000);
+            let sent = (number / 2 + 1) * 37_500;
+            let now = number * 50_000;
+            link.report(&report(lost, 1_000, wall), sent as u32, false, (now, wall));
+            rule.decide(&link.seen, &LADDER, 2)
+        };
+        assert!((0..60).any(|number| matches!(decide(number), Decision::Down { .. })));
     }
 
     #[test]

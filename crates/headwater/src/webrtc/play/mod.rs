@@ -41,6 +41,16 @@ const RESTART: Duration = Duration::from_secs(1);
 /// From one report on what was sent to the next. Browsers send theirs as often.
 const REPORTS: Duration = Duration::from_secs(1);
 
+/// What a datagram of a viewer was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    Known,
+    /// The viewer lost a picture, and has begun again from the newest keyframe. A newer one is of use.
+    WantsKeyframe,
+    /// RTCP that is not authentic, or that has come before.
+    Refused,
+}
+
 /// The tracks of a stream that a viewer gets, and how its connection carries them.
 pub(super) struct Watched {
     pub(super) stream: Arc<Stream>,
@@ -68,6 +78,9 @@ pub(super) struct Play {
     receiver: Option<Receiver>,
     /// The way to the viewer, once str0m has found it.
     path: Option<Path>,
+    /// The way on which its last check of connectivity came, and when str0m was asked for its own way.
+    checked: Option<Path>,
+    asked: Option<Instant>,
     cname: String,
     /// Reference times that the next report answers.
     references: Vec<Reference>,
@@ -100,6 +113,8 @@ impl Play {
             sender: None,
             receiver: None,
             path: None,
+            checked: None,
+            asked: None,
             cname,
             references: Vec::new(),
             reports: None,
@@ -142,29 +157,43 @@ impl Play {
 
     /// Notes on which path str0m sends.
     pub(super) fn follow(&mut self, path: Path) {
-        self.path = Some(path);
+        let before = self.path.replace(path);
+        if before.is_some_and(|before| !before.leads_to_that_of(&path)) {
+            self.choice.moved();
+        }
     }
 
-    /// Asks str0m on which path it would send now, if a check of connectivity came on another one: a viewer
-    /// may change its address. str0m tells only by sending. A source that it takes for a new one, it
-    /// reports on at once. `find_path` gets that.
-    pub(super) fn ask_for_path(&mut self, path: Path, rtc: &mut Rtc) {
-        let is_same = |own: &Path| own.leads_to_that_of(&path);
-        if self.sender.is_none() || self.path.as_ref().is_none_or(is_same) {
-            return;
+    /// Notes on which path a check of connectivity came, and asks str0m if it is another one than that of media.
+    pub(super) fn check(&mut self, path: Path, rtc: &mut Rtc, now: Instant) {
+        self.checked = Some(path);
+        self.asked = None;
+        self.ask_for_path(rtc, now);
+    }
+
+    /// Asks str0m on which path it sends now, if the viewer's last check of connectivity came on another one: a viewer
+    /// may change its address, and str0m may go over to a new path only later. It tells only by sending. So this
+    /// declares a source: str0m reports on a new source at once, and `find_path` gets that report. Returns whether
+    /// str0m was asked, which is at most once in the time between two reports.
+    pub(super) fn ask_for_path(&mut self, rtc: &mut Rtc, now: Instant) -> bool {
+        let is_recent = self.asked.is_some_and(|at| now < at + REPORTS);
+        let is_same = |(own, checked): (Path, Path)| own.leads_to_that_of(&checked);
+        if self.sender.is_none() || is_recent || self.path.zip(self.checked).is_none_or(is_same) {
+            return false;
         }
+        self.asked = Some(now);
         let output = [&self.video, &self.audio].into_iter().flatten().next();
         let Some((line, terms)) = output.and_then(|output| Some((output.line, output.line.terms?)))
         else {
-            return;
+            return false;
         };
         let mut api = rtc.direct_api();
         let resends = terms.resends.map(|(ssrc, _)| ssrc.into());
         api.declare_stream_tx(terms.ssrc.into(), resends, line.mid, None);
+        true
     }
 
-    /// Takes the path of a report of str0m, for which it was asked. It shall make no more of them: a session costs
-    /// half as much if str0m has nothing to do.
+    /// Takes the path of a report of str0m, for which it was asked. Then str0m forgets the source again: a session
+    /// costs half as much if str0m has nothing to do.
     pub(super) fn find_path(&mut self, path: Path, rtc: &mut Rtc) {
         self.follow(path);
         for output in self.outputs() {
@@ -172,21 +201,18 @@ impl Play {
         }
     }
 
-    /// Takes RTP or RTCP of the viewer, and may go over to another rendition. The clocks show `now`. Returns whether
-    /// the viewer needs a keyframe that is newer than those that are kept. `None` if the datagram is RTCP of
-    /// somebody else.
-    pub(super) fn hear(
-        &mut self,
-        datagram: &[u8],
-        (now, wall): (Instant, UnixMicros),
-    ) -> Option<bool> {
+    /// Takes RTP or RTCP of the viewer, and may go over to another rendition. The clocks show `now`.
+    pub(super) fn hear(&mut self, datagram: &[u8], (now, wall): (Instant, UnixMicros)) -> Heard {
         // By its second byte it is RTCP (RFC 5761 4).
         let is_rtcp = datagram.get(1).is_some_and(|kind| (192..=223).contains(kind));
         if !is_rtcp {
-            return Some(false);
+            return Heard::Known;
         }
         let mut compound = datagram.to_vec();
-        self.receiver.as_mut()?.unprotect_rtcp(&mut compound)?;
+        let receiver = self.receiver.as_mut();
+        if receiver.and_then(|receiver| receiver.unprotect_rtcp(&mut compound)).is_none() {
+            return Heard::Refused;
+        }
         let mut is_told = self.choice.numbers(now).is_some() && self.choice.take(&compound);
         let mut wants_keyframe = false;
         for packet in rtcp::packets(&compound).filter(|packet| !feedback::is_feedback(packet)) {
@@ -213,7 +239,7 @@ impl Play {
         if is_told {
             self.choose(now);
         }
-        Some(wants_keyframe)
+        if wants_keyframe { Heard::WantsKeyframe } else { Heard::Known }
     }
 
     /// Takes the reference time of a receiver, which the next report answers.
@@ -333,9 +359,9 @@ impl Play {
         output.and_then(|output| output.line.terms).map_or(0, |terms| terms.ssrc as u8)
     }
 
-    /// When the next report is due.
-    pub(super) fn reports(&self) -> Option<Instant> {
-        self.reports
+    /// When the next report is due. It waits while nothing may be sent.
+    pub(super) fn next_report(&self) -> Option<Instant> {
+        self.reports.map(|at| self.pause.map_or(at, |until| at.max(until)))
     }
 
     /// Reports on what was sent, and says farewell if this is the end.

@@ -13,6 +13,7 @@ use super::shared::Shared;
 use super::viewer::Viewer;
 use super::{Datagram, Message, Waiting, Wanted};
 use crate::webrtc::end::{End, SILENCE};
+use crate::webrtc::play::Heard;
 use crate::webrtc::publish::Publish;
 use crate::webrtc::send::path::Path;
 
@@ -114,7 +115,10 @@ impl Session {
                 () = changed => continue,
                 () = &mut asleep => {
                     let now = Instant::now();
-                    if now < timeout {
+                    let asks = |viewer: &Rc<Viewer>| {
+                        viewer.play.borrow_mut().ask_for_path(&mut self.rtc, now)
+                    };
+                    if !viewer.as_ref().is_some_and(asks) && now < timeout {
                         continue;
                     }
                     self.rtc.handle_input(Input::Timeout(now.into_std()))?;
@@ -135,9 +139,9 @@ impl Session {
             // str0m would take much longer for it.
             let now = (datagram.came, self.shared.origin.now());
             match viewer.play.borrow_mut().hear(&datagram.bytes, now) {
-                Some(false) => {}
-                Some(true) => self.shared.sessions.ask_for_keyframe(viewer.name()),
-                None => self.shared.sessions.count_dropped(),
+                Heard::Known => {}
+                Heard::WantsKeyframe => self.shared.sessions.ask_for_keyframe(viewer.name()),
+                Heard::Refused => self.shared.sessions.count_dropped(),
             }
             return;
         }
@@ -156,11 +160,11 @@ impl Session {
         }
         let Role::Play(viewer) = &self.role else { return };
         if kind(&datagram.bytes) == Kind::Stun {
-            viewer.play.borrow_mut().ask_for_path(path, &mut self.rtc);
+            viewer.play.borrow_mut().check(path, &mut self.rtc, datagram.came);
         }
     }
 
-    /// Sends what str0m wants to send, but for RTCP to a viewer: str0m lacks the keys (see `offer::keys`), and `play`
+    /// Sends what str0m wants to send, except RTCP to a viewer: str0m lacks the keys (see `offer::keys`), and `play`
     /// reports in its place.
     fn transmit(&mut self, transmit: &Transmit) {
         if let Role::Play(viewer) = &self.role {

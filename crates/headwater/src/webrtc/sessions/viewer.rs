@@ -60,7 +60,7 @@ impl Viewer {
         }
         self.send_now(now)?;
         let play = self.play.borrow();
-        Ok(play.due(now).into_iter().chain(play.reports()).min())
+        Ok(play.due(now).into_iter().chain(play.next_report()).min())
     }
 
     fn over(&self, end: End) {
@@ -78,10 +78,14 @@ impl Viewer {
 impl Watch for Viewer {
     fn take(&self, feed: &Rc<Feed>, fed: &Fed) {
         let now = Instant::now();
+        let reports = self.play.borrow().next_report();
         let got = self.play.borrow_mut().get(feed, fed, now);
         if let Err(end) = got.and_then(|()| self.send_now(now)) {
-            self.over(end);
-        } else if self.play.borrow().due(now).is_some() {
+            return self.over(end);
+        }
+        let play = self.play.borrow();
+        // The session also waits for the time of the next report, once there is one.
+        if play.due(now).is_some() || reports.is_none() && play.next_report().is_some() {
             self.changed.notify_one();
         }
     }
