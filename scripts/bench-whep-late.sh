@@ -13,7 +13,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/bench-common.sh
 [ $# -gt 0 ] || set -- 1 200 500
-watched=40
+watched=70
 out=${OUT:-lab/runs/$(date -u +%Y-%m-%d)-whep-late}
 mkdir -p "$out"
 work=$(mktemp -d)
@@ -63,8 +63,9 @@ path, count, load = sys.argv[1], int(sys.argv[2]), sys.argv[7]
 start, end, before, after = map(float, sys.argv[3:7])
 document = json.load(open(path))
 all, g = document["viewers"], document["generator"]
-late = {name: f"{1000 * value:.1f}" for name, value in all["delivery"].items() if name != "count"}
-print(f"viewers {count}  played {all['played']} lost {all['rtp']['lost']}  late, in ms {late}  without media "
+ms = lambda of: {name: f"{1000 * of[name]:.1f}" for name in ("min", "p50", "p99", "max")}
+print(f"viewers {count}  played {all['played']} lost {all['rtp']['lost']}  pictures late in ms, the mean of each "
+      f"viewer {ms(all['delivery'])}, 99 % of each {ms(all['delivery_p99'])}  without media "
       f"{(after - before) * 10_000 / (end - start) / count:.0f} us/viewer/s  saturated {g['saturated']} "
       f"lag {1000 * g['loops'][0]['lag_p99']:.1f} ms  load {load}")
 P

@@ -102,6 +102,9 @@ pub struct Viewers {
     pub bit_rate_all_mean: f64,
     /// Mean time from capture to arrival of each viewer.
     pub delivery: Option<Distribution>,
+    /// The time from capture to arrival within which 99 % of the media of each viewer arrived.
+    #[serde(default)]
+    pub delivery_p99: Option<Distribution>,
     /// Mean time from capture to the playhead of each viewer.
     pub behind_live: Option<Distribution>,
     /// Largest delay of each viewer, compared with its fastest media.
@@ -155,6 +158,7 @@ pub struct Sum {
     received: Values,
     bit_rate: Values,
     delivery: Values,
+    delivery_p99: Values,
     behind_live: Values,
     late: Values,
     /// Times of requests, by kind.
@@ -183,6 +187,7 @@ impl Sum {
                 bit_rate: None,
                 bit_rate_all_mean: 0.0,
                 delivery: None,
+                delivery_p99: None,
                 behind_live: None,
                 late: None,
                 errors: BTreeMap::new(),
@@ -205,6 +210,7 @@ impl Sum {
             received: Values::default(),
             bit_rate: Values::default(),
             delivery: Values::default(),
+            delivery_p99: Values::default(),
             behind_live: Values::default(),
             late: Values::default(),
             requests: BTreeMap::new(),
@@ -263,6 +269,7 @@ impl Sum {
         record(&mut self.bit_rate, bit_rate(report));
         self.bit_rates += bit_rate(report).unwrap_or_default();
         record(&mut self.delivery, report.delivery.map(|latency| latency.mean));
+        record(&mut self.delivery_p99, report.delivery_p99);
         record(&mut self.behind_live, report.behind_live.map(|latency| latency.mean));
         record(&mut self.late, report.late.map(|latency| latency.max));
     }
@@ -285,6 +292,7 @@ impl Sum {
             ("received", &self.received),
             ("bit_rate", &self.bit_rate),
             ("delivery", &self.delivery),
+            ("delivery_p99", &self.delivery_p99),
             ("behind_live", &self.behind_live),
             ("late", &self.late),
         ];
@@ -313,6 +321,7 @@ impl Sum {
             bit_rate: self.bit_rate.read(),
             bit_rate_all_mean: self.bit_rates / f64::from(self.asked.max(1)),
             delivery: self.delivery.read(),
+            delivery_p99: self.delivery_p99.read(),
             behind_live: self.behind_live.read(),
             late: self.late.read(),
             requests_by_kind: (self.requests.iter())

@@ -82,6 +82,9 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
             )?;
         }
     }
+    if let (Some(half), Some(nearly_all)) = (report.delivery_p50, report.delivery_p99) {
+        writeln!(out, "delivered    half within {half:.3}  99 % within {nearly_all:.3} s")?;
+    }
     writeln!(
         out,
         "bytes        {} of media, {} of overhead, {} requests, {} reconnects, {} switches",
@@ -153,6 +156,7 @@ fn write_viewers(out: &mut impl Write, viewers: &Viewers) -> io::Result<()> {
     row(out, "received", viewers.received, "s")?;
     row(out, "bit rate", viewers.bit_rate, "Mbit/s")?;
     row(out, "delivery", viewers.delivery, "s")?;
+    row(out, "99 % within", viewers.delivery_p99, "s")?;
     row(out, "behind live", viewers.behind_live, "s")?;
     row(out, "lateness", viewers.late, "s")?;
     writeln!(

@@ -7,6 +7,7 @@
 //! are missing in between take as long as they would have lasted (a frame that freezes), and are
 //! counted.
 
+use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ const JUMP: Micros = 10_000_000;
 
 /// A shorter gap is rounding, not missing media. No frame is likely to be this short.
 const HOLE: Micros = 8_000;
+
+/// Longer times from capture to arrival count as this one: 100 s.
+const LONGEST: u64 = 100_000_000;
 
 /// Kind of a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,6 +151,8 @@ pub struct Playback {
     /// Smallest difference of arrival and playback time so far: the delay of the fastest media.
     fastest: Option<Micros>,
     delivery: Gauge,
+    /// The same in microseconds, with one exact digit. Made with the first value: not all streams tell.
+    deliveries: Option<Box<Histogram<u32>>>,
     newest_delivery: Option<Micros>,
     behind: Gauge,
     late: Gauge,
@@ -174,6 +180,7 @@ impl Playback {
             stamped: None,
             fastest: None,
             delivery: Gauge::default(),
+            deliveries: None,
             newest_delivery: None,
             behind: Gauge::default(),
             late: Gauge::default(),
@@ -202,7 +209,7 @@ impl Playback {
         if self.captured.is_none() || self.clock <= Some(clock) {
             if self.clock.is_some_and(|known| known < clock) {
                 // One clock measures everything: values of a less accurate clock are not mixed in.
-                self.delivery = Gauge::default();
+                (self.delivery, self.deliveries) = (Gauge::default(), None);
                 self.behind = Gauge::default();
             }
             self.clock = Some(clock);
@@ -292,6 +299,11 @@ impl Playback {
         if let Some(newest) = newest {
             let delivery = unix.saturating_sub(newest);
             self.delivery.record(delivery);
+            let histogram = || Histogram::new_with_bounds(1, LONGEST, 1);
+            let deliveries = self.deliveries.get_or_insert_with(|| {
+                Box::new(histogram().expect("a range and precision that exist"))
+            });
+            deliveries.saturating_record(delivery.max(0).unsigned_abs());
             self.newest_delivery = Some(delivery);
         }
         if let Some(position) = self.position(now) {
@@ -410,6 +422,13 @@ impl Playback {
     /// Time from capture to arrival.
     pub fn delivery(&self) -> &Gauge {
         &self.delivery
+    }
+
+    /// The time from capture to arrival within which this share of what came arrived, with one exact digit. `None`
+    /// before the first value.
+    pub fn delivered(&self, share: f64) -> Option<Micros> {
+        let deliveries = self.deliveries.as_ref()?;
+        Micros::try_from(deliveries.value_at_quantile(share)).ok()
     }
 
     /// Time from capture to arrival of the newest media.
@@ -545,6 +564,23 @@ mod tests {
         assert_eq!(playback.behind().read().unwrap().2, 700 * MS);
         assert_eq!(playback.delivery().read().unwrap().0, 400 * MS);
         assert_eq!(playback.late().read(), Some((0, 0, 0)));
+    }
+
+    #[test]
+    fn shares_of_deliveries_are_told_with_one_digit() {
+        let mut playback = Playback::new(0);
+        assert_eq!(playback.delivered(0.5), None);
+        let unix = 1_000_000_000;
+        playback.set_captured(0, unix, CaptureClock::Prft);
+        // Each arrives 20 ms after its end, one in fifty 300 ms after it.
+        for frame in 0..200 {
+            let late = if frame % 50 == 49 { 300 * MS } else { 20 * MS };
+            let (from, to) = (40 * MS * frame, 40 * MS * (frame + 1));
+            playback.media(to + late, unix + to + late, Track::Video, from, to);
+        }
+        let [half, most] = [0.5, 0.99].map(|share| playback.delivered(share).unwrap());
+        assert!((19 * MS..22 * MS).contains(&half), "{half}");
+        assert!((280 * MS..330 * MS).contains(&most), "{most}");
     }
 
     #[test]

@@ -174,6 +174,8 @@ impl Stats {
             holes,
             missing: seconds(missing),
             delivery: Latency::of(playback.delivery()),
+            delivery_p50: playback.delivered(0.5).map(seconds),
+            delivery_p99: playback.delivered(0.99).map(seconds),
             behind_live: Latency::of(playback.behind()),
             clock: playback.clock(),
             late: Latency::of(playback.late()),
@@ -234,6 +236,12 @@ pub struct Report {
     pub missing: f64,
     /// Time from capture to arrival, if the stream says when it was captured.
     pub delivery: Option<Latency>,
+    /// The time from capture to arrival within which half of the media arrived, with one exact digit.
+    #[serde(default)]
+    pub delivery_p50: Option<f64>,
+    /// The same for 99 % of the media.
+    #[serde(default)]
+    pub delivery_p99: Option<f64>,
     /// Time from capture to the playhead, if the stream says when it was captured.
     pub behind_live: Option<Latency>,
     /// The clock that gave the capture time: the publisher's, in stamps of the video, or the
