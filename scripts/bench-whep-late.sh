@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures how late pictures are at viewers by WHEP, from the moment when `headwater publish` sends them by WHIP, and what
 # the sessions of these viewers cost the origin while no media come. The origin, with one event loop, has core 0; the
-# publisher and the viewers have core 1. CLIP is 20 s of 600 kbit/s with 30 pictures a second and two keyframes a
+# publisher and the viewers have core 1. CLIP is 20 s of 600 kbit/s with 30 pictures a second and five keyframes a
 # second: what a viewer gets at first, the pictures since the newest keyframe, is late by up to that distance.
 #
 #   scripts/bench-whep-late.sh [VIEWERS...]
@@ -30,7 +30,7 @@ ulimit -n "$(ulimit -H -n)"
 machine > "$out/machine.txt"
 
 ffmpeg -v error -f lavfi -i testsrc2=s=640x360:r=30:d=20 -f lavfi -i sine=d=20 -c:v libx264 -profile:v baseline \
-    -preset veryfast -g 15 -b:v 540k -maxrate 600k -bufsize 300k -pix_fmt yuv420p -c:a libopus -b:a 64k -ac 2 -ar 48000 \
+    -preset veryfast -g 6 -b:v 540k -maxrate 600k -bufsize 300k -pix_fmt yuv420p -c:a libopus -b:a 64k -ac 2 -ar 48000 \
     "$work/clip.mp4"
 
 for count in "$@"; do
