@@ -124,8 +124,9 @@ light="baselines http live media payload protocol testkit viewer vod"
 } >/dev/null &
 beside=$!
 step e2e-young e2e young
-# The other tests mostly wait, those with a browser too, and leave each other enough of the machine.
-step cargo-test scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built" >/dev/null &
+# The other tests mostly wait, those with a browser too, and leave each other enough of the machine. But the studies and
+# the foreign players compute much, and pages show pictures in real time, so these go first.
+step cargo-test nice -n 3 scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built" >/dev/null &
 beside="$beside $!"
 step e2e-live e2e live
 step e2e-pages e2e pages

@@ -20,7 +20,8 @@ export const ASKS = 1000;
 
 /**
  * Runs in the page before its own scripts. Notes when frames are shown, how much media was played
- * (`played`, seconds, without what a player jumped over), and each time that playback stands for longer
+ * (`played`, seconds, without what a player jumped over), for how long this script did not run (`frozen`,
+ * seconds, each time that lasts longer than `stands` milliseconds), and each time that playback stands for longer
  * than `stands` milliseconds. Such a standing has its length (`ms`), the time of it in which less than
  * `little` seconds of media were ahead (`dry`, milliseconds), the length of the media ahead when it began
  * (`ahead`, seconds), and the longest time for which this script did not run (`late`, milliseconds).
@@ -29,7 +30,7 @@ export const ASKS = 1000;
  * shortly before: they tell the page's wait from the server's.
  */
 export function observe([stands, jump, asks, little]) {
-  const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [], over: null };
+  const seen = { first: null, moves: 0, played: 0, frames: 0, frozen: 0, standings: [], over: null };
   window.seen = seen;
   let [time, since, standing, looked, late, dry] = [-1, 0, null, performance.now(), 0, 0];
   const ahead = ({ buffered, currentTime }) => {
@@ -55,6 +56,7 @@ export function observe([stands, jump, asks, little]) {
     const video = document.querySelector('video');
     const now = performance.now();
     if (video && ahead(video) < little) dry += now - looked;
+    if (now - looked > stands) seen.frozen += (now - looked) / 1000;
     [looked, late] = [now, Math.max(late, now - looked)];
     if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
       video.observed = true;
@@ -92,7 +94,8 @@ export function observe([stands, jump, asks, little]) {
 
 /**
  * Standings in which the page waited for media for longer than STOOD. A page that had media ahead, or was
- * not run itself, waited for the machine: such a wait may last 12 s. So did unmodified hls.js where it
+ * not run itself, waited for the machine: such a wait may last 12 s, and as long as the page was not run. So did
+ * unmodified hls.js where it
  * fell `behind` (plain.mjs). hls.js may then stand until the parts of the segment leave the playlist,
  * which takes three times the longest segment, and until the next keyframe comes. `far` is the longest
  * distance of keyframes, in seconds.
@@ -100,7 +103,7 @@ export function observe([stands, jump, asks, little]) {
 export function longStandings(standings, far = 2) {
   return standings.filter(({ ms, dry, late, behind }) => {
     if (behind) return ms > 4_000 * (1 + far);
-    return ms > 12_000 || (late <= 200 && dry > STOOD);
+    return ms - late > 12_000 || (late <= 200 && dry > STOOD);
   });
 }
 
