@@ -113,19 +113,25 @@ fn comes_out_as_it_is(pictures: &str, seconds: &str) {
     until_ended(&server, "live/x", "a0");
     let (source, received) = (clip.to_str().unwrap(), server.url("/live/x/index.m3u8"));
 
-    let mut shifts: Vec<f64> = Vec::new();
+    let mut ends: Vec<f64> = Vec::new();
     for without in ["-an", "-vn"] {
         let (sent, got) = (units(source, without), units(&received, without));
         // Sound before the first keyframe is left out.
         let first = sent.len() - got.len();
         assert!(first == 0 || (without == "-vn" && first <= 5), "{without}: {first} are missing");
         assert_eq!(hashes(&got), hashes(&sent[first..]), "{without}");
-        shifts.extend(got.iter().zip(&sent[first..]).map(|(g, s)| g.pts_time() - s.pts_time()));
+        let shifts = got.iter().zip(&sent[first..]).map(|(g, s)| g.pts_time() - s.pts_time());
+        let shifts: Vec<f64> = shifts.collect();
+        // At one place the first sender reports move a track beside the other, by as much as the first packets of
+        // one came later than those of the other.
+        let is_moved = |pair: &[f64]| (pair[1] - pair[0]).abs() > 0.002;
+        let moved: Vec<bool> = shifts.windows(2).map(is_moved).collect();
+        let places = moved.chunk_by(|one, next| one == next).filter(|run| run[0]).count();
+        assert!(places <= 1, "{without}: {shifts:?}");
+        ends.extend(shifts.last());
     }
-    // Audio and video are as far apart as in the file, but for a few milliseconds (docs/webrtc.md).
-    let least = shifts.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = shifts.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    assert!(most - least < 1.0 / 30.0, "shifted by {least} to {most} s");
+    // From there on audio and video are as far apart as in the file, but for a few milliseconds (docs/webrtc.md).
+    assert!((ends[0] - ends[1]).abs() < 1.0 / 30.0, "{ends:?}");
     assert!(!server.log().contains("further problems"), "{}", server.log());
 }
 
@@ -152,7 +158,9 @@ fn a_server_of_another_hand_takes_it() {
     let first = of_file.iter().position(|picture| video[0][1] == **picture).unwrap();
     let mut next = 0;
     for frame in &video {
-        let frames = (frame[0].as_f64().unwrap() - began) * 30.0;
+        // RTP times wrap. aiortc takes a packet that comes late for one of the next turn.
+        let since = (frame[0].as_f64().unwrap() - began).rem_euclid(2f64.powi(32) / 90_000.0);
+        let frames = since * 30.0;
         let index = frames.round() as usize;
         assert!((frames - index as f64).abs() < 0.03, "{frames} frames after the first");
         assert!(index == next || (index > next && lost > 0), "{index} after {next}, {lost} lost");
