@@ -66,7 +66,18 @@ mod tests {
         let ports: Vec<_> = (0..300).map(|_| Port::find()).collect();
         let _listeners: Vec<_> = ports
             .iter()
-            .map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port.number())).unwrap())
+            .map(|port| {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number()));
+                listener.unwrap_or_else(|error| panic!("{port}: {error}\n{}", sockets(port)))
+            })
             .collect();
+    }
+
+    /// The TCP sockets of a port, as Linux lists them: with their state, owner and inode.
+    fn sockets(port: &Port) -> String {
+        let all = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let local = format!(":{:04X} ", port.number());
+        let lines: Vec<_> = all.lines().filter(|line| line.contains(&local)).collect();
+        lines.join("\n")
     }
 }
