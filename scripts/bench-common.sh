@@ -17,6 +17,29 @@ ticks() { cut -d ')' -f 2- "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
 memory() { sed -n 's/^RssAnon:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"; }
 now() { date +%s.%N; }
 
+# Builds the programs that HEADWATER and STREAMGAUGE do not name, and sets both.
+find_programs() {
+    if [ -z "${STREAMGAUGE:-}" ] || [ -z "${HEADWATER:-}" ]; then
+        cargo build --release -q -p streamgauge -p headwater
+    fi
+    built=${CARGO_TARGET_DIR:-target}/release
+    STREAMGAUGE=${STREAMGAUGE:-$built/streamgauge}
+    HEADWATER=${HEADWATER:-$built/headwater}
+}
+
+# start_origin WORK [ARGUMENT...]: starts the origin with one event loop on core 0 ($server), with its log in WORK.
+# Waits until it is ready, and sets $base to its URL and $rtmp to its address for RTMP.
+start_origin() {
+    origin_work=$1
+    shift
+    taskset -c 0 "$HEADWATER" serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 \
+        --workers 1 "$@" > "$origin_work/ready" 2> "$origin_work/log" &
+    server=$!
+    until grep -q ready "$origin_work/ready"; do sleep 0.1; done
+    base=$(sed -n 's/^ready http=\([^ ]*\).*/http:\/\/\1/p' "$origin_work/ready")
+    rtmp=$(sed -n 's/.* rtmp=\([^ ]*\).*/\1/p' "$origin_work/ready")
+}
+
 # Prints a port of 127.0.0.1 on which nobody listens.
 free_port() {
     python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures how late pictures are at viewers by WHEP, from the moment when `headwater publish` sends them by WHIP, and what
 # the sessions of these viewers cost the origin while no media come. The origin, with one event loop, has core 0; the
-# publisher and the viewers have core 1. CLIP is 20 s of 600 kbit/s with 30 pictures a second and five keyframes a
+# publisher and the viewers have core 1. The clip is 20 s of 600 kbit/s with 30 pictures a second and five keyframes a
 # second: what a viewer gets at first, the pictures since the newest keyframe, is late by up to that distance.
 #
 #   scripts/bench-whep-late.sh [VIEWERS...]
@@ -20,12 +20,7 @@ work=$(mktemp -d)
 server= viewers= publisher=
 trap 'for pid in $viewers $publisher $server; do kill -KILL "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT INT TERM
 
-if [ -z "${STREAMGAUGE:-}" ] || [ -z "${HEADWATER:-}" ]; then
-    cargo build --release -q -p streamgauge -p headwater
-fi
-built=${CARGO_TARGET_DIR:-target}/release
-STREAMGAUGE=${STREAMGAUGE:-$built/streamgauge}
-HEADWATER=${HEADWATER:-$built/headwater}
+find_programs
 ulimit -n "$(ulimit -H -n)"
 machine > "$out/machine.txt"
 
@@ -34,11 +29,8 @@ ffmpeg -v error -f lavfi -i testsrc2=s=640x360:r=30:d=20 -f lavfi -i sine=d=20 -
     "$work/clip.mp4"
 
 for count in "$@"; do
-    taskset -c 0 "$HEADWATER" serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 \
-        --workers 1 > "$work/ready" 2> "$work/log" &
-    server=$!
-    until grep -q ready "$work/ready"; do sleep 0.1; done
-    stream=$(sed -n 's/^ready http=\([^ ]*\).*/http:\/\/\1\/live\/clip/p' "$work/ready")
+    start_origin "$work"
+    stream=$base/live/clip
     taskset -c 1 "$HEADWATER" publish --stamp --loop "$work/clip.mp4" "$stream/whip" > /dev/null 2> "$work/publisher.log" &
     publisher=$!
     until [ "$(curl -s "$stream/v0/media.m3u8" | grep -c EXTINF)" -ge 3 ]; do sleep 0.2; done

@@ -23,26 +23,17 @@ work=$(mktemp -d)
 server= viewers= publisher=
 trap 'for pid in $viewers $publisher $server; do kill "$pid" 2>/dev/null || true; done; rm -rf "$work"' EXIT INT TERM
 
-if [ -z "${STREAMGAUGE:-}" ] || [ -z "${HEADWATER:-}" ]; then
-    cargo build --release -q -p streamgauge -p headwater
-fi
-built=${CARGO_TARGET_DIR:-target}/release
-STREAMGAUGE=${STREAMGAUGE:-$built/streamgauge}
-HEADWATER=${HEADWATER:-$built/headwater}
+find_programs
 ulimit -n "$(ulimit -H -n)"
 machine > "$out/machine.txt"
 
 # Starts the origin ($server) and a publisher. Sets $whep to where viewers watch, once there are media.
 start_headwater() {
-    taskset -c 0 "$HEADWATER" serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 \
-        --workers 1 --demo > "$work/ready" 2> "$work/log" &
-    server=$!
-    until grep -q ready "$work/ready"; do sleep 0.1; done
-    base=$(sed -n 's/^ready http=\([^ ]*\).*/http:\/\/\1/p' "$work/ready")
+    start_origin "$work" --demo
     stream=demo
     if [ -n "${CLIP:-}" ]; then
         stream=clip
-        start_publisher "rtmp://$(sed -n 's/.* rtmp=\([^ ]*\).*/\1/p' "$work/ready")/live/clip"
+        start_publisher "rtmp://$rtmp/live/clip"
     fi
     until [ "$(curl -s "$base/live/$stream/v0/media.m3u8" | grep -c EXTINF)" -ge 4 ]; do sleep 0.2; done
     whep=$base/live/$stream/whep

@@ -34,11 +34,7 @@ seconds() {
 }
 
 for count in "$@"; do
-    taskset -c 0 "$HEADWATER" serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 \
-        --workers 1 > "$work/ready" 2> "$work/log" &
-    server=$!
-    until grep -q ready "$work/ready"; do sleep 0.1; done
-    base=$(sed -n 's/^ready http=\([^ ]*\).*/http:\/\/\1/p' "$work/ready")
+    start_origin "$work"
     before=$(memory "$server")
     for number in $(seq "$count"); do
         taskset -c 1 "$HEADWATER" publish "$CLIP" "$base/live/s$number/whip" --loop > /dev/null 2>> "$work/publishers" &

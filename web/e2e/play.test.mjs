@@ -114,8 +114,8 @@ async function watch(via) {
   await page.goto(`${server.url}/watch/live/demo${via === 'llhls' ? '' : `?via=${via}`}`);
   await untilCondition(page, 'playing');
   // A busy machine begins late, and catching up takes a while.
-  const settled = await page.waitForFunction(latencyWithin, 0.5, { timeout: CAUGHT_UP });
-  const within = await settled.jsonValue();
+  const close = await page.waitForFunction(latencyWithin, 0.5, { timeout: CAUGHT_UP });
+  const within = await close.jsonValue();
   const readings = [];
   const begin = await page.evaluate(() => performance.now());
   // On a busy machine so much media takes longer, and longer still where the page is not run at all.

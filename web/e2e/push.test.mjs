@@ -20,11 +20,16 @@ import {
 } from './support.mjs';
 import { startTabs } from './tabs.mjs';
 
+/** Longest gap between shown frames, in seconds. A missing part is a gap of 0.2 s. */
+const GAP = 0.1;
 /**
- * Longest gap between shown frames, in seconds. A busy browser leaves some out that it counts nowhere, above
- * all while it begins another decoder.
+ * The same within NEAR frames of a place where the browser dropped frames, stood, or began another decoder: there it
+ * leaves out others that it counts nowhere.
  */
-const GAP = 0.5;
+const BUSY_GAP = 0.5;
+const NEAR = 15;
+/** A screen that shows nothing new for so many milliseconds stands. */
+const STANDS = 150;
 const FRAME = 1 / 30;
 
 let clips;
@@ -91,6 +96,13 @@ function noteFrames(page) {
  */
 async function gapsOf(page) {
   const { frames, jumps } = await page.evaluate(() => ({ frames: window.frames, jumps: window.jumps }));
+  const isBusy = (i) => {
+    const near = frames.slice(Math.max(0, i - NEAR), i + 1 + NEAR);
+    return near.slice(1).some(({ now, width, dropped }, at) => {
+      const before = near[at];
+      return dropped > before.dropped || width !== before.width || now - before.now > STANDS;
+    });
+  };
   const isJump = ({ mediaTime }, before) =>
     jumps.some(([from, to]) => from <= mediaTime && to >= before.mediaTime);
   return frames.slice(1).flatMap((frame, i) => {
@@ -100,7 +112,7 @@ async function gapsOf(page) {
     // The browser counts dropped frames when it notices them, a little before or after.
     const dropped = (frames[i + 4] ?? frames.at(-1)).dropped - (frames[i - 2] ?? frames[0]).dropped;
     const gap = FRAME * (1 + missing - dropped);
-    return (gap > GAP && !isJump(frame, before)) || frame.isHole || passed < 0
+    return (gap > (isBusy(i) ? BUSY_GAP : GAP) && !isJump(frame, before)) || frame.isHole || passed < 0
       ? [{ at: frame.mediaTime, passed, gap, width: frame.width, isHole: frame.isHole }]
       : [];
   });

@@ -156,16 +156,21 @@ impl<'a, W: AsyncWrite + Unpin> Writer<'a, W> {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, duplex};
-
-    use super::*;
-
-    fn frame(packet: &[u8]) -> Vec<u8> {
+pub(in crate::webrtc) mod testing {
+    /// A packet after its length (RFC 4571 2).
+    pub(in crate::webrtc) fn frame(packet: &[u8]) -> Vec<u8> {
         let mut frame = u16::try_from(packet.len()).unwrap().to_be_bytes().to_vec();
         frame.extend(packet);
         frame
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, duplex};
+
+    use super::testing::frame;
+    use super::*;
 
     #[tokio::test]
     async fn a_writer_that_is_stopped_goes_on_at_the_same_byte() {

@@ -159,12 +159,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
-
-    fn frame(packet: &[u8]) -> Vec<u8> {
-        let mut frame = u16::try_from(packet.len()).unwrap().to_be_bytes().to_vec();
-        frame.extend(packet);
-        frame
-    }
+    use crate::webrtc::send::outbox::testing::frame;
 
     #[tokio::test]
     async fn frames_come_out_however_they_are_cut() {
