@@ -114,9 +114,10 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# The tests of these crates read files, let other programs read files, or need little of a processor.
-# They yield to the first browsers' tests, which play many pages at a time and need most of the machine.
-# But they always run on: at idle priority they would stand still on a machine that is never idle.
+# Pages show pictures in real time, and some of the browsers' tests play many pages at a time, or look for each frame
+# that a page leaves out: these come first. Beside them run only the tests of these crates, which read files, let other
+# programs read files, or need little of a processor. They yield to the pages, but they always run on: at idle priority
+# they would stand still on a machine that is never idle.
 light="baselines http live media payload protocol testkit viewer vod"
 {
     step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
@@ -124,11 +125,11 @@ light="baselines http live media payload protocol testkit viewer vod"
 } >/dev/null &
 beside=$!
 step e2e-young e2e young
+step e2e-live e2e live
 # The other tests mostly wait, those with a browser too, and leave each other enough of the machine. But the studies and
-# the foreign players compute much, and pages show pictures in real time, so these go first.
+# the foreign players compute much, so they yield to pages.
 step cargo-test nice -n 3 scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built" >/dev/null &
 beside="$beside $!"
-step e2e-live e2e live
 step e2e-pages e2e pages
 # The words are process ids, so splitting is intended.
 # shellcheck disable=SC2086
