@@ -4,8 +4,12 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::fs::{self, File};
 use std::hash::BuildHasher;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 /// These ports are below those that Linux assigns to port 0 and to outgoing connections
 /// (`net.ipv4.ip_local_port_range`, 32768 and up). A port from that range could soon belong to
@@ -39,7 +43,7 @@ impl Port {
             .find_map(|number| {
                 let claim = File::create(claims.join(number.to_string())).expect(written);
                 claim.try_lock().ok()?;
-                TcpListener::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
+                reserve(number).ok()?;
                 Some(Self { number, _claim: claim })
             })
             .expect("one of a thousand ports is free")
@@ -51,6 +55,18 @@ impl Port {
     }
 }
 
+/// Binds a socket to a port on which nobody listens. The socket does not listen itself.
+///
+/// A child that another thread starts has the sockets of this process until it becomes another program, which takes
+/// long on a busy machine. If a socket in its hands listened, the port would not be free yet. A bound one does no harm:
+/// Linux lets others bind, and listen, where all sockets allow their address to be used again.
+fn reserve(number: u16) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, number))?;
+    Ok(socket)
+}
+
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number.fmt(f)
@@ -59,6 +75,8 @@ impl fmt::Display for Port {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     #[test]
@@ -71,6 +89,15 @@ mod tests {
                 listener.unwrap_or_else(|error| panic!("{port}: {error}\n{}", sockets(port)))
             })
             .collect();
+    }
+
+    #[test]
+    fn a_port_can_be_listened_on_while_another_has_its_reservation() {
+        let port = Port::find();
+        let _in_the_hands_of_a_child = reserve(port.number()).unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port.number()));
+        listener.as_ref().unwrap_or_else(|error| panic!("{port}: {error}"));
+        assert_eq!(reserve(port.number()).unwrap_err(), Errno::ADDRINUSE);
     }
 
     /// The TCP sockets of a port, as Linux lists them: with their state, owner and inode.

@@ -48,7 +48,7 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     };
     eventually(LIMIT, "nginx has enough segments", || is_there(&http::get(address, "/hls/x.m3u8")));
     let reference = clip.to_str().unwrap();
-    let rtmp = start(["watch", &url, "--duration", "5s", "--json", "--reference", reference]);
+    let rtmp = start(["watch", &url, "--duration", "7s", "--json", "--reference", reference]);
     let hls = format!("http://127.0.0.1:{web}/hls/x.m3u8");
     let hls = start([
         "viewers",
