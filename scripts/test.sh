@@ -114,29 +114,25 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-# Pages show pictures in real time, and some of the browsers' tests play many pages at a time, or look for each frame
-# that a page leaves out: these come first. Beside them run only the tests of these crates, which read files, let other
-# programs read files, or need little of a processor. They yield to the pages, but they always run on: at idle priority
-# they would stand still on a machine that is never idle.
-light="baselines http live media payload protocol testkit viewer vod"
+# Pages show pictures in real time, so they come first, and beside them only tests that leave them most of the machine.
+# These yield to the pages, but they always run on: at idle priority they would stand still on a machine that is never
+# idle. In 600 s, browsers and pages take 310 s of processor time, and these tests 300 s. The heavy ones come last, and
+# have the machine to themselves.
 {
-    step cargo-light nice -n 5 scripts/run-tests.py 1 "$TEST_TIMEOUT" $light <"$built"
+    step cargo-light nice -n 5 scripts/run-tests.py 2 "$TEST_TIMEOUT" light <"$built"
     step doc-test nice -n 5 timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
 step e2e-young e2e young
 step e2e-live e2e live
-# The other tests mostly wait, those with a browser too, and leave each other enough of the machine. But the studies and
-# the foreign players compute much, so they yield to pages.
-step cargo-test nice -n 3 scripts/run-tests.py 3 "$TEST_TIMEOUT" --but $light <"$built" >/dev/null &
-beside="$beside $!"
 step e2e-pages e2e pages
 # The words are process ids, so splitting is intended.
 # shellcheck disable=SC2086
 wait $beside
-later cargo-light doc-test cargo-test
+later cargo-light doc-test
+step cargo-heavy scripts/run-tests.py 3 "$TEST_TIMEOUT" heavy <"$built"
 
 # --- The sum --------------------------------------------------------------------------------------
 
 scripts/sum-tests.py "$work" web-build media aiortc web-check web-test format modules test-build clippy cargo-light doc-test \
-    e2e-young e2e-live e2e-pages cargo-test
+    e2e-young e2e-live e2e-pages cargo-heavy

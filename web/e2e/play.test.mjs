@@ -107,9 +107,10 @@ function assertCaughtUp(t, { seconds, behind, slower, lost, standings }) {
 
 /**
  * Watches live/demo and returns the figures, read twice a second. Then sets the picture back, and
- * returns how the page catches up.
+ * returns how the page catches up. A page that a busy machine has held up is watched until it is `near` again, in
+ * seconds.
  */
-async function watch(via) {
+async function watch(via, near) {
   const { page, complaints } = await openPage(browser);
   await page.goto(`${server.url}/watch/live/demo${via === 'llhls' ? '' : `?via=${via}`}`);
   await untilCondition(page, 'playing');
@@ -124,7 +125,8 @@ async function watch(via) {
   const frozenSoFar = () => page.evaluate(() => window.seen.frozen);
   const [before, frozen] = [await playedSoFar(), await frozenSoFar()];
   const isPatient = async () => Date.now() - began < PATIENCE + 1000 * ((await frozenSoFar()) - frozen);
-  while ((await playedSoFar()) < before + WATCHED && (await isPatient())) {
+  const isNear = () => readings.some(({ latency, targetLatency }) => latency < near(targetLatency));
+  while (((await playedSoFar()) < before + WATCHED || !isNear()) && (await isPatient())) {
     readings.push(await stats(page));
     await page.waitForTimeout(500);
   }
@@ -177,16 +179,17 @@ function assertPlayedWell(t, { within, readings, last, played, frozenFor, standi
 
 describe('live/demo', () => {
   test('plays over LL-HLS and DASH side by side', async (t) => {
-    const [llhls, dash] = await Promise.all([watch('llhls'), watch('dash')]);
+    const [nearLive, nearTarget] = [() => 1.5, (target) => target + 0.5];
+    const [llhls, dash] = await Promise.all([watch('llhls', nearLive), watch('dash', nearTarget)]);
     await t.test('LL-HLS settles within 1.5 s of live', (sub) => {
       const settled = assertPlayedWell(sub, llhls);
-      assert.ok(Math.min(...settled) < 1.5, `latency ${settled}`);
+      assert.ok(Math.min(...settled) < nearLive(), `latency ${settled}`);
     });
     await t.test('DASH holds the latency of its service description', (sub) => {
       const settled = assertPlayedWell(sub, dash);
       const target = dash.last.targetLatency;
       assert.ok(target > 0, `target ${target}`);
-      assert.ok(Math.min(...settled) < target + 0.5, `latency ${settled}, target ${target}`);
+      assert.ok(Math.min(...settled) < nearTarget(target), `latency ${settled}, target ${target}`);
     });
     await t.test('LL-HLS catches up when it is set back', (sub) => assertCaughtUp(sub, llhls.caughtUp));
     await t.test('DASH catches up when it is set back', (sub) => assertCaughtUp(sub, dash.caughtUp));
