@@ -27,6 +27,9 @@ pub enum PublishError {
     /// It is a rendition of a stream that another address publishes.
     #[error("other renditions of this stream are published from another address")]
     Foreign,
+    /// It is a copy of a stream that another machine has.
+    #[error("already published on another machine")]
+    Elsewhere,
     /// Too many publishers of its renditions.
     #[error("a stream has at most {MOST_PUBLISHERS} publishers of renditions")]
     TooManyPublishers,

@@ -9,7 +9,8 @@ use std::task::Poll;
 
 use tokio::sync::watch;
 
-use crate::stream::{State, Status, Stream};
+use crate::info::Status;
+use crate::stream::{State, Stream};
 use crate::track::Track;
 use crate::window::{Part, PartIndex, Segment, Window};
 

@@ -1,4 +1,4 @@
-//! The publisher of a stream.
+//! Who publishes a stream, and whether anybody does.
 
 use std::net::SocketAddr;
 
@@ -13,4 +13,15 @@ pub struct PublisherInfo {
     pub protocol: &'static str,
     /// Name of the rendition, if the stream has several publishers.
     pub rendition: Option<String>,
+}
+
+/// Whether a stream is live, offline or over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Somebody publishes.
+    Live,
+    /// The publisher was lost and may come back.
+    Offline,
+    /// The stream is over. Viewers can watch the rest of its window for a while.
+    Ended,
 }

@@ -16,6 +16,7 @@
 //! The crate's `README.md` gives the reasons: how a stream's time works, where segments end, what
 //! playlists list.
 
+mod change;
 pub mod cursor;
 mod dates;
 mod derived;
@@ -24,6 +25,7 @@ pub mod follow;
 mod frames;
 mod gop;
 mod info;
+pub mod mirror;
 mod names;
 mod packager;
 mod publisher;
@@ -44,12 +46,12 @@ use std::time::Duration;
 
 pub use derived::{Derived, SegmentId};
 pub use error::{PublishError, Refused};
-pub use info::PublisherInfo;
+pub use info::{PublisherInfo, Status};
 pub use payload::Region;
 pub use publisher::Publisher;
 pub use registry::{MemoryUse, Registry};
 pub use sequence::Sequence;
-pub use stream::{State, Status, Stream};
+pub use stream::{State, Stream};
 pub use track::Track;
 pub use unlisted::Unlisted;
 pub use viewers::{Delivery, Viewing};

@@ -10,7 +10,9 @@ use arc_swap::ArcSwap;
 use payload::memory::Memory;
 use tokio::sync::watch;
 
+use crate::change::Description;
 use crate::error::{MOST_STREAMS, PublishError};
+use crate::mirror::Mirror;
 use crate::names::{is_name, is_rendition, shown};
 use crate::publisher::Publisher;
 use crate::stream::Stream;
@@ -148,22 +150,53 @@ impl Registry {
         if before.is_none() && count.streams >= MOST_STREAMS && !self.make_room(&mut count, now) {
             return Err(PublishError::TooManyStreams);
         }
-        let name: Arc<str> = name.into();
-        let stream = Arc::new(Stream::new(
-            Arc::clone(&name),
-            self.settings.clone(),
-            &self.memory,
-            now,
-            after,
-            Arc::clone(&self.ahead),
-        ));
+        let ahead = Arc::clone(&self.ahead);
+        let settings = self.settings.clone();
+        let stream = Arc::new(Stream::new(name.into(), settings, &self.memory, now, after, ahead));
         let publisher = Publisher::admit(&stream, info, now)?;
-        let shard = self.shard(&name);
-        let mut streams = HashMap::clone(&shard.load());
-        count.streams += usize::from(streams.insert(name, stream).is_none());
-        shard.store(Arc::new(streams));
+        self.insert(&mut count, stream);
         self.begun.send_modify(|count| *count += 1);
         Ok(publisher)
+    }
+
+    /// Begins a copy of a stream that another machine has.
+    ///
+    /// # Errors
+    /// The name is bad, the stream is published here, there are too many streams, or there is no memory for another
+    /// one.
+    pub fn mirror(
+        &self,
+        name: &str,
+        of: &Description,
+        now: UnixMicros,
+    ) -> Result<Mirror, PublishError> {
+        if !is_name(name) {
+            return Err(PublishError::BadName(shown(name)));
+        }
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.stream(name);
+        if let Some(stream) = before.as_ref().filter(|stream| !stream.leave()) {
+            let publisher = stream.state().publishers.first().cloned();
+            return Err(publisher.map_or(PublishError::Elsewhere, PublishError::InUse));
+        }
+        if !self.memory.budget().has_room() {
+            return Err(PublishError::NoMemory { limit: self.memory.budget().limit() });
+        }
+        if before.is_none() && count.streams >= MOST_STREAMS && !self.make_room(&mut count, now) {
+            return Err(PublishError::TooManyStreams);
+        }
+        let ahead = Arc::clone(&self.ahead);
+        let stream = Arc::new(Stream::mirrored(name.into(), of, &self.memory, ahead));
+        self.insert(&mut count, Arc::clone(&stream));
+        Ok(Mirror::new(stream))
+    }
+
+    /// Lists a stream. It replaces one of the same name.
+    fn insert(&self, count: &mut StreamCount, stream: Arc<Stream>) {
+        let shard = self.shard(stream.name());
+        let mut streams = HashMap::clone(&shard.load());
+        count.streams += usize::from(streams.insert(stream.name().into(), stream).is_none());
+        shard.store(Arc::new(streams));
     }
 
     /// Does all work that depends on time: ends streams whose publisher did not return, forgets

@@ -1,5 +1,7 @@
 //! The published media of a track: its window, and the bytes of its parts.
 
+mod copied;
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

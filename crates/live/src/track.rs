@@ -10,11 +10,12 @@ use bytes::Bytes;
 use media::{Codec, Kind, Sample};
 use tokio::sync::watch;
 
+use crate::change::NewPart;
 use crate::dates::Dates;
 use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
-use crate::tap::{FromKeyframe, Tap, Taps};
-use crate::window::{Header, Window};
+use crate::tap::{FromKeyframe, Tap, Taps, Unit};
+use crate::window::{Header, SampleLayout, Window};
 use crate::{UnixMicros, rescale, silence};
 
 /// How much video may come without audio before the audio counts as missing, in microseconds.
@@ -121,6 +122,11 @@ impl Track {
     /// Whether its samples are coming or expected, even if the track is not offered.
     pub(crate) fn is_coming(&self) -> bool {
         self.present.load(Ordering::Acquire)
+    }
+
+    /// Whether viewers are offered the track, if its samples are coming.
+    pub(crate) fn is_offered(&self) -> bool {
+        !self.withheld.load(Ordering::Acquire)
     }
 
     /// Whether its publisher no longer sends it, and silence can stand in for its samples.
@@ -371,6 +377,22 @@ impl TrackState {
             self.publish();
         }
         Ok(())
+    }
+
+    /// Gives the samples of a part that another machine has cut to all that read single units.
+    pub(crate) fn hand_units(&self, part: &NewPart, now: UnixMicros) {
+        let taps = &self.handle.taps;
+        let newest = self.packager.segments().open().filter(|_| taps.are_read());
+        let Some((period, header)) = newest.map(|open| (open.period, &open.header)) else {
+            return taps.rest();
+        };
+        for sample in &part.samples {
+            let bytes = sample.offset as usize..(sample.offset + sample.size) as usize;
+            let data = part.bytes.slice(bytes);
+            let SampleLayout { dts, cts, sync, .. } = *sample;
+            let sample = Sample { dts, cts, duration: 0, sync, data };
+            taps.hand(Unit { sample, period, header: Arc::clone(header), received: now });
+        }
     }
 
     /// Empties and ends the window that viewers see.

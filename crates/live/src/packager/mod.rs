@@ -135,6 +135,20 @@ impl Packager {
         self.segments.window()
     }
 
+    pub(crate) fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    /// The segments, for a track that another machine cuts.
+    pub(crate) fn segments_mut(&mut self) -> &mut Segments {
+        &mut self.segments
+    }
+
+    /// Sets the longest that a part may be, in a track that another machine cuts.
+    pub(crate) fn set_part_limit(&mut self, limit: Option<u32>) {
+        self.part_limit = limit;
+    }
+
     pub(crate) fn header(&self) -> &Arc<Header> {
         self.new_header.as_ref().unwrap_or(&self.header)
     }

@@ -58,6 +58,8 @@ pub(crate) struct Inner {
     /// When a sweep first found that no publisher is left.
     pub(super) lost: Option<UnixMicros>,
     pub(super) ended: Option<UnixMicros>,
+    /// Whether another machine cuts it, and this is a copy ([`mirror`](crate::mirror)).
+    pub(crate) is_mirrored: bool,
     /// The memory that holds its tracks' windows.
     pub(crate) memory: Arc<Memory>,
     /// How much of that memory this stream holds.
@@ -139,6 +141,7 @@ impl Inner {
             named: [0; 2],
             lost: None,
             ended: None,
+            is_mirrored: false,
             account: Account::open(memory.budget()),
             memory: Arc::clone(memory),
         }
@@ -206,9 +209,10 @@ impl Inner {
         }
     }
 
-    /// Whether anybody publishes it. Renditions made of its own media do not count.
+    /// Whether anybody publishes it, here or, if it is a copy, elsewhere. Renditions made of its own media do not
+    /// count.
     pub(crate) fn is_published(&self) -> bool {
-        self.publishers.iter().any(|active| active.derives.is_none())
+        self.is_mirrored || self.publishers.iter().any(|active| active.derives.is_none())
     }
 
     /// Whether manifests wait for a rendition that is being made of its own media.

@@ -29,6 +29,9 @@ impl Stream {
         if inner.is_over() {
             return Err(PublishError::Over);
         }
+        if inner.is_mirrored {
+            return Err(PublishError::Elsewhere);
+        }
         if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
             return Err(PublishError::Foreign);
         }
@@ -89,6 +92,10 @@ impl Stream {
     pub(crate) fn sweep(&self, now: UnixMicros) -> bool {
         self.viewers.sweep(now);
         let mut inner = self.lock();
+        // Time passes for a copy as its changes say.
+        if inner.is_mirrored {
+            return false;
+        }
         inner.give_way();
         if let Some(ended) = inner.ended {
             return now.since(ended) > self.window();

@@ -15,20 +15,11 @@ use payload::memory::Memory;
 use tokio::sync::watch;
 
 pub(crate) use self::inner::{Derives, Inner};
+use crate::change::Description;
+use crate::info::Status;
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
 use crate::{PublisherInfo, Settings, UnixMicros};
-
-/// Whether a stream is live, offline or over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// Somebody publishes.
-    Live,
-    /// The publisher was lost and may come back.
-    Offline,
-    /// The stream is over. Viewers can watch the rest of its window for a while.
-    Ended,
-}
 
 /// A stream's tracks and state at one moment.
 #[derive(Debug, Clone)]
@@ -95,6 +86,48 @@ impl Stream {
         }
     }
 
+    /// A copy of a stream that another machine has. It has no tracks yet.
+    pub(crate) fn mirrored(
+        name: Arc<str>,
+        of: &Description,
+        memory: &Arc<Memory>,
+        ahead: Arc<AtomicI64>,
+    ) -> Self {
+        let stream = Self::new(name, of.settings.clone(), memory, of.since, 0, ahead);
+        stream.lock().is_mirrored = true;
+        stream
+    }
+
+    /// Makes a copy what the stream is elsewhere.
+    pub(crate) fn describe(&self, inner: &Inner, of: &Description) {
+        let state = State {
+            status: of.status,
+            tracks: inner.tracks.iter().map(|track| Arc::clone(&track.handle)).collect(),
+            publishers: of.publishers.clone(),
+            epoch: of.epoch,
+            version: of.version,
+        };
+        self.target_duration.send_if_modified(|known| {
+            let is_new = *known != of.target_duration;
+            *known = of.target_duration;
+            is_new
+        });
+        self.state.send_replace(Arc::new(state));
+        if of.ready {
+            self.ready.send_replace(true);
+        }
+    }
+
+    /// Whether manifests can be written; the receiver is notified when that changes.
+    pub(crate) fn subscribe_ready(&self) -> watch::Receiver<bool> {
+        self.ready.subscribe()
+    }
+
+    /// The longest that a segment may last, once that is known; the receiver is notified when that changes.
+    pub(crate) fn subscribe_target_duration(&self) -> watch::Receiver<Option<Duration>> {
+        self.target_duration.subscribe()
+    }
+
     /// The longest that a segment may last, before rounding to whole seconds: EXT-X-TARGETDURATION.
     /// Until the publisher's keyframes decide it, this is the greatest possible value.
     pub fn target_duration(&self) -> Duration {
@@ -128,6 +161,11 @@ impl Stream {
     /// How far the wall clock is ahead of the clock that never steps, in microseconds.
     pub(crate) fn ahead(&self) -> i64 {
         self.ahead.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is a copy of a stream that another machine has.
+    pub fn is_mirrored(&self) -> bool {
+        self.lock().is_mirrored
     }
 
     /// Its name, `live/` not included.
@@ -209,8 +247,9 @@ impl Stream {
 
     /// Starts or stops offering one of its tracks to new viewers.
     pub fn offer(&self, track: &Track, offered: bool) {
-        if track.set_offered(offered) {
-            self.announce(&self.lock());
+        let inner = self.lock();
+        if !inner.is_mirrored && track.set_offered(offered) {
+            self.announce(&inner);
         }
     }
 

@@ -52,6 +52,12 @@ impl Stream {
         true
     }
 
+    /// Ends the stream at once, whoever publishes it: it is another's. Publishers find that they were replaced.
+    pub fn expel(&self) {
+        self.lock().publishers.clear();
+        self.leave();
+    }
+
     /// Removes all tracks and ends the stream; a sweep forgets it later. Returns how many segments
     /// it removed. `needed` is what other streams need of it, for the log.
     fn vanish(&self, inner: &mut Inner, needed: &str) -> u64 {

@@ -1,0 +1,175 @@
+//! A copy of a stream, made of its changes.
+
+use std::sync::Arc;
+
+use media::Kind;
+use payload::memory::Arena;
+
+use crate::UnixMicros;
+use crate::change::{Change, Description, NewPart, TrackDescription, WindowState};
+use crate::error::{MOST_TRACKS, Refused};
+use crate::packager::Packager;
+use crate::stream::{Inner, Stream};
+use crate::track::{Track, TrackState};
+use crate::window::PartIndex;
+
+/// The highest timescale of a track. Video has 90,000 ticks a second, and audio its sampling rate.
+const HIGHEST_TIMESCALE: u32 = 1_000_000;
+
+/// Whether a copy took a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It did.
+    Yes,
+    /// It has that already.
+    Already,
+    /// A change before it is missing.
+    Missing,
+}
+
+/// Makes a copy of a stream. When it is dropped, the copy ends: its viewers find the stream over.
+#[derive(Debug)]
+pub struct Mirror {
+    stream: Arc<Stream>,
+}
+
+impl Mirror {
+    /// The copy that `stream` is to be. It has no tracks yet.
+    pub(crate) fn new(stream: Arc<Stream>) -> Self {
+        Self { stream }
+    }
+
+    /// The copy.
+    pub fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// What it has of each track, by its track_ID: the place after the last part.
+    pub fn places(&self) -> Vec<(u32, PartIndex)> {
+        let inner = self.stream.lock();
+        let place =
+            |track: &TrackState| Some((track.id(), track.packager.segments().next_place()?));
+        inner.tracks.iter().filter_map(place).collect()
+    }
+
+    /// Takes a change.
+    ///
+    /// # Errors
+    /// There is no memory for it, or it is no change of this stream.
+    pub fn apply(&mut self, change: &Change, now: UnixMicros) -> Result<Taken, Refused> {
+        let mut inner = self.stream.lock();
+        match change {
+            Change::Stream(description) => self.describe(&mut inner, description, now),
+            Change::Part(part) => take_part(&mut inner, part, now),
+            Change::Window(window) => Ok(show(&mut inner, window)),
+        }
+    }
+
+    fn describe(
+        &self,
+        inner: &mut Inner,
+        description: &Description,
+        now: UnixMicros,
+    ) -> Result<Taken, Refused> {
+        if description.version < self.stream.state().version {
+            return Ok(Taken::Already);
+        }
+        if description.tracks.len() > MOST_TRACKS {
+            return Err(Refused::TooManyTracks);
+        }
+        let id = |track: &TrackDescription| track.header.track.id;
+        let gone = inner.tracks.extract_if(.., |track| {
+            !description.tracks.iter().any(|described| id(described) == track.id())
+        });
+        gone.for_each(TrackState::vanish);
+        for described in &description.tracks {
+            let track = match inner.track(id(described)) {
+                Some(index) => &inner.tracks[index],
+                None => {
+                    add(inner, self.stream.settings(), described, now)?;
+                    &inner.tracks[inner.tracks.len() - 1]
+                }
+            };
+            track.handle.set_present(described.coming);
+            track.handle.set_offered(described.offered);
+        }
+        // The order is that of the stream, whatever came first.
+        let place =
+            |track: &TrackState| description.tracks.iter().position(|it| id(it) == track.id());
+        inner.tracks.sort_by_key(place);
+        self.stream.describe(inner, description);
+        Ok(Taken::Yes)
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        self.stream.lock().is_mirrored = false;
+        self.stream.leave();
+    }
+}
+
+/// Adds a track without parts.
+fn add(
+    inner: &mut Inner,
+    settings: &crate::Settings,
+    described: &TrackDescription,
+    now: UnixMicros,
+) -> Result<(), Refused> {
+    let header = Arc::clone(&described.header);
+    if !(1..=HIGHEST_TIMESCALE).contains(&header.track.timescale)
+        || header.track.kind() == Kind::Other
+    {
+        return Err(Refused::Codec(header.track.codec.rfc6381().into_owned()));
+    }
+    let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
+    let packager =
+        Packager::new(settings, settings.target_duration, Arc::clone(&header), inner.period, arena);
+    let handle = Arc::new(Track::new(described.name.clone(), described.rendition.clone(), header));
+    inner.tracks.push(TrackState::new(handle, (None, 0), packager, now));
+    Ok(())
+}
+
+/// Stores a part, which viewers do not see yet.
+fn take_part(inner: &mut Inner, part: &NewPart, now: UnixMicros) -> Result<Taken, Refused> {
+    let Some(index) = inner.track(part.track) else { return Ok(Taken::Missing) };
+    let track = &mut inner.tracks[index];
+    let segments = track.packager.segments_mut();
+    let taken = match (segments.next_place(), &part.begins) {
+        (Some(end), _) if part.place < end => Taken::Already,
+        (Some((msn, parts)), Some(segment)) => match segment.follows {
+            Some(before) if part.place.0 != msn + 1 || parts != before => Taken::Missing,
+            _ => Taken::Yes,
+        },
+        (None, Some(segment)) if segment.follows.is_none() => Taken::Yes,
+        (Some(end), None) if part.place == end => Taken::Yes,
+        _ => Taken::Missing,
+    };
+    if taken == Taken::Yes {
+        track.last_sample = now;
+        segments.copy_part(part)?;
+        track.hand_units(part, now);
+    }
+    Ok(taken)
+}
+
+/// Shows viewers the parts that came, as far as this window has them.
+fn show(inner: &mut Inner, window: &WindowState) -> Taken {
+    let Some(index) = inner.track(window.track) else { return Taken::Missing };
+    let track = &mut inner.tracks[index];
+    let segments = track.packager.segments_mut();
+    if window.version <= segments.window().version {
+        return Taken::Already;
+    }
+    if window.end > segments.next_place() {
+        return Taken::Missing;
+    }
+    if window.end < segments.next_place() {
+        // Newer parts came before an older window. The window that shows them follows.
+        return Taken::Already;
+    }
+    segments.copy_window(window);
+    track.packager.set_part_limit(window.part_limit);
+    track.publish();
+    Taken::Yes
+}

@@ -1,0 +1,25 @@
+//! Copies of a stream on other machines.
+//!
+//! ```text
+//! Stream ─▶ Changes ─ Change ─▶ (a network) ─ Change ─▶ Mirror ─▶ Stream
+//! ```
+//!
+//! A copy has the same tracks, headers, parts, segments, dates and versions as the stream itself, so whatever
+//! deliveries make of the two is the same, byte for byte. [`Changes`] tells how a stream changes, and [`Mirror`]
+//! makes a copy from that.
+//!
+//! Every change says which state it leads to, not what to do. So a change that comes twice or late does nothing, and a
+//! copy notices by itself that a change is missing ([`Taken::Missing`]). It then tells what it has
+//! ([`Mirror::places`]), and [`Changes::since`] tells the rest.
+//!
+//! A window is shown with all its parts: first come the new parts, and then [`Change::Window`] shows them.
+
+mod changes;
+mod copy;
+
+pub use self::changes::Changes;
+pub use self::copy::{Mirror, Taken};
+pub use crate::change::{Change, Description, NewPart, NewSegment, TrackDescription, WindowState};
+
+#[cfg(test)]
+mod tests;

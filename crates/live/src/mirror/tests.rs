@@ -1,0 +1,337 @@
+//! A copy that gets its changes through a network that loses, doubles and reorders them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use media::codec::{aac, avc};
+use media::{Codec, Sample};
+use proptest::prelude::*;
+
+use super::{Change, Changes, Mirror, Taken};
+use crate::{Publisher, PublisherInfo, Registry, Settings, Stream, Track, UnixMicros};
+
+const START: u64 = 1_700_000_000_000_000;
+
+/// A stream, its copy, and the network between them.
+struct Scene {
+    registry: Registry,
+    other: Registry,
+    publisher: Option<Publisher>,
+    stream: Arc<Stream>,
+    changes: Changes,
+    under_way: VecDeque<Change>,
+    mirror: Option<Mirror>,
+    now: UnixMicros,
+    frame: i64,
+    random: testkit::Random,
+    /// How many windows were compared, and how often the copy asked for what it lacked.
+    compared: usize,
+    asked: usize,
+}
+
+fn info() -> PublisherInfo {
+    PublisherInfo { peer: None, protocol: "test", rendition: None }
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let registry = Registry::new(Settings::default());
+        let now = UnixMicros(START);
+        let publisher = registry.publish("x", info(), now).unwrap();
+        let stream = Arc::clone(publisher.stream());
+        let mut scene = Self {
+            changes: Changes::new(&stream),
+            registry,
+            other: Registry::new(Settings::default()),
+            publisher: Some(publisher),
+            stream,
+            under_way: VecDeque::new(),
+            mirror: None,
+            now,
+            frame: 0,
+            random: testkit::Random::new(seed),
+            compared: 0,
+            asked: 0,
+        };
+        scene.announce();
+        scene
+    }
+
+    fn announce(&mut self) {
+        let video = Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap());
+        let audio = Codec::Aac(aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap());
+        let publisher = self.publisher.as_mut().unwrap();
+        publisher.track(0, video, 1000, *b"und", self.now).unwrap();
+        publisher.track(1, audio, 1000, *b"deu", self.now).unwrap();
+    }
+
+    /// One frame of video, and the audio beside it.
+    fn publish(&mut self, keyframes: i64, has_audio: bool) {
+        self.now.0 += 40_000;
+        let size = 50 + self.random.index(3000);
+        let data = |byte: i64| Bytes::from(vec![byte as u8; size]);
+        let sync = self.frame % keyframes == 0;
+        let dts = self.frame * 40;
+        let publisher = self.publisher.as_mut().unwrap();
+        let sample = Sample { dts, cts: 0, duration: 0, sync, data: data(self.frame) };
+        publisher.sample(0, sample, self.now).unwrap();
+        if has_audio {
+            for half in 0..2 {
+                let sample = Sample {
+                    dts: dts + half * 21,
+                    cts: 0,
+                    duration: 0,
+                    sync: true,
+                    data: data(half).slice(..20),
+                };
+                publisher.sample(1, sample, self.now).unwrap();
+            }
+        }
+        self.frame += 1;
+    }
+
+    /// Whether something happens that has this probability, in percent.
+    fn happens(&mut self, percent: u64) -> bool {
+        self.random.below(100) < percent
+    }
+
+    /// Sends what has changed, and lets some of it arrive.
+    fn carry(&mut self, bad: u64) {
+        while let Some(change) = self.changes.take() {
+            if self.happens(bad) {
+                continue;
+            }
+            if self.happens(bad) {
+                self.under_way.push_back(change.clone());
+            }
+            let late = self.happens(bad) && !self.under_way.is_empty();
+            let at =
+                if late { self.random.index(self.under_way.len()) } else { self.under_way.len() };
+            self.under_way.insert(at, change);
+        }
+        while !self.under_way.is_empty() && !self.happens(bad) {
+            let change = self.under_way.pop_front().unwrap();
+            self.arrive(&change);
+        }
+    }
+
+    fn arrive(&mut self, change: &Change) {
+        let Some(mirror) = &mut self.mirror else {
+            if let Change::Stream(description) = change {
+                let mut mirror = self.other.mirror("x", description, self.now).unwrap();
+                assert_eq!(mirror.apply(change, self.now).unwrap(), Taken::Yes);
+                self.mirror = Some(mirror);
+            }
+            return;
+        };
+        if mirror.apply(change, self.now).unwrap() == Taken::Missing {
+            self.ask();
+        }
+        self.compare(false);
+    }
+
+    /// The copy asks for what it lacks, and gets all of it.
+    fn ask(&mut self) {
+        self.asked += 1;
+        let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
+        let mut rest = Changes::since(&self.stream, places);
+        while let Some(change) = rest.take() {
+            if let (None, Change::Stream(of)) = (&self.mirror, &change) {
+                self.mirror = Some(self.other.mirror("x", of, self.now).unwrap());
+            }
+            let mirror = self.mirror.as_mut().unwrap();
+            let taken = mirror.apply(&change, self.now).unwrap();
+            assert_ne!(taken, Taken::Missing, "{change:?}");
+        }
+    }
+
+    /// Compares each track whose window has the same version here and there, or all of them.
+    fn compare(&mut self, all: bool) {
+        let copy = self.mirror.as_ref().unwrap().stream();
+        let (of, it) = (self.stream.state(), copy.state());
+        if all {
+            assert_eq!((of.version, of.tracks.len()), (it.version, it.tracks.len()));
+        }
+        if of.version == it.version {
+            assert_eq!((of.status, of.epoch), (it.status, it.epoch));
+            assert_eq!(of.publishers, it.publishers);
+            assert_eq!(self.stream.since(), copy.since());
+        }
+        for track in &it.tracks {
+            let Some(original) = of.tracks.iter().find(|other| other.name == track.name) else {
+                continue;
+            };
+            let same = original.window().version == track.window().version;
+            assert!(same || !all, "{}", track.name);
+            if same {
+                assert_same(original, track);
+                self.compared += 1;
+            }
+        }
+        if all {
+            assert_eq!(self.stream.target_duration(), copy.target_duration());
+            assert_eq!(self.stream.is_ready(), copy.is_ready());
+            let names = |tracks: &[Arc<Track>]| {
+                tracks.iter().map(|track| track.name.clone()).collect::<Vec<_>>()
+            };
+            assert_eq!(names(&of.tracks), names(&it.tracks));
+            for (original, track) in of.tracks.iter().zip(&it.tracks) {
+                assert_eq!(original.is_present(), track.is_present());
+                assert_eq!(original.is_silenced(), track.is_silenced());
+            }
+        }
+    }
+
+    /// The copy has everything in the end.
+    fn settle(&mut self) {
+        self.under_way.clear();
+        self.carry(0);
+        self.ask();
+        self.compare(true);
+    }
+}
+
+/// All that deliveries may tell of a track is the same.
+fn assert_same(original: &Track, track: &Track) {
+    let (of, it) = (original.window(), track.window());
+    assert_eq!(
+        (of.unlisted, of.ended, of.rate),
+        (it.unlisted, it.ended, it.rate),
+        "{}",
+        track.name
+    );
+    assert_eq!(original.part_limit(), track.part_limit());
+    assert_eq!(original.header().bytes, track.header().bytes);
+    assert_eq!(original.frame_rate(), track.frame_rate());
+    assert_eq!(of.open.is_some(), it.open.is_some());
+    assert_eq!(of.all().count(), it.all().count());
+    for (one, other) in of.all().zip(it.all()) {
+        assert_eq!((one.msn, one.start, one.presents), (other.msn, other.start, other.presents));
+        assert_eq!(
+            (one.duration, one.period, one.period_start),
+            (other.duration, other.period, other.period_start)
+        );
+        assert_eq!((one.discontinuity, one.captured), (other.discontinuity, other.captured));
+        assert_eq!(
+            (one.expected_end, &one.header.bytes),
+            (other.expected_end, &other.header.bytes)
+        );
+        assert_eq!((one.header.msn, &one.header.track), (other.header.msn, &other.header.track));
+        assert_eq!(one.parts.len(), other.parts.len());
+        for (one, other) in one.parts.iter().zip(&other.parts) {
+            assert_eq!(one.region.as_ref(), other.region.as_ref());
+            assert_eq!(one.samples, other.samples);
+            assert_eq!(
+                (one.start, one.duration, one.independent),
+                (other.start, other.duration, other.independent)
+            );
+            assert_eq!(one.published, other.published);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_copy_is_the_stream_whatever_the_network_does(
+        seed in any::<u64>(),
+        keyframes in 10..80_i64,
+        bad in prop_oneof![Just(0_u64), 1..20_u64],
+        stops in prop::collection::vec(100..400_u32, 0..3),
+    ) {
+        let mut scene = Scene::new(seed);
+        for (turn, frames) in stops.into_iter().chain([300]).enumerate() {
+            for frame in 0..frames {
+                // The publisher returns without its audio, and later has it again.
+                scene.publish(keyframes, turn != 1 || frame > 60);
+                scene.carry(bad);
+                if frame % 25 == 0 {
+                    scene.registry.sweep(scene.now);
+                    scene.other.sweep(scene.now);
+                }
+            }
+            scene.settle();
+            scene.publisher = None;
+            scene.now.0 += 3_000_000;
+            scene.registry.sweep(scene.now);
+            scene.carry(bad);
+            scene.publisher = Some(scene.registry.publish("x", info(), scene.now).unwrap());
+            scene.announce();
+        }
+        prop_assert!(scene.compared > 100, "{}", scene.compared);
+        prop_assert!(bad < 5 || scene.asked > 5, "asked {} times", scene.asked);
+        // Nobody returns.
+        scene.publisher = None;
+        scene.registry.sweep(scene.now);
+        scene.now.0 += 40_000_000;
+        scene.registry.sweep(scene.now);
+        scene.settle();
+        let window = scene.mirror.as_ref().unwrap().stream().track("v0").unwrap().window();
+        prop_assert!(window.ended);
+    }
+}
+
+/// Who waits for changes is woken by each, also by one of the stream itself.
+#[tokio::test]
+async fn who_waits_is_told_of_each_change() {
+    let mut scene = Scene::new(3);
+    let mut changes = Changes::new(&scene.stream);
+    let mut told = [0; 3];
+    for _ in 0..60 {
+        while let Ok(change) = tokio::time::timeout(std::time::Duration::ZERO, changes.next()).await
+        {
+            told[match change {
+                Change::Stream(_) => 0,
+                Change::Part(_) => 1,
+                Change::Window(_) => 2,
+            }] += 1;
+        }
+        scene.publish(25, true);
+    }
+    assert!(told[0] >= 3 && told[1] > 15 && told[2] > 15, "{told:?}");
+}
+
+#[test]
+fn a_copy_cannot_be_published_and_ends_with_its_mirror() {
+    let mut scene = Scene::new(1);
+    (0..100).for_each(|_| {
+        scene.publish(50, true);
+        scene.carry(0);
+    });
+    let copy = scene.other.stream("x").unwrap();
+    assert!(copy.is_ready());
+    let refused = scene.other.publish("x", info(), scene.now).unwrap_err();
+    assert_eq!(refused, crate::PublishError::Elsewhere);
+    // Nothing that time does to streams happens to the copy.
+    let version = copy.state().version;
+    scene.other.sweep(UnixMicros(scene.now.0 + 100_000_000));
+    assert_eq!(copy.state().version, version);
+    scene.mirror = None;
+    assert_eq!(copy.state().status, crate::Status::Ended);
+    scene.other.sweep(UnixMicros(scene.now.0 + 1_000_000));
+    assert!(scene.other.stream("x").is_none());
+    assert_eq!(scene.other.memory().used, 0);
+}
+
+#[test]
+fn who_reads_single_units_of_a_copy_gets_those_of_each_part() {
+    let mut scene = Scene::new(2);
+    scene.publish(50, true);
+    scene.carry(0);
+    let mut units = None;
+    for _ in 0..100 {
+        scene.publish(50, true);
+        scene.carry(0);
+        let copy = scene.mirror.as_ref().unwrap().stream();
+        units = units.or_else(|| copy.track("v0").map(|track| track.tap()));
+    }
+    let (mut units, mut times) = (units.unwrap(), Vec::new());
+    while let Some(crate::tap::Tapped::Unit(unit)) = units.take() {
+        assert!(unit.sample.data.len() >= 50);
+        times.push(unit.sample.dts);
+    }
+    assert!(times.len() > 80, "{}", times.len());
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 3600), "{times:?}");
+}
