@@ -66,6 +66,7 @@ web() { (cd web && npm run --silent "$@"); }
 step web-build scripts/web.sh
 step media scripts/make-media.sh
 [ "$what" = check ] || step aiortc scripts/aiortc.sh
+[ "$what" = check ] || step nats scripts/nats.sh
 
 # Types, lints and unit tests of the pages take only seconds.
 {
@@ -134,5 +135,5 @@ step cargo-heavy scripts/run-tests.py 3 "$TEST_TIMEOUT" heavy <"$built"
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media aiortc web-check web-test format modules test-build clippy cargo-light doc-test \
+scripts/sum-tests.py "$work" web-build media aiortc nats web-check web-test format modules test-build clippy cargo-light doc-test \
     e2e-young e2e-live e2e-pages cargo-heavy

@@ -134,7 +134,10 @@ async fn signal(
 ) -> Response {
     let (method, uri, headers) = (&method, &uri, &headers);
     let request = webrtc::Request { method, path: &path, uri, headers, peer, body };
-    let answer = control.webrtc.as_ref().and_then(|server| webrtc::respond(server, &request));
+    let answer = match &control.webrtc {
+        Some(server) => webrtc::respond(server, &request).await,
+        None => None,
+    };
     answer.unwrap_or_else(|| {
         let allow = [(header::ALLOW, "GET, HEAD, OPTIONS")];
         (StatusCode::METHOD_NOT_ALLOWED, allow, "only GET and HEAD\n").into_response()

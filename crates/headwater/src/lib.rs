@@ -13,6 +13,8 @@
 
 pub mod access;
 pub mod broadcast;
+pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod control;
 pub mod counts;

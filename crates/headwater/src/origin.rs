@@ -1,11 +1,14 @@
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use live::cursor::Limits;
-use live::{Registry, Settings, UnixMicros};
-use tokio::time::Instant;
+use live::{
+    PublishError, Publisher, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros,
+};
 
+use crate::clock::{self, Clock};
+use crate::cluster::{Cluster, Unreachable};
 use crate::config::{Config, Size};
 use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
 use crate::machine;
@@ -22,7 +25,7 @@ pub struct Origin {
     /// The options it was started with.
     pub config: Config,
     /// The live streams.
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     /// Files packaged on the fly.
     pub titles: vod::Library,
     /// Viewers of the titles by HLS, DASH and push.
@@ -41,13 +44,16 @@ pub struct Origin {
     pub ladders: Ladders,
     /// Whether the origin refuses new clients. `/readyz` tells this.
     pub draining: AtomicBool,
-    started: (UnixMicros, Instant),
+    /// The other nodes, if there is a cluster.
+    pub cluster: OnceLock<Arc<Cluster>>,
+    /// The clock that never steps.
+    pub clock: Clock,
 }
 
 impl Origin {
     /// Makes an origin without streams.
     pub fn new(config: Config) -> Self {
-        let started = (wall_clock(), Instant::now());
+        let clock = Clock::start();
         let live = &config.live;
         let settings = Settings {
             part_target: live.part_target.into(),
@@ -67,30 +73,55 @@ impl Origin {
             usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
         let live_memory = live_memory(config.live.memory, machine::memory);
         Self {
-            registry: Registry::with_memory(settings, live_memory),
+            registry: Arc::new(Registry::with_memory(settings, live_memory)),
             titles: vod::Library::new(config.vod.root.clone(), titles),
             title_viewers: titles::Viewers::default(),
             flv_titles: FlvTitles::new(flv_titles),
-            balance: Arc::new(Balance::new(started.0)),
+            balance: Arc::new(Balance::new(clock.now())),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),
             chosen: Chosen::default(),
             ladders: Ladders::default(),
             draining: AtomicBool::new(false),
-            started,
+            cluster: OnceLock::new(),
+            clock,
             config,
         }
     }
 
-    /// The wall clock at the start, plus the time since then: this clock never steps. Time-outs use
-    /// it; with a step, a live publisher would look silent.
+    /// Begins publishing the live stream `name`, or returns to it.
+    ///
+    /// # Errors
+    /// Those of [`Registry::publish`], and that another node has the stream.
+    pub fn publish(&self, name: &str, info: PublisherInfo) -> Result<Publisher, PublishError> {
+        if self.cluster.get().is_some_and(|cluster| cluster.elsewhere(name).is_some()) {
+            return Err(PublishError::Elsewhere);
+        }
+        self.registry.publish(name, info, self.now())
+    }
+
+    /// A live stream by its name, `live/` not included, wherever in the cluster it is.
+    ///
+    /// # Errors
+    /// Another node has it, and cannot be reached.
+    pub async fn stream(&self, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
+        let here = self.registry.stream(name);
+        let Some(cluster) = self.cluster.get() else { return Ok(here) };
+        match here {
+            Some(stream) if stream.state().status != Status::Ended => Ok(Some(stream)),
+            // The rest of a stream that is over, unless another node has a new one of the name.
+            ended => Ok(cluster.copy(name).await?.or(ended)),
+        }
+    }
+
+    /// The time by the clock that never steps. Time-outs use it.
     pub fn now(&self) -> UnixMicros {
-        self.started.0.after(self.started.1.elapsed())
+        self.clock.now()
     }
 
     /// The wall clock, which may be set at any time. Use it only for times of day that others see.
     pub fn wall_clock(&self) -> UnixMicros {
-        wall_clock()
+        clock::wall_clock()
     }
 
     /// Makes the dates in live streams follow the wall clock. Call it about once a second.
@@ -119,10 +150,6 @@ fn live_memory(configured: Size, machine: impl FnOnce() -> Option<u64>) -> u64 {
     }
 }
 
-fn wall_clock() -> UnixMicros {
-    UnixMicros::default().after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +160,7 @@ mod tests {
     async fn dates_follow_the_wall_clock_by_as_much_as_it_was_set() {
         let mut origin = Origin::new(Config::default());
         let began = origin.now();
-        let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
         let mut publisher = origin.registry.publish("x", info, began).unwrap();
         let video = media::codec::avc::Config::parse(testkit::avc_record(31).into()).unwrap();
         publisher.track(0, media::Codec::Avc(video), 1000, *b"und", began).unwrap();
@@ -142,7 +169,7 @@ mod tests {
             [began, UnixMicros(began.0 - 3_600_000_000), began.after(hour)].into_iter().enumerate()
         {
             // The wall clock cannot be set here. So the clock that never steps takes the step.
-            origin.started.0 = started;
+            origin.clock.started.0 = started;
             origin.follow_wall_clock();
             for millis in (0..4000).step_by(100).map(|millis| period as i64 * 4000 + millis) {
                 let sync = millis % 2000 == 0;

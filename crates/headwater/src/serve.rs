@@ -12,6 +12,7 @@ use http::net::LogLimit;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::deliver::Deliver;
 use crate::ladder::Companions;
@@ -29,6 +30,11 @@ use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
 pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let origin = Arc::new(Origin::new(config));
     let config = &origin.config;
+    if !config.cluster.nats.is_empty() {
+        let cluster =
+            Cluster::join(&config.cluster, Arc::clone(&origin.registry), origin.clock).await?;
+        let _ = origin.cluster.set(cluster);
+    }
     let loops = http_config(config);
     let mut http = http::Server::bind(config.http.listen, loops.clone())
         .with_context(|| format!("http.listen = {}", config.http.listen))?;

@@ -43,6 +43,8 @@ pub struct Config {
     pub ladder: Ladder,
     /// Files from disk.
     pub vod: Vod,
+    /// Other nodes.
+    pub cluster: Cluster,
     /// Pages and API.
     pub control: Control,
     /// Shutting down.
@@ -193,6 +195,20 @@ pub struct Vod {
     pub rate: Factor,
     /// Memory for the blocks of files made for RTMP players, in bytes.
     pub segment_memory: Size,
+}
+
+/// `[cluster]`: other nodes that share their live streams with this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cluster {
+    /// Addresses of NATS servers with JetStream; without any, there is no cluster.
+    pub nats: Vec<String>,
+    /// The name of this node, which no other has; empty for the name of the machine.
+    pub node: String,
+    /// On how many of the servers what the nodes agree on is kept.
+    pub replicas: u8,
+    /// A file with the credentials of NATS, or empty.
+    pub credentials: PathBuf,
 }
 
 /// `[control]`: the pages, and the API.
@@ -383,6 +399,12 @@ impl Default for Vod {
             rate: Factor::from_thousandths(1250),
             segment_memory: Size::from_mib(64),
         }
+    }
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self { nats: Vec::new(), node: String::new(), replicas: 1, credentials: PathBuf::new() }
     }
 }
 

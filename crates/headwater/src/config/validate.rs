@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use async_nats::ServerAddr;
 use http::CredentialsFile;
 
 use super::ladder;
-use super::{Bitrate, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls, WebRtc};
+use super::{
+    Bitrate, Cluster, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls, WebRtc,
+};
 use crate::machine;
 
 /// An option with a value that cannot be used.
@@ -21,7 +24,8 @@ const MOST_ADDRESSES: usize = 16;
 
 /// Finds the first option that is out of bounds or disagrees with another.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
-    let Config { workers, http, rtmp, webrtc, push, live, ladder, vod, control, drain } = config;
+    let Config { workers, http, rtmp, webrtc, push, live, ladder, vod, cluster, control, drain } =
+        config;
 
     // No machine has more cores; a larger number is a typing error.
     within("workers", *workers, 0, 1024)?;
@@ -115,8 +119,30 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     let (least, fastest) = (Factor::from_thousandths(1000), Factor::from_thousandths(100_000));
     within("vod.rate", vod.rate, least, fastest)?;
     within("vod.segment_memory", vod.segment_memory, Size::from_mib(1), most)?;
+    self::cluster(cluster)?;
     sources("control.embed", &control.embed)?;
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
+}
+
+/// Checks what tells a node of the cluster from others.
+fn cluster(cluster: &Cluster) -> Result<(), Found> {
+    if let Some(address) =
+        cluster.nats.iter().find(|address| address.parse::<ServerAddr>().is_err())
+    {
+        return refuse(
+            &["cluster.nats"],
+            format!("{address:?} is not an address of a NATS server"),
+        );
+    }
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if cluster.node.len() > 128 || !cluster.node.chars().all(is_allowed) {
+        return refuse(&["cluster.node"], "at most 128 of A-Z a-z 0-9 . _ -".to_owned());
+    }
+    // JetStream has no other numbers.
+    if ![1, 3, 5].contains(&cluster.replicas) {
+        return refuse(&["cluster.replicas"], "1, 3 or 5".to_owned());
+    }
+    Ok(())
 }
 
 /// Checks that no two listeners share an address: each would get half of the connections.

@@ -154,10 +154,29 @@ fn version(state: &State, entrance: &Entrance) -> u64 {
         (track.is_present(), track.is_silenced()).hash(&mut hasher);
         newest.map(|newest| newest.msn).hash(&mut hasher);
         (window.next_msn(), window.ended).hash(&mut hasher);
-        let parts = newest.filter(|newest| newest.expected_end.is_none()).map(|s| s.parts.len());
-        parts.hash(&mut hasher);
+        let parts = newest.filter(|newest| !is_foretold(newest)).map(|s| s.parts.len());
+        (parts, track.frame_rate()).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// Whether the end of a segment that is being made is foretold. If it has lasted longer than that, it is not.
+fn is_foretold(segment: &Segment) -> bool {
+    segment.expected_end.is_some_and(|end| end >= segment.presented_end())
+}
+
+/// When the content of the manifest became what it is, in milliseconds since 1970. All nodes of a cluster say the
+/// same of the same content, so this is when the media came that changed it, and not when somebody asked.
+fn publish_time(state: &State, entrance: &Entrance) -> u64 {
+    let came = |track: &Arc<Track>| {
+        let window = track.window();
+        let newest = window.newest()?;
+        // A foretold segment is listed with its first part.
+        let part = if is_foretold(newest) { newest.parts.first() } else { newest.parts.last() };
+        Some(part?.published.0 / 1000)
+    };
+    let came = state.tracks.iter().filter_map(came).max().unwrap_or(state.epoch.0 / 1000);
+    came + entrance.waited()
 }
 
 /// The shortest time between changes of the manifest, which the manifest states. If nothing is
@@ -244,7 +263,7 @@ fn model(stream: &Stream, state: &State, entrance: &Entrance) -> Manifest {
     } else {
         Presentation::Dynamic(Live {
             availability_start_time: state.epoch.0 / 1000,
-            publish_time: entrance.now,
+            publish_time: publish_time(state, entrance),
             minimum_update_period: Some(millis(update_period(settings, regular))),
             time_shift_buffer_depth: Some(millis(stream.window())),
             suggested_presentation_delay: Some(latency),
@@ -324,8 +343,8 @@ fn runs(track: &Arc<Track>) -> BTreeMap<u64, Run> {
         last.open = open.is_some();
         let newest = last.segments.last();
         // If the segment has lasted longer than foretold, its foretold end is void.
-        last.expected_end = newest
-            .and_then(|newest| newest.expected_end.filter(|&end| end >= newest.presented_end()));
+        last.expected_end =
+            newest.filter(|newest| is_foretold(newest)).and_then(|newest| newest.expected_end);
     }
     runs
 }

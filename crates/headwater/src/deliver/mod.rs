@@ -39,6 +39,7 @@ use route::Resource;
 
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
+use crate::cluster::Unreachable;
 use crate::path::StreamPath;
 use crate::push::Push;
 use crate::webrtc;
@@ -62,8 +63,10 @@ impl Deliver {
     }
 
     async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
-        let Some(stream) = self.origin.registry.stream(name) else {
-            return not_found();
+        let stream = match self.origin.stream(name).await {
+            Ok(Some(stream)) => stream,
+            Ok(None) => return not_found(),
+            Err(error) => return unreachable(error),
         };
         let relays = &self.relays;
         match resource {
@@ -154,6 +157,11 @@ fn no_media() -> Response {
 
 fn not_found() -> Response {
     Response::text(404, "no such stream, track or file").header("Cache-Control", "no-cache")
+}
+
+/// Answers who asks for a stream whose node does not answer.
+fn unreachable(error: Unreachable) -> Response {
+    Response::text(503, error.to_string()).header("Retry-After", 1)
 }
 
 /// Counts the viewer behind a request: one for each address and player.

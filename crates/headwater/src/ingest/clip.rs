@@ -21,7 +21,7 @@ pub static DEMO: &[u8] = include_bytes!("../../assets/demo.mp4");
 pub async fn publish(origin: Arc<Origin>, name: &str, clip: Bytes) -> anyhow::Result<()> {
     let index = Index::read(&clip)?;
     let info = PublisherInfo { peer: None, protocol: "file", rendition: None };
-    let mut publisher = origin.registry.publish(name, info, origin.now())?;
+    let mut publisher = origin.publish(name, info)?;
     let playable: Vec<usize> = (0..index.tracks.len())
         .filter(|&at| {
             let track = &index.tracks[at];

@@ -1,11 +1,14 @@
-//! Looks up the file that a player asks for in the VOD folder. This may wait for a disk.
+//! Looks up what a player asks for: a file in the VOD folder, which may wait for a disk, or a live stream that another
+//! node has.
 
 use std::pin::Pin;
 use std::sync::Arc;
 
+use live::Stream;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Origin;
+use crate::cluster::Unreachable;
 use crate::pace::Plan;
 use crate::titles::flv::FlvTitle;
 
@@ -13,9 +16,9 @@ use crate::titles::flv::FlvTitle;
 pub(super) type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
 
 /// The result of a lookup.
-pub(super) struct Found {
-    pub(super) flv_title: Result<Arc<FlvTitle>, NoTitle>,
-    pub(super) wanted: Wanted,
+pub(super) enum Found {
+    Title { flv_title: Result<Arc<FlvTitle>, NoTitle>, wanted: Wanted },
+    Live { name: String, stream: Result<Option<Arc<Stream>>, Unreachable> },
 }
 
 /// The request that the lookup serves.
@@ -56,7 +59,16 @@ pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Looku
             flv_title.map_err(|error| NoTitle::Failed(format!("{path}: {error}")))
         });
         let failed = |error: JoinError| Err(NoTitle::Failed(error.to_string()));
-        Found { flv_title: looked.await.unwrap_or_else(failed), wanted }
+        Found::Title { flv_title: looked.await.unwrap_or_else(failed), wanted }
+    })
+}
+
+/// Looks for the live stream `name` on all nodes.
+pub(super) fn live(origin: &Arc<Origin>, name: String) -> Lookup {
+    let origin = Arc::clone(origin);
+    Box::pin(async move {
+        let stream = origin.stream(&name).await;
+        Found::Live { name, stream }
     })
 }
 

@@ -80,10 +80,10 @@ fn target(path: &str) -> Option<Target<'_>> {
 }
 
 /// Answers a request. `None` if its path is not for WebRTC.
-pub(crate) fn respond(server: &Server, request: &Request<'_>) -> Option<Response> {
+pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Response> {
     let target = target(request.path)?;
     let mut response = match (request.method.as_str(), target.session) {
-        ("POST", None) => begin(server, request, &target),
+        ("POST", None) => begin(server, request, &target).await,
         ("PATCH", Some(id)) => patch(server, request, &target, id),
         ("DELETE", Some(id)) => end(server, &target, id),
         ("OPTIONS", _) => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -117,7 +117,11 @@ pub(crate) fn respond(server: &Server, request: &Request<'_>) -> Option<Response
 }
 
 /// Begins a session.
-fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Response, Refused> {
+async fn begin(
+    server: &Server,
+    request: &Request<'_>,
+    to: &Target<'_>,
+) -> Result<Response, Refused> {
     let Server { origin, .. } = server;
     let refuse = |status, why: &str| Err((status, why.to_owned()));
     if origin.draining.load(Ordering::Relaxed) {
@@ -146,7 +150,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
     })?;
     let watched = match to.publishes {
         true => None,
-        false => Some(watched(server, to.stream)?),
+        false => Some(watched(server, to.stream).await?),
     };
     let addresses = server.addresses(request.peer);
     let offered = codecs::offered(offer);
@@ -188,7 +192,7 @@ fn begin(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Result<Resp
                 protocol: "whip",
                 rendition: rendition(request.uri.query().unwrap_or_default()),
             };
-            let publisher = origin.registry.publish(to.stream, info, origin.now());
+            let publisher = origin.publish(to.stream, info);
             let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;
             let times =
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
@@ -332,9 +336,11 @@ impl Tracks {
     }
 }
 
-fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
-    let Some(stream) = server.origin.registry.stream(name) else {
-        return Err((StatusCode::NOT_FOUND, "no such stream".to_owned()));
+async fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
+    let stream = match server.origin.stream(name).await {
+        Ok(Some(stream)) => stream,
+        Ok(None) => return Err((StatusCode::NOT_FOUND, "no such stream".to_owned())),
+        Err(error) => return Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     };
     let state = stream.state();
     let find = |ours: fn(&Codec) -> bool| {
@@ -393,7 +399,9 @@ fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused
     tracing::warn!(peer = %request.peer, stream, %error, "publish refused");
     match error {
         // The answer does not name the other publisher: only those who may administer see it.
-        PublishError::InUse(_) => (StatusCode::CONFLICT, "already published".to_owned()),
+        PublishError::InUse(_) | PublishError::Elsewhere => {
+            (StatusCode::CONFLICT, "already published".to_owned())
+        }
         PublishError::BadName(_) | PublishError::BadRendition(_) => {
             (StatusCode::BAD_REQUEST, error.to_string())
         }

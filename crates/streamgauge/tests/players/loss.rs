@@ -129,7 +129,7 @@ fn lost_packets_come_again_and_lost_pictures_are_holes_and_no_error() {
     let front = front(server.http, server.webrtc.unwrap());
     let (url, reference) = (format!("http://{front}/live/demo/whep"), demo_clip());
     let reference = reference.to_str().unwrap();
-    let watch = ["watch", &url, "--duration", "8s", "--buffer", BUFFER];
+    let watch = ["watch", &url, "--duration", "16s", "--buffer", BUFFER];
     let watch = watch.into_iter().chain(["--json", "--reference", reference]);
     let (_, document) = document(start(watch));
     let viewer = &document["viewer"];

@@ -29,8 +29,6 @@ const GAP: i64 = 100;
 /// Where a player that reads the manifest now begins, and what the manifest says because of that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entrance {
-    /// The wall clock, in milliseconds since 1970.
-    pub(super) now: u64,
     /// Whether the publisher sends, so that media that are foretold will come.
     pub(super) sends: bool,
     /// Whether the ends of the segments being made are foretold.
@@ -46,7 +44,7 @@ pub(super) struct Entrance {
 impl Entrance {
     pub(super) fn at(stream: &Stream, state: &State, now: u64) -> Self {
         let regular = is_regular(stream, state);
-        let usual = Self { now, sends: true, regular, held: false, farther: 0, end: 0 };
+        let usual = Self { sends: true, regular, held: false, farther: 0, end: 0 };
         let listed = listed(&state.tracks);
         let newest = Newest::of(state, &listed).filter(|_| !has_ended(state));
         let Some(newest) = newest else { return usual };
@@ -74,6 +72,11 @@ impl Entrance {
     /// real time: it will not come to that place.
     pub(super) fn is_worth_a_wait(&self, asked: &Self) -> bool {
         self.farther > 0 && (self.held || self.end == asked.end)
+    }
+
+    /// For how many milliseconds the publisher must have sent nothing to make the manifest say this.
+    pub(super) fn waited(&self) -> u64 {
+        self.farther + if self.sends { 0 } else { SILENT.unsigned_abs() }
     }
 
     /// Moves `place` to before the `end` of the listed media. The manifest changes at most once a second

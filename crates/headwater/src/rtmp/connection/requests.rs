@@ -1,8 +1,10 @@
 //! Answers to the commands and messages of a peer: who publishes what, and who plays what.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::Transport;
-use live::{PublishError, PublisherInfo};
+use live::{PublishError, PublisherInfo, Status, Stream};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
 use tokio::time::Instant;
@@ -148,7 +150,7 @@ impl<S: Transport + 'static> Connection<S> {
             return Ok(());
         }
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
-        match self.shared.origin.registry.publish(name, info, self.shared.origin.now()) {
+        match self.shared.origin.publish(name, info) {
             Ok(publisher) => {
                 self.role = Role::Publish(Box::new(Publish::new(publisher)));
                 self.heard = Instant::now();
@@ -159,7 +161,9 @@ impl<S: Transport + 'static> Connection<S> {
                 let (code, why) = match error {
                     // The reply does not name the other publisher: only those who may administer
                     // see its address.
-                    PublishError::InUse(_) => (code::PUBLISH_BAD_NAME, "already published".into()),
+                    PublishError::InUse(_) | PublishError::Elsewhere => {
+                        (code::PUBLISH_BAD_NAME, "already published".into())
+                    }
                     PublishError::BadName(_) | PublishError::BadRendition(_) => {
                         (code::PUBLISH_BAD_NAME, error.to_string())
                     }
@@ -191,9 +195,22 @@ impl<S: Transport + 'static> Connection<S> {
     }
 
     fn play(&mut self, name: &str) -> Result<(), Error> {
-        let Some(stream) = self.shared.origin.registry.stream(name) else {
-            return self.refuse_unknown(name);
-        };
+        let origin = &self.shared.origin;
+        match origin.registry.stream(name) {
+            Some(stream)
+                if stream.state().status != Status::Ended || origin.cluster.get().is_none() =>
+            {
+                self.play_live(name, stream)
+            }
+            None if origin.cluster.get().is_none() => self.refuse_unknown(name),
+            _ => {
+                self.lookup = Some(lookup::live(origin, name.to_owned()));
+                Ok(())
+            }
+        }
+    }
+
+    fn play_live(&mut self, name: &str, stream: Arc<Stream>) -> Result<(), Error> {
         if !self.admission.take(&self.shared.players) {
             return self.refuse_player(name);
         }
@@ -239,7 +256,17 @@ impl<S: Transport + 'static> Connection<S> {
         self.lookup = Some(lookup::title(&self.shared.origin, path, wanted));
     }
 
-    pub(super) fn found(&mut self, Found { flv_title, wanted }: Found) -> Result<(), Error> {
+    pub(super) fn found(&mut self, found: Found) -> Result<(), Error> {
+        let (flv_title, wanted) = match found {
+            Found::Title { flv_title, wanted } => (flv_title, wanted),
+            Found::Live { name, stream: Ok(Some(stream)) } => return self.play_live(&name, stream),
+            Found::Live { name, stream: Ok(None) } => return self.refuse_unknown(&name),
+            Found::Live { name, stream: Err(error) } => {
+                tracing::warn!(peer = %self.peer, stream = shown(&name), %error, "play refused");
+                self.session.reject_play(code::PLAY_FAILED, &error.to_string())?;
+                return Ok(());
+            }
+        };
         match (flv_title, wanted) {
             (Ok(flv_title), Wanted::Length { transaction }) => {
                 self.session.answer_stream_length(transaction, flv_title.duration().as_secs_f64());

@@ -1,0 +1,241 @@
+//! Copies of streams that other nodes have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{StatusCode, Subscriber};
+use cluster::name;
+use cluster::presence::Holder;
+use cluster::wire::{Beat, Message, Question, Reader};
+use futures_util::StreamExt;
+use live::mirror::{Change, Mirror, Taken};
+use live::{Status, Stream, UnixMicros};
+use tokio::sync::watch;
+use tokio::time::{Instant, interval, timeout_at};
+
+use super::Cluster;
+
+/// A copy that nobody watches for so long ends.
+const UNWATCHED: Duration = Duration::from_secs(30);
+/// How long the next message of an answer may take.
+const ANSWER: Duration = Duration::from_secs(2);
+/// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
+const SILENCE: Duration = Duration::from_millis(1500);
+/// The least time between two questions for the same stream.
+const BETWEEN: Duration = Duration::from_millis(100);
+
+/// How far the making of a copy is.
+#[derive(Debug, Clone)]
+pub(super) enum Progress {
+    /// The node that has the stream was asked.
+    Asks,
+    /// There is a copy.
+    Copy(Arc<Stream>),
+    /// The node does not answer.
+    Failed,
+}
+
+/// Why a copy ends.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("nobody watches it")]
+    Unwatched,
+    #[error("the stream is over")]
+    Over,
+    #[error("its node does not answer")]
+    NoAnswer,
+    #[error("another node has the stream now")]
+    Moved,
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// The copy of a stream that `holder` has. Begins one if there is none.
+pub(super) fn ensure(
+    cluster: &Arc<Cluster>,
+    name: &str,
+    holder: Holder,
+) -> watch::Receiver<Progress> {
+    let mut copies = cluster.copies();
+    if let Some(known) = copies.get(name).filter(|known| known.has_changed().is_ok()) {
+        return known.clone();
+    }
+    let (progress, told) = watch::channel(Progress::Asks);
+    copies.insert(name.to_owned(), told.clone());
+    let (cluster, name) = (Arc::clone(cluster), name.to_owned());
+    let runtime = cluster.runtime.clone();
+    runtime.spawn(async move {
+        let ended = follow(&cluster, &name, &holder, &progress).await;
+        tracing::debug!(stream = name, node = holder.node, reason = %ended, "copy ended");
+        progress.send_replace(Progress::Failed);
+        // The sender is dropped under the lock, so that who asks next begins anew.
+        let mut copies = cluster.copies();
+        drop(progress);
+        copies.remove(&name);
+    });
+    told
+}
+
+/// A copy and what it is made by.
+struct Copying<'a> {
+    cluster: &'a Cluster,
+    name: &'a str,
+    holder: &'a Holder,
+    mirror: Option<Mirror>,
+    asked: Instant,
+}
+
+/// Makes and keeps a copy until something ends it.
+async fn follow(
+    cluster: &Cluster,
+    name: &str,
+    holder: &Holder,
+    progress: &watch::Sender<Progress>,
+) -> End {
+    // What changes while the node answers waits here.
+    let Ok(mut changes) = cluster.client.subscribe(name::changes(name)).await else {
+        return End::NoAnswer;
+    };
+    let mut copying = Copying { cluster, name, holder, mirror: None, asked: Instant::now() };
+    if let Err(end) = copying.ask().await {
+        return end;
+    }
+    let Some(mirror) = &copying.mirror else { return End::NoAnswer };
+    progress.send_replace(Progress::Copy(Arc::clone(mirror.stream())));
+    copying.keep(&mut changes).await
+}
+
+impl Copying<'_> {
+    fn now(&self) -> UnixMicros {
+        self.cluster.clock.now()
+    }
+
+    /// Takes changes as they come.
+    async fn keep(&mut self, changes: &mut Subscriber) -> End {
+        let mut reader = Reader::default();
+        let mut heard = Instant::now();
+        let (mut watched, mut gone) = (Instant::now(), None);
+        let mut ticks = interval(Duration::from_millis(500));
+        loop {
+            let message = tokio::select! {
+                message = changes.next() => match message {
+                    Some(message) => message,
+                    None => return End::NoAnswer,
+                },
+                _ = ticks.tick() => {
+                    if self.is_watched() {
+                        watched = Instant::now();
+                    } else if watched.elapsed() > UNWATCHED {
+                        return End::Unwatched;
+                    }
+                    match self.cluster.elsewhere(self.name) {
+                        Some(holder) if holder != *self.holder => return End::Moved,
+                        Some(_) => gone = None,
+                        // The stream is over, or its node has gone, or this one has lost its connection.
+                        None if gone.get_or_insert_with(Instant::now).elapsed() > self.rests() => return End::Over,
+                        None => {}
+                    }
+                    if heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE {
+                        // The node may have lost its connection. The copy lasts as long as others hear of it.
+                        let _ = self.ask().await;
+                    }
+                    continue;
+                }
+            };
+            let (epoch, message) = match reader.read(&message.payload) {
+                Ok(Some(read)) => read,
+                Ok(None) => continue,
+                Err(error) => {
+                    tracing::debug!(stream = self.name, %error, "change ignored");
+                    continue;
+                }
+            };
+            // Who had the stream before may not know yet that it has it no longer.
+            if epoch != self.holder.epoch {
+                continue;
+            }
+            heard = Instant::now();
+            let is_complete = match &message {
+                Message::Change(change) => match self.apply(change) {
+                    Ok(taken) => taken != Taken::Missing,
+                    Err(end) => return end,
+                },
+                Message::Beat(beat) => !self.lacks(beat),
+                Message::Done => true,
+            };
+            if !is_complete && self.asked.elapsed() > BETWEEN {
+                match self.ask().await {
+                    Ok(()) | Err(End::NoAnswer) => {}
+                    Err(end) => return end,
+                }
+            }
+        }
+    }
+
+    /// How long viewers can watch what is here of a stream that no node has any more.
+    fn rests(&self) -> Duration {
+        let Some(mirror) = &self.mirror else { return Duration::ZERO };
+        let stream = mirror.stream();
+        if stream.state().status == Status::Ended {
+            stream.window()
+        } else {
+            stream.settings().reconnect
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        let Some(mirror) = &self.mirror else { return false };
+        mirror.stream().viewers(self.now()).iter().any(|(_, viewers)| *viewers > 0)
+    }
+
+    fn lacks(&self, beat: &Beat) -> bool {
+        let Some(mirror) = &self.mirror else { return true };
+        let state = mirror.stream().state();
+        let has = |&(id, version): &(u32, u64)| {
+            let mut tracks = state.tracks.iter();
+            tracks.any(|track| track.header().track.id == id && track.window().version >= version)
+        };
+        state.version < beat.version || !beat.tracks.iter().all(has)
+    }
+
+    fn apply(&mut self, change: &Change) -> Result<Taken, End> {
+        let now = self.now();
+        let refused = |error: &dyn std::error::Error| End::Refused(error.to_string());
+        if self.mirror.is_none() {
+            let Change::Stream(of) = change else { return Ok(Taken::Missing) };
+            let mirror = self.cluster.registry.mirror(self.name, of, now);
+            self.mirror = Some(mirror.map_err(|error| refused(&error))?);
+        }
+        let Some(mirror) = &mut self.mirror else { return Ok(Taken::Missing) };
+        mirror.apply(change, now).map_err(|error| refused(&error))
+    }
+
+    /// Asks the node that has the stream for all that is missing here.
+    async fn ask(&mut self) -> Result<(), End> {
+        self.asked = Instant::now();
+        let client = &self.cluster.client;
+        let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
+        let question = Question { stream: self.name.to_owned(), places };
+        let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
+        let inbox = client.new_inbox();
+        let mut answer = client.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
+        let to = name::questions(&self.holder.node);
+        client.publish_with_reply(to, inbox, question).await.map_err(|_| End::NoAnswer)?;
+        let mut reader = Reader::default();
+        loop {
+            let message = timeout_at(Instant::now() + ANSWER, answer.next()).await;
+            let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
+            if message.status == Some(StatusCode::NO_RESPONDERS) {
+                return Err(End::NoAnswer);
+            }
+            match reader.read(&message.payload).map_err(|error| End::Refused(error.to_string()))? {
+                Some((epoch, _)) if epoch != self.holder.epoch => return Err(End::Moved),
+                Some((_, Message::Done)) => return Ok(()),
+                Some((_, Message::Change(change))) => {
+                    self.apply(&change)?;
+                }
+                Some((_, Message::Beat(_))) | None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Leases of streams' names: one node has a stream at a time.
+//!
+//! A lease is a key in a bucket of JetStream. It is taken and renewed by compare-and-swap, and it ends by itself when
+//! it is not renewed. Its value is an epoch and the name of the node. A later lease of the same name has a higher
+//! epoch: the time, or one more than that of the lease before. Revisions would not do: a bucket that was lost, with all
+//! servers that had it, begins with 1 again.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::kv::{self, Operation};
+use async_nats::jetstream::stream::StorageType;
+use async_nats::{Client, HeaderMap, HeaderValue, jetstream};
+use live::UnixMicros;
+
+/// The bucket of the leases.
+const BUCKET: &str = "headwater-streams";
+/// A lease that is not renewed for so long is over. It must outlast a change of the bucket's leader, which took 5.5 s.
+pub(super) const LASTS: Duration = Duration::from_secs(10);
+
+/// The leases of a cluster.
+#[derive(Debug)]
+pub(super) struct Leases {
+    jetstream: jetstream::Context,
+    node: String,
+    replicas: usize,
+    bucket: Mutex<Option<kv::Store>>,
+}
+
+/// A lease that this node has.
+#[derive(Debug)]
+pub(super) struct Lease {
+    key: String,
+    revision: u64,
+    pub(super) epoch: u64,
+}
+
+/// Why there is no lease.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Another node has one.
+    #[error("node {0} has the stream")]
+    Taken(String),
+    /// Somebody else wrote the key meanwhile.
+    #[error("the lease changed meanwhile")]
+    Conflict,
+    /// Nobody knows: the message system does not answer.
+    #[error("no lease: {0}")]
+    Failed(String),
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Failed(error.to_string())
+}
+
+/// What a bucket has of a name.
+struct Known {
+    revision: u64,
+    epoch: u64,
+    /// The node that has the lease; empty if it was given back.
+    node: String,
+}
+
+impl Leases {
+    pub(super) fn new(client: Client, node: String, replicas: u8) -> Self {
+        let mut jetstream = jetstream::new(client);
+        jetstream.set_timeout(Duration::from_secs(2));
+        Self { jetstream, node, replicas: replicas.into(), bucket: Mutex::default() }
+    }
+
+    /// Takes the lease of a stream at the time `now`. A lease that this node had before it was restarted is taken
+    /// over.
+    pub(super) async fn claim(&self, stream: &str, now: UnixMicros) -> Result<Lease, Error> {
+        let key = cluster::name::token(stream);
+        let known = self.known(&key).await?;
+        if let Some(other) =
+            known.as_ref().filter(|known| !known.node.is_empty() && known.node != self.node)
+        {
+            return Err(Error::Taken(other.node.clone()));
+        }
+        let (expected, before) = known.map_or((0, 0), |known| (known.revision, known.epoch));
+        let epoch = now.0.max(before.saturating_add(1));
+        let revision = self.put(&key, expected, epoch, &self.node).await?;
+        Ok(Lease { key, revision, epoch })
+    }
+
+    /// Makes a lease last longer. If it has ended, it is taken again, with the same epoch, unless another node has it.
+    pub(super) async fn renew(&self, lease: &mut Lease) -> Result<(), Error> {
+        let put = async |expected| self.put(&lease.key, expected, lease.epoch, &self.node).await;
+        lease.revision = match put(lease.revision).await {
+            // The last renewal was made although its answer was lost, or the lease has ended, with its bucket or
+            // without.
+            Err(Error::Conflict) => match self.known(&lease.key).await? {
+                Some(known) if known.node != self.node || known.epoch != lease.epoch => {
+                    return Err(Error::Taken(known.node));
+                }
+                known => put(known.map_or(0, |known| known.revision)).await?,
+            },
+            renewed => renewed?,
+        };
+        Ok(())
+    }
+
+    /// Gives a lease back. The epoch is kept for as long as a lease lasts: who takes the next one uses a higher one.
+    pub(super) async fn release(&self, lease: Lease) -> Result<(), Error> {
+        self.put(&lease.key, lease.revision, lease.epoch, "").await?;
+        Ok(())
+    }
+
+    async fn bucket(&self) -> Result<kv::Store, Error> {
+        let known = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(bucket) = known {
+            return Ok(bucket);
+        }
+        let config = kv::Config {
+            bucket: BUCKET.to_owned(),
+            description: "which node has which live stream".to_owned(),
+            history: 1,
+            num_replicas: self.replicas,
+            storage: StorageType::Memory,
+            limit_markers: Some(LASTS),
+            ..kv::Config::default()
+        };
+        let made = self.jetstream.create_or_update_key_value(config).await.map_err(failed)?;
+        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Notes that the bucket may be lost, and has to be made again.
+    fn doubt(&self) {
+        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    async fn known(&self, key: &str) -> Result<Option<Known>, Error> {
+        let entry =
+            self.bucket().await?.entry(key).await.inspect_err(|_| self.doubt()).map_err(failed)?;
+        let Some(entry) = entry else { return Ok(None) };
+        let text = String::from_utf8_lossy(&entry.value);
+        let (epoch, node) = text.split_once(' ').unwrap_or_default();
+        let is_there = entry.operation == Operation::Put;
+        let node = if is_there { node.to_owned() } else { String::new() };
+        Ok(Some(Known { revision: entry.revision, epoch: epoch.parse().unwrap_or(0), node }))
+    }
+
+    /// Writes a lease, if the key's newest revision is `expected`. Returns the new revision. The library's own
+    /// `update` has no time limit: with it, the lease of a node that died would last for ever.
+    async fn put(&self, key: &str, expected: u64, epoch: u64, node: &str) -> Result<u64, Error> {
+        self.bucket().await?;
+        let mut headers = HeaderMap::new();
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(expected));
+        headers.insert(NATS_MESSAGE_TTL, HeaderValue::from(LASTS.as_secs()));
+        let subject = format!("$KV.{BUCKET}.{key}");
+        let refused = |error: PublishError| match error.kind() {
+            PublishErrorKind::WrongLastSequence => Error::Conflict,
+            _ => {
+                self.doubt();
+                failed(error)
+            }
+        };
+        let sent =
+            self.jetstream.publish_with_headers(subject, headers, format!("{epoch} {node}").into());
+        Ok(sent.await.map_err(refused)?.await.map_err(refused)?.sequence)
+    }
+}

@@ -1,0 +1,215 @@
+//! Several nodes as one: any node takes any publisher, and any node serves any viewer.
+//!
+//! ```text
+//!  publisher ─▶ node A: stream ─ share ─▶ NATS ─▶ copy ─▶ node B: the same stream ─▶ viewers
+//! ```
+//!
+//! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
+//! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
+//! ([`copy`]). Every delivery works from a copy as at home, with the same bytes. All nodes know all streams
+//! ([`cluster::presence`]).
+//!
+//! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
+
+mod copy;
+mod lease;
+mod share;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_nats::Client;
+use cluster::presence::{self, Announcement, Directory, Holder};
+use futures_util::StreamExt;
+use live::{Registry, Stream};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use self::lease::Leases;
+use crate::clock::Clock;
+use crate::config;
+
+/// How long a viewer waits for the first copy of a stream.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// This node's part in the cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    node: String,
+    client: Client,
+    leases: Leases,
+    directory: Mutex<Directory>,
+    /// The streams that this node has, and the epochs of their leases.
+    own: Mutex<HashMap<String, u64>>,
+    /// Tells that `own` has changed.
+    owns: Notify,
+    /// The copies that this node has or is making.
+    copies: Mutex<HashMap<String, watch::Receiver<copy::Progress>>>,
+    registry: Arc<Registry>,
+    clock: Clock,
+    runtime: tokio::runtime::Handle,
+}
+
+/// A stream whose node cannot be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the node that has this stream cannot be reached")]
+pub struct Unreachable;
+
+impl Cluster {
+    /// Joins the cluster, and shares this node's streams from now on.
+    ///
+    /// # Errors
+    /// The credentials cannot be read, or an address is none.
+    pub async fn join(
+        config: &config::Cluster,
+        registry: Arc<Registry>,
+        clock: Clock,
+    ) -> anyhow::Result<Arc<Self>> {
+        let node = match &*config.node {
+            "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            node => node.to_owned(),
+        };
+        let mut options = async_nats::ConnectOptions::new()
+            .name(format!("headwater {node}"))
+            .ping_interval(Duration::from_secs(1))
+            .connection_timeout(Duration::from_secs(1))
+            .request_timeout(Some(Duration::from_secs(2)))
+            // Parts that wait for a connection are of use for a short time only.
+            .client_capacity(256)
+            .reconnect_delay_callback(|attempts| {
+                Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
+            })
+            .retry_on_initial_connect();
+        if !config.credentials.as_os_str().is_empty() {
+            let path = config.credentials.display();
+            let text = std::fs::read_to_string(&config.credentials);
+            let text = text.with_context(|| format!("cluster.credentials = {path}"))?;
+            options = options
+                .credentials(&text)
+                .with_context(|| format!("cluster.credentials = {path}"))?;
+        }
+        let client = options.connect(config.nats.as_slice()).await.context("cluster.nats")?;
+        let cluster = Arc::new(Self {
+            leases: Leases::new(client.clone(), node.clone(), config.replicas),
+            node,
+            client,
+            directory: Mutex::new(Directory::new(clock.now())),
+            own: Mutex::default(),
+            owns: Notify::new(),
+            copies: Mutex::default(),
+            registry,
+            clock,
+            runtime: tokio::runtime::Handle::current(),
+        });
+        tokio::spawn(Arc::clone(&cluster).listen());
+        tokio::spawn(Arc::clone(&cluster).announce());
+        tokio::spawn(share::answer(Arc::clone(&cluster)));
+        tokio::spawn(share::run(Arc::clone(&cluster)));
+        tracing::info!(node = cluster.node, servers = ?config.nats, "cluster");
+        Ok(cluster)
+    }
+
+    /// The other node that has a stream, as far as this one knows.
+    pub fn elsewhere(&self, stream: &str) -> Option<Holder> {
+        self.directory().holder(stream, self.clock.now()).filter(|holder| holder.node != self.node)
+    }
+
+    /// The nodes by name, how long ago each was heard, and how many streams it has.
+    pub fn nodes(&self) -> Vec<(String, Duration, usize)> {
+        let now = self.clock.now();
+        let told = |(name, heard, streams)| (name, now.since(heard), streams);
+        self.directory().nodes().into_iter().map(told).collect()
+    }
+
+    /// The name of this node.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The copy of a stream that another node has. If there is none yet, makes one and waits for it. `None` if no node
+    /// has the stream.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
+        if self.elsewhere(name).is_none() {
+            // A node that has just begun has not heard of all streams.
+            let is_young = || self.directory().is_young(self.clock.now());
+            while is_young()
+                && self.elsewhere(name).is_none()
+                && self.registry.stream(name).is_none()
+            {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+        let Some(holder) = self.elsewhere(name) else {
+            let here = self.registry.stream(name);
+            // Without a connection, nobody knows what others have.
+            return if here.is_some() || self.is_connected() { Ok(here) } else { Err(Unreachable) };
+        };
+        let mut progress = copy::ensure(self, name, holder);
+        let made = timeout(
+            PATIENCE,
+            progress.wait_for(|progress| !matches!(progress, copy::Progress::Asks)),
+        );
+        match made.await.map(|made| made.map(|made| made.clone())) {
+            Ok(Ok(copy::Progress::Copy(stream))) => Ok(Some(stream)),
+            _ => Err(Unreachable),
+        }
+    }
+
+    fn directory(&self) -> MutexGuard<'_, Directory> {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// Notes that this node has a stream, by a lease of this epoch, and tells the others.
+    fn own(&self, stream: &str, epoch: u64) {
+        if self.owned().insert(stream.to_owned(), epoch) != Some(epoch) {
+            self.owns.notify_one();
+        }
+    }
+
+    /// Notes that this node does not have a stream any more.
+    fn disown(&self, stream: &str) {
+        if self.owned().remove(stream).is_some() {
+            self.owns.notify_one();
+        }
+    }
+
+    fn owned(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn copies(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<copy::Progress>>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears what other nodes have.
+    async fn listen(self: Arc<Self>) {
+        let Ok(mut announced) = self.client.subscribe(presence::SUBJECT).await else { return };
+        while let Some(message) = announced.next().await {
+            match Announcement::read(&message.payload) {
+                Ok(announcement) => self.directory().hear(announcement, self.clock.now()),
+                Err(error) => tracing::debug!(%error, "announcement ignored"),
+            }
+        }
+    }
+
+    /// Says what this node has.
+    async fn announce(self: Arc<Self>) {
+        loop {
+            let streams = self.owned().iter().map(|(name, epoch)| (name.clone(), *epoch)).collect();
+            let announcement = Announcement { node: self.node.clone(), streams };
+            if let Ok(bytes) = announcement.write() {
+                let _ = self.client.publish(presence::SUBJECT, bytes).await;
+            }
+            let _ = timeout(presence::INTERVAL, self.owns.notified()).await;
+        }
+    }
+}

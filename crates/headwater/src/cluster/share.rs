@@ -1,0 +1,170 @@
+//! Tells other nodes of the streams that this one has.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use cluster::name;
+use cluster::wire::{self, Beat, Message, Question};
+use futures_util::StreamExt;
+use live::mirror::Changes;
+use live::{Status, Stream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use super::Cluster;
+use super::lease::{Error, LASTS, Lease};
+
+/// How often a node tells how far its streams are, so that copies find out what they lack.
+const BEAT: Duration = Duration::from_millis(500);
+/// How often a lease is renewed.
+const RENEWAL: Duration = Duration::from_secs(1);
+/// The most questions that are answered at once.
+const MOST_ANSWERS: usize = 64;
+
+/// Shares every stream that is published here. Runs for ever.
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut begun = cluster.registry.begun();
+    let mut known: HashMap<String, Weak<Stream>> = HashMap::new();
+    let mut shared = JoinSet::new();
+    loop {
+        begun.mark_unchanged();
+        known.retain(|_, stream| stream.strong_count() > 0);
+        for stream in cluster.registry.streams() {
+            let is_it = |known: &Weak<Stream>| known.as_ptr() == Arc::as_ptr(&stream);
+            let is_known = known.get(stream.name()).is_some_and(is_it);
+            if !is_known && !stream.is_mirrored() && stream.state().status != Status::Ended {
+                known.insert(stream.name().to_owned(), Arc::downgrade(&stream));
+                shared.spawn(share(Arc::clone(&cluster), stream));
+            }
+        }
+        tokio::select! {
+            changed = begun.changed() => if changed.is_err() { return },
+            Some(_) = shared.join_next() => {}
+        }
+    }
+}
+
+/// Shares one stream until it is over.
+async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
+    while stream.state().status != Status::Ended {
+        let lease = match cluster.leases.claim(stream.name(), cluster.clock.now()).await {
+            Ok(lease) => lease,
+            Err(Error::Taken(node)) => {
+                tracing::warn!(
+                    stream = stream.name(),
+                    node,
+                    "publisher refused: another node has the stream"
+                );
+                stream.expel();
+                return;
+            }
+            // Viewers of this node do not need the lease.
+            Err(error) => {
+                tracing::warn!(stream = stream.name(), %error, "not shared yet");
+                sleep(RENEWAL).await;
+                continue;
+            }
+        };
+        tracing::debug!(stream = stream.name(), epoch = lease.epoch, "shared");
+        let left = tell(&cluster, &stream, lease).await;
+        cluster.disown(stream.name());
+        if let Some(lease) = left {
+            if let Err(error) = cluster.leases.release(lease).await {
+                tracing::debug!(stream = stream.name(), %error, "lease not given back");
+            }
+            return;
+        }
+    }
+}
+
+/// Tells each change, as long as this node has the lease. While the lease cannot be renewed for too long, another node
+/// may take it, and nothing is told. Returns the lease when the stream is over.
+async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Option<Lease> {
+    let subject = name::changes(stream.name());
+    let mut changes = Changes::new(stream);
+    let mut beats = interval(BEAT);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut renewed, mut renewal) = (Instant::now(), Box::pin(sleep(RENEWAL)));
+    cluster.own(stream.name(), lease.epoch);
+    loop {
+        let message = tokio::select! {
+            change = changes.next() => Message::Change(change),
+            _ = beats.tick() => Message::Beat(beat(stream)),
+            () = &mut renewal => {
+                let asked = Instant::now();
+                match cluster.leases.renew(&mut lease).await {
+                    Ok(()) => {
+                        renewed = asked;
+                        cluster.own(stream.name(), lease.epoch);
+                    }
+                    Err(Error::Taken(_)) => return None,
+                    Err(error) if renewed.elapsed() > LASTS - RENEWAL => {
+                        tracing::warn!(stream = stream.name(), %error, "not shared for now");
+                        cluster.disown(stream.name());
+                    }
+                    Err(_) => {}
+                }
+                renewal.set(sleep(RENEWAL));
+                continue;
+            }
+        };
+        let is_over = stream.state().status == Status::Ended;
+        // While there is no connection, nothing waits: copies ask for what they lack.
+        if cluster.is_connected() && renewed.elapsed() < LASTS {
+            let messages = wire::write(lease.epoch, &message);
+            for bytes in messages
+                .inspect_err(|error| tracing::error!(%error, "change not told"))
+                .unwrap_or_default()
+            {
+                let _ = cluster.client.publish(subject.clone(), bytes).await;
+            }
+        }
+        if is_over && matches!(message, Message::Beat(_)) {
+            return Some(lease);
+        }
+    }
+}
+
+fn beat(stream: &Stream) -> Beat {
+    let state = stream.state();
+    let tracks = state.tracks.iter().map(|track| (track.header().track.id, track.window().version));
+    Beat { version: state.version, tracks: tracks.collect() }
+}
+
+/// Answers what other nodes ask of this one's streams. Runs for ever.
+pub(super) async fn answer(cluster: Arc<Cluster>) {
+    let Ok(mut questions) = cluster.client.subscribe(name::questions(&cluster.node)).await else {
+        return;
+    };
+    let mut answers = JoinSet::new();
+    while let Some(message) = questions.next().await {
+        let Some(reply) = message.reply else { continue };
+        let question = match Question::read(&message.payload) {
+            Ok(question) => question,
+            Err(error) => {
+                tracing::debug!(%error, "question ignored");
+                continue;
+            }
+        };
+        while answers.len() >= MOST_ANSWERS {
+            answers.join_next().await;
+        }
+        while answers.try_join_next().is_some() {}
+        let cluster = Arc::clone(&cluster);
+        answers.spawn(async move {
+            let Some(epoch) = cluster.owned().get(&question.stream).copied() else { return };
+            let Some(stream) = cluster.registry.stream(&question.stream) else { return };
+            let mut changes = Changes::since(&stream, question.places);
+            let rest =
+                std::iter::from_fn(|| changes.take().map(Message::Change)).chain([Message::Done]);
+            for message in rest {
+                for bytes in wire::write(epoch, &message).unwrap_or_default() {
+                    if cluster.client.publish(reply.clone(), bytes).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+}

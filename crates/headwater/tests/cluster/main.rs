@@ -1,0 +1,7 @@
+//! Several nodes as one. The NATS servers are real ones.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+mod outage;
+mod same;
+mod support;

@@ -1,0 +1,101 @@
+//! A NATS server, and nodes.
+
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use testkit::{NO_ARGUMENTS, Port, Program, Server, eventually};
+
+/// A time limit for anything that a test waits for, on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// A NATS server with JetStream.
+pub(crate) struct Nats {
+    port: Port,
+    folder: tempfile::TempDir,
+    program: Option<Program>,
+}
+
+impl Nats {
+    pub(crate) fn start() -> Self {
+        let mut nats =
+            Self { port: Port::find(), folder: tempfile::tempdir().unwrap(), program: None };
+        nats.run();
+        nats
+    }
+
+    /// Starts the server, again if it was stopped. What it holds in memory is lost with it.
+    pub(crate) fn run(&mut self) {
+        let binary =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats/bin/nats-server");
+        assert!(binary.is_file(), "no NATS server: scripts/nats.sh installs it");
+        let mut command = Command::new(binary);
+        command.args([
+            "--addr",
+            "127.0.0.1",
+            "--port",
+            &self.port.to_string(),
+            "--jetstream",
+            "--store_dir",
+        ]);
+        self.program = Some(Program::spawn(command.arg(self.folder.path())));
+        let address = (Ipv4Addr::LOCALHOST, self.port.number());
+        eventually(LIMIT, "NATS listens", || TcpStream::connect(address).is_ok());
+    }
+
+    /// Kills the server.
+    pub(crate) fn kill(&mut self) {
+        self.program = None;
+    }
+
+    /// Starts a node of this name.
+    pub(crate) fn node(&self, name: &str) -> Server {
+        let text =
+            format!("[cluster]\nnats = [\"nats://127.0.0.1:{}\"]\nnode = \"{name}\"\n", self.port);
+        Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, NO_ARGUMENTS)
+    }
+}
+
+/// A clip with video of a keyframe each second, and audio.
+pub(crate) fn clip(folder: &Path, seconds: u32) -> PathBuf {
+    let path = folder.join("clip.flv");
+    let mut command = Command::new("ffmpeg");
+    command.args([
+        "-v",
+        "error",
+        "-f",
+        "lavfi",
+        "-i",
+        &format!("testsrc2=s=320x180:r=25:d={seconds}"),
+    ]);
+    command.args(["-f", "lavfi", "-i", &format!("sine=r=48000:d={seconds}")]);
+    command.args([
+        "-c:v",
+        "libx264",
+        "-preset",
+        "ultrafast",
+        "-g",
+        "25",
+        "-b:v",
+        "500k",
+        "-c:a",
+        "aac",
+    ]);
+    let finished = Program::spawn(command.arg(&path)).wait(LIMIT);
+    assert!(finished.status.success(), "{}", finished.stderr);
+    path
+}
+
+/// Publishes a file in real time.
+pub(crate) fn publish(node: &Server, clip: &Path, stream: &str) -> Program {
+    let mut command = Command::new("ffmpeg");
+    command.args(["-v", "error", "-re", "-i"]).arg(clip).args([
+        "-c",
+        "copy",
+        "-f",
+        "flv",
+        &node.rtmp_url(stream),
+    ]);
+    Program::spawn(&mut command)
+}
