@@ -207,6 +207,7 @@ struct Stream {
     target_duration: Option<u64>,
     ready: bool,
     publishers: Vec<Publisher>,
+    named: [u32; 2],
     tracks: Vec<Track>,
 }
 
@@ -221,6 +222,7 @@ struct Publisher {
 struct Track {
     name: String,
     rendition: Option<String>,
+    source: (Option<String>, u32),
     header: TrackHeader,
     coming: bool,
     offered: bool,
@@ -308,6 +310,7 @@ impl From<&Description> for Stream {
             target_duration: of.target_duration.map(micros),
             ready: of.ready,
             publishers: of.publishers.iter().map(Publisher::from).collect(),
+            named: of.named,
             tracks: of.tracks.iter().map(Track::from).collect(),
         }
     }
@@ -350,6 +353,7 @@ impl TryFrom<Stream> for Description {
             target_duration: of.target_duration.map(Duration::from_micros),
             ready: of.ready,
             publishers: of.publishers.into_iter().map(PublisherInfo::from).collect(),
+            named: of.named,
             tracks: of
                 .tracks
                 .into_iter()
@@ -379,6 +383,7 @@ impl From<&TrackDescription> for Track {
         Self {
             name: of.name.clone(),
             rendition: of.rendition.clone(),
+            source: of.source.clone(),
             header: (&*of.header).into(),
             coming: of.coming,
             offered: of.offered,
@@ -393,6 +398,7 @@ impl TryFrom<Track> for TrackDescription {
         Ok(Self {
             name: of.name,
             rendition: of.rendition,
+            source: of.source,
             header: Arc::new(of.header.try_into()?),
             coming: of.coming,
             offered: of.offered,

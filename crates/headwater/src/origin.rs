@@ -94,8 +94,11 @@ impl Origin {
     /// # Errors
     /// Those of [`Registry::publish`], and that another node has the stream.
     pub fn publish(&self, name: &str, info: PublisherInfo) -> Result<Publisher, PublishError> {
-        if self.cluster.get().is_some_and(|cluster| cluster.elsewhere(name).is_some()) {
-            return Err(PublishError::Elsewhere);
+        if let Some(cluster) = self.cluster.get() {
+            if cluster.elsewhere(name).is_some() {
+                return Err(PublishError::Elsewhere);
+            }
+            cluster.adopt(name);
         }
         self.registry.publish(name, info, self.now())
     }

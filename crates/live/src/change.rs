@@ -39,6 +39,8 @@ pub struct Description {
     pub ready: bool,
     /// The present publishers.
     pub publishers: Vec<PublisherInfo>,
+    /// How many video tracks and other tracks there have been.
+    pub named: [u32; 2],
     /// Its tracks in order of arrival.
     pub tracks: Vec<TrackDescription>,
 }
@@ -50,6 +52,8 @@ pub struct TrackDescription {
     pub name: String,
     /// Name of its rendition.
     pub rendition: Option<String>,
+    /// The rendition that its publisher is, and the publisher's own number for the track.
+    pub source: (Option<String>, u32),
     /// The newest header.
     pub header: Arc<Header>,
     /// Whether its samples are coming or expected.

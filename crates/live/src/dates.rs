@@ -48,6 +48,12 @@ impl Dates {
         self.turn(0, ahead);
     }
 
+    /// Goes on with the dates of another machine: the epoch of the newest period.
+    pub(crate) fn resume(period: u64, epoch: i64, now: i64, ahead: i64) -> Self {
+        let earliest = [epoch.saturating_sub(ahead); 2];
+        Self { epochs: VecDeque::from([(period, epoch)]), earliest, since: now }
+    }
+
     /// The epoch of a period, in whole milliseconds. So if a publisher's clock counts milliseconds,
     /// its dates do too, and writing them rounds nothing.
     pub(crate) fn epoch(&self, period: u64) -> i64 {

@@ -300,8 +300,9 @@ pub(crate) fn add(
     let target = learnt.target_duration;
     let mut packager = Packager::new(settings, target, Arc::clone(&header), period, arena);
     packager.set_target_duration(target, learnt.regular);
-    let handle = Arc::new(Track::new(format!("{letter}{number}"), rendition, header));
-    inner.tracks.push(TrackState::new(handle, (publisher, source), packager, now));
+    let name = format!("{letter}{number}");
+    let handle = Arc::new(Track::new(name, rendition, (publisher, source), header));
+    inner.tracks.push(TrackState::new(handle, packager, now));
     inner.named[named] += 1;
     Ok(())
 }

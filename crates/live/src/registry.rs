@@ -191,6 +191,16 @@ impl Registry {
         Ok(Mirror::new(stream))
     }
 
+    /// Makes the copy of a stream that another machine had the stream itself: the machine has gone, and the publisher
+    /// comes here. Returns whether there was a copy.
+    pub fn adopt(&self, name: &str, now: UnixMicros) -> bool {
+        let adopted = self.stream(name).is_some_and(|stream| stream.adopt(now));
+        if adopted {
+            self.begun.send_modify(|count| *count += 1);
+        }
+        adopted
+    }
+
     /// Lists a stream. It replaces one of the same name.
     fn insert(&self, count: &mut StreamCount, stream: Arc<Stream>) {
         let shard = self.shard(stream.name());

@@ -43,6 +43,8 @@ pub struct Track {
     pub kind: Kind,
     /// Name of the rendition that its publisher gave, if any: that of `?rendition=`, or of a layer.
     pub rendition: Option<String>,
+    /// The rendition that its publisher is, if that has a name, and the publisher's own number for the track.
+    pub(crate) source: (Option<String>, u32),
     window: watch::Sender<Arc<Window>>,
     pub(crate) taps: Taps,
     header: ArcSwap<Header>,
@@ -57,11 +59,17 @@ pub struct Track {
 }
 
 impl Track {
-    pub(crate) fn new(name: String, rendition: Option<String>, header: Arc<Header>) -> Self {
+    pub(crate) fn new(
+        name: String,
+        rendition: Option<String>,
+        source: (Option<String>, u32),
+        header: Arc<Header>,
+    ) -> Self {
         Self {
             name,
             kind: header.track.kind(),
             rendition,
+            source,
             window: watch::Sender::default(),
             taps: Taps::default(),
             header: ArcSwap::new(header),
@@ -212,12 +220,8 @@ impl std::fmt::Debug for TrackState {
 }
 
 impl TrackState {
-    pub(crate) fn new(
-        handle: Arc<Track>,
-        (publisher, source): (Option<String>, u32),
-        packager: Packager,
-        now: UnixMicros,
-    ) -> Self {
+    pub(crate) fn new(handle: Arc<Track>, packager: Packager, now: UnixMicros) -> Self {
+        let (publisher, source) = handle.source.clone();
         Self {
             handle,
             publisher,

@@ -23,7 +23,7 @@ impl Unlisted {
     /// Its codec cannot be described.
     pub fn new(described: media::Track) -> Result<Self, Refused> {
         let header = track::header(0, described)?;
-        let track = Arc::new(Track::new(String::new(), None, header));
+        let track = Arc::new(Track::new(String::new(), None, (None, 0), header));
         Ok(Self { track })
     }
 

@@ -281,6 +281,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Kills it, as a machine that loses its power does.
+    pub fn kill(mut self) {
+        drop(self.program.take());
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let Some(mut program) = self.program.take() else { return };

@@ -65,8 +65,8 @@ pub(super) fn ensure(
     let (cluster, name) = (Arc::clone(cluster), name.to_owned());
     let runtime = cluster.runtime.clone();
     runtime.spawn(async move {
-        let ended = follow(&cluster, &name, &holder, &progress).await;
-        tracing::debug!(stream = name, node = holder.node, reason = %ended, "copy ended");
+        let ended = follow(&cluster, &name, holder, &progress).await;
+        tracing::debug!(stream = name, reason = %ended, "copy ended");
         progress.send_replace(Progress::Failed);
         // The sender is dropped under the lock, so that who asks next begins anew.
         let mut copies = cluster.copies();
@@ -80,7 +80,7 @@ pub(super) fn ensure(
 struct Copying<'a> {
     cluster: &'a Cluster,
     name: &'a str,
-    holder: &'a Holder,
+    holder: Holder,
     mirror: Option<Mirror>,
     asked: Instant,
 }
@@ -89,7 +89,7 @@ struct Copying<'a> {
 async fn follow(
     cluster: &Cluster,
     name: &str,
-    holder: &Holder,
+    holder: Holder,
     progress: &watch::Sender<Progress>,
 ) -> End {
     // What changes while the node answers waits here.
@@ -129,15 +129,25 @@ impl Copying<'_> {
                         return End::Unwatched;
                     }
                     match self.cluster.elsewhere(self.name) {
-                        Some(holder) if holder != *self.holder => return End::Moved,
-                        Some(_) => gone = None,
+                        Some(holder) => {
+                            gone = None;
+                            if holder != self.holder {
+                                // The new node goes on with the stream, if it had a copy.
+                                self.holder = holder;
+                                if let Err(end) = self.ask().await {
+                                    return end;
+                                }
+                            }
+                        }
                         // The stream is over, or its node has gone, or this one has lost its connection.
                         None if gone.get_or_insert_with(Instant::now).elapsed() > self.rests() => return End::Over,
                         None => {}
                     }
                     if heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE {
                         // The node may have lost its connection. The copy lasts as long as others hear of it.
-                        let _ = self.ask().await;
+                        if self.ask().await.is_err() && self.cluster.is_connected() {
+                            self.cluster.has_gone(&self.holder.node).await;
+                        }
                     }
                     continue;
                 }

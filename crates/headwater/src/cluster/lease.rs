@@ -71,13 +71,17 @@ impl Leases {
     }
 
     /// Takes the lease of a stream at the time `now`. A lease that this node had before it was restarted is taken
-    /// over.
-    pub(super) async fn claim(&self, stream: &str, now: UnixMicros) -> Result<Lease, Error> {
+    /// over, and so is that of the node `gone`.
+    pub(super) async fn claim(
+        &self,
+        stream: &str,
+        now: UnixMicros,
+        gone: Option<&str>,
+    ) -> Result<Lease, Error> {
         let key = cluster::name::token(stream);
         let known = self.known(&key).await?;
-        if let Some(other) =
-            known.as_ref().filter(|known| !known.node.is_empty() && known.node != self.node)
-        {
+        let others = |node: &str| !node.is_empty() && node != self.node && Some(node) != gone;
+        if let Some(other) = known.as_ref().filter(|known| others(&known.node)) {
             return Err(Error::Taken(other.node.clone()));
         }
         let (expected, before) = known.map_or((0, 0), |known| (known.revision, known.epoch));

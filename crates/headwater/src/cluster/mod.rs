@@ -20,8 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use async_nats::Client;
+use async_nats::{Client, RequestErrorKind};
+use cluster::name;
 use cluster::presence::{self, Announcement, Directory, Holder};
+use cluster::wire::Question;
 use futures_util::StreamExt;
 use live::{Registry, Stream};
 use tokio::sync::{Notify, watch};
@@ -162,6 +164,25 @@ impl Cluster {
 
     fn directory(&self) -> MutexGuard<'_, Directory> {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a node has gone: NATS knows nobody who answers for it.
+    async fn has_gone(&self, node: &str) -> bool {
+        let question = Question { stream: String::new(), places: Vec::new() };
+        let Ok(question) = question.write() else { return false };
+        let answer = self.client.request(name::questions(node), question).await;
+        let gone = answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders);
+        if gone {
+            self.directory().forget(node);
+        }
+        gone
+    }
+
+    /// Makes this node the one that has a stream, if it has a copy of it and the node that had it has gone.
+    pub fn adopt(&self, stream: &str) {
+        if self.elsewhere(stream).is_none() {
+            self.registry.adopt(stream, self.clock.now());
+        }
     }
 
     fn is_connected(&self) -> bool {

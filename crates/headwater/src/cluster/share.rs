@@ -48,7 +48,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 /// Shares one stream until it is over.
 async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
     while stream.state().status != Status::Ended {
-        let lease = match cluster.leases.claim(stream.name(), cluster.clock.now()).await {
+        let lease = match claim(&cluster, stream.name()).await {
             Ok(lease) => lease,
             Err(Error::Taken(node)) => {
                 tracing::warn!(
@@ -75,6 +75,17 @@ async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
             }
             return;
         }
+    }
+}
+
+/// Takes the lease of a stream, also from a node that has gone without giving it back.
+async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
+    let leases = &cluster.leases;
+    match leases.claim(stream, cluster.clock.now(), None).await {
+        Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
+            leases.claim(stream, cluster.clock.now(), Some(&node)).await
+        }
+        claimed => claimed,
     }
 }
 
@@ -153,8 +164,15 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
         while answers.try_join_next().is_some() {}
         let cluster = Arc::clone(&cluster);
         answers.spawn(async move {
-            let Some(epoch) = cluster.owned().get(&question.stream).copied() else { return };
-            let Some(stream) = cluster.registry.stream(&question.stream) else { return };
+            let epoch = cluster.owned().get(&question.stream).copied();
+            let stream = epoch.and_then(|_| cluster.registry.stream(&question.stream));
+            let (Some(epoch), Some(stream)) = (epoch, stream) else {
+                // The asker learns that this node is there, and does not have the stream.
+                for bytes in wire::write(0, &Message::Done).unwrap_or_default() {
+                    let _ = cluster.client.publish(reply.clone(), bytes).await;
+                }
+                return;
+            };
             let mut changes = Changes::since(&stream, question.places);
             let rest =
                 std::iter::from_fn(|| changes.take().map(Message::Change)).chain([Message::Done]);

@@ -121,6 +121,7 @@ impl Changes {
             target_duration,
             ready,
             publishers: state.publishers.clone(),
+            named: self.stream.named(),
             tracks: state.tracks.iter().map(|track| described(track)).collect(),
         }
     }
@@ -150,6 +151,7 @@ fn described(track: &Track) -> TrackDescription {
     TrackDescription {
         name: track.name.clone(),
         rendition: track.rendition.clone(),
+        source: track.source.clone(),
         header: track.header(),
         coming: track.is_coming(),
         offered: track.is_offered(),

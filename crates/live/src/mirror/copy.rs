@@ -11,7 +11,7 @@ use crate::error::{MOST_TRACKS, Refused};
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::track::{Track, TrackState};
-use crate::window::PartIndex;
+use crate::window::{PartIndex, Segment};
 
 /// The highest timescale of a track. Video has 90,000 ticks a second, and audio its sampling rate.
 const HIGHEST_TIMESCALE: u32 = 1_000_000;
@@ -58,6 +58,9 @@ impl Mirror {
     /// There is no memory for it, or it is no change of this stream.
     pub fn apply(&mut self, change: &Change, now: UnixMicros) -> Result<Taken, Refused> {
         let mut inner = self.stream.lock();
+        if !inner.is_mirrored {
+            return Err(Refused::Replaced);
+        }
         match change {
             Change::Stream(description) => self.describe(&mut inner, description, now),
             Change::Part(part) => take_part(&mut inner, part, now),
@@ -71,6 +74,9 @@ impl Mirror {
         description: &Description,
         now: UnixMicros,
     ) -> Result<Taken, Refused> {
+        if description.since != self.stream.since() {
+            return Err(Refused::Over);
+        }
         if description.version < self.stream.state().version {
             return Ok(Taken::Already);
         }
@@ -97,6 +103,7 @@ impl Mirror {
         let place =
             |track: &TrackState| description.tracks.iter().position(|it| id(it) == track.id());
         inner.tracks.sort_by_key(place);
+        inner.named = description.named;
         self.stream.describe(inner, description);
         Ok(Taken::Yes)
     }
@@ -104,9 +111,16 @@ impl Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        self.stream.lock().is_mirrored = false;
-        self.stream.leave();
+        let was_copy = std::mem::take(&mut self.stream.lock().is_mirrored);
+        if was_copy {
+            self.stream.leave();
+        }
     }
+}
+
+/// The newest segment that was copied of a track.
+pub(super) fn newest(track: &TrackState) -> Option<&Segment> {
+    track.packager.segments().newest()
 }
 
 /// Adds a track without parts.
@@ -125,8 +139,9 @@ fn add(
     let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
     let packager =
         Packager::new(settings, settings.target_duration, Arc::clone(&header), inner.period, arena);
-    let handle = Arc::new(Track::new(described.name.clone(), described.rendition.clone(), header));
-    inner.tracks.push(TrackState::new(handle, (None, 0), packager, now));
+    let TrackDescription { name, rendition, source, .. } = described.clone();
+    let handle = Arc::new(Track::new(name, rendition, source, header));
+    inner.tracks.push(TrackState::new(handle, packager, now));
     Ok(())
 }
 

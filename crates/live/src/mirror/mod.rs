@@ -14,6 +14,7 @@
 //!
 //! A window is shown with all its parts: first come the new parts, and then [`Change::Window`] shows them.
 
+mod adopt;
 mod changes;
 mod copy;
 

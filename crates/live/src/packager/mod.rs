@@ -23,6 +23,7 @@ pub(crate) use self::cuts::{Boundaries, Cutting};
 use self::limit::least_part;
 use self::times::{Timing, begin_earlier};
 use crate::dates::Dates;
+use crate::gop::Learnt;
 use crate::segments::{Begin, Holding, MOST_PARTS, Segments};
 use crate::window::{Header, Window};
 use crate::{Settings, UnixMicros, rescale};
@@ -142,6 +143,21 @@ impl Packager {
     /// The segments, for a track that another machine cuts.
     pub(crate) fn segments_mut(&mut self) -> &mut Segments {
         &mut self.segments
+    }
+
+    /// Continues a track that another machine has cut, with the next period, and so many versions later.
+    pub(crate) fn adopt(&mut self, learnt: Option<Learnt>, versions: u64) {
+        self.segments.leave_out(versions);
+        if let Some(newest) = self.segments.newest() {
+            self.period = newest.period;
+            self.header = Arc::clone(&newest.header);
+            self.timing = Timing::of(&self.header.track);
+            // There were frames before: the next is not decoded earlier than they end.
+            self.frames = u8::MAX;
+        }
+        if let Some(Learnt { target_duration, regular }) = learnt {
+            self.set_target_duration(target_duration, regular);
+        }
     }
 
     /// Sets the longest that a part may be, in a track that another machine cuts.

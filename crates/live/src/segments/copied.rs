@@ -18,8 +18,17 @@ const LONGEST: i64 = 1 << 40;
 impl Segments {
     /// The place after the newest part.
     pub(crate) fn next_place(&self) -> Option<PartIndex> {
-        let newest = self.open.as_ref().or(self.window.segments.back().map(Arc::as_ref))?;
-        Some((newest.msn, newest.parts.len()))
+        self.newest().map(|newest| (newest.msn, newest.parts.len()))
+    }
+
+    /// The newest segment, with parts that viewers may not see yet.
+    pub(crate) fn newest(&self) -> Option<&Segment> {
+        self.open.as_ref().or(self.window.segments.back().map(Arc::as_ref))
+    }
+
+    /// Leaves out so many versions.
+    pub(crate) fn leave_out(&mut self, versions: u64) {
+        self.window.version += versions;
     }
 
     /// Adds the next part, or the first of a segment. Viewers do not see it before [`Segments::copy_window`].

@@ -33,12 +33,12 @@ const DRIFT: u64 = 500_000;
 #[derive(Debug)]
 pub(crate) struct Inner {
     /// Time of stream time 0, by the clock that never steps.
-    pub(super) epoch: UnixMicros,
+    pub(crate) epoch: UnixMicros,
     /// The same by the wall clock. Viewers see these dates.
-    pub(super) dates: Dates,
+    pub(crate) dates: Dates,
     /// Wall-clock time of stream time 0 as it was with the first sample. DASH clients never update
     /// it.
-    pub(super) began: Option<UnixMicros>,
+    pub(crate) began: Option<UnixMicros>,
     pub(super) gop: Gop,
     pub(crate) learnt: Option<Learnt>,
     /// The first publisher of those who publish. Its address decides who may add renditions.
@@ -283,6 +283,11 @@ impl Inner {
         }
         self.begin_period(ahead);
         Some(mapped)
+    }
+
+    /// Notes that this machine has not seen the samples of this period: another one has cut them.
+    pub(crate) fn set_period_begun(&mut self) {
+        self.period_begun = true;
     }
 
     /// Marks that a sample of this period has come.

@@ -118,6 +118,11 @@ impl Stream {
         }
     }
 
+    /// How many video tracks and other tracks there have been.
+    pub(crate) fn named(&self) -> [u32; 2] {
+        self.lock().named
+    }
+
     /// Whether manifests can be written; the receiver is notified when that changes.
     pub(crate) fn subscribe_ready(&self) -> watch::Receiver<bool> {
         self.ready.subscribe()
@@ -293,6 +298,11 @@ impl Stream {
     }
 
     pub(crate) fn announce(&self, inner: &Inner) {
+        self.announce_after(inner, 0);
+    }
+
+    /// Like [`Self::announce`], and leaves out so many versions.
+    pub(crate) fn announce_after(&self, inner: &Inner, left_out: u64) {
         let status = match (inner.ended, inner.is_published()) {
             (Some(_), _) => Status::Ended,
             (None, false) => Status::Offline,
@@ -304,7 +314,7 @@ impl Stream {
                 tracks: inner.tracks.iter().map(|track| Arc::clone(&track.handle)).collect(),
                 publishers: inner.publishers.iter().map(|active| active.info.clone()).collect(),
                 epoch: inner.began.unwrap_or(inner.epoch),
-                version: state.version + 1,
+                version: state.version + 1 + left_out,
             });
         });
     }

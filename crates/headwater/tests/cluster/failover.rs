@@ -1,0 +1,58 @@
+//! The node that has a publisher is killed, and the publisher comes to another.
+
+use std::process::Command;
+
+use testkit::{Program, eventually, http};
+
+use crate::support::{LIMIT, Nats, clip, publish};
+
+/// The numbers of the segments in a playlist of video.
+fn numbers(text: &str) -> Vec<u64> {
+    let segments = text.lines().filter(|line| line.ends_with(".m4s") && !line.starts_with('#'));
+    segments.filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
+}
+
+#[test]
+fn a_publisher_goes_on_at_a_node_that_has_a_copy() {
+    let nats = Nats::start();
+    let (a, b, c) = (nats.node("a"), nats.node("b"), nats.node("c"));
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path(), 60);
+    let playlist = "/live/x/v0/media.m3u8";
+    let first = publish(&a, &clip, "live/x");
+    for node in [&b, &c] {
+        eventually(LIMIT, "a copy", || http::get(node.http, playlist).status() == 200);
+    }
+    // A viewer of a copy that has no copy of its own: it stays connected.
+    let mut viewer = Command::new("ffmpeg");
+    viewer.args(["-v", "error", "-i", &c.url("/live/x/live.flv"), "-map", "0:v", "-c", "copy"]);
+    let viewer = Program::spawn(viewer.args(["-frames:v", "500", "-f", "framemd5", "-"]));
+    eventually(LIMIT, "some segments", || numbers(http::get(c.http, playlist).text()).len() >= 3);
+    let before = *numbers(http::get(c.http, playlist).text()).last().unwrap();
+    a.kill();
+    drop(first);
+    // An encoder tries until it is let in.
+    let mut second = publish(&b, &clip, "live/x");
+    eventually(LIMIT, "b lets it in", || {
+        if !second.is_running() {
+            second = publish(&b, &clip, "live/x");
+        }
+        http::get(b.http, playlist).text().contains("#EXT-X-DISCONTINUITY\n")
+    });
+    let mut shown = Vec::new();
+    eventually(LIMIT, "c follows b", || {
+        let (b, c) = (http::get(b.http, playlist), http::get(c.http, playlist));
+        shown = numbers(c.text());
+        b.text() == c.text() && shown.last().is_some_and(|newest| *newest >= before + 3)
+    });
+    assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
+    assert!(shown.contains(&before), "{before} is not in {shown:?}");
+    let received = viewer.wait(LIMIT);
+    let frames = String::from_utf8(received.stdout).unwrap();
+    assert_eq!(
+        frames.lines().filter(|line| line.starts_with("0,")).count(),
+        500,
+        "{}",
+        received.stderr
+    );
+}

@@ -1,0 +1,46 @@
+//! A copy that becomes the stream: its machine has gone, and the publisher comes here.
+
+use super::copy::newest;
+use crate::UnixMicros;
+use crate::dates::Dates;
+use crate::gop::Learnt;
+use crate::stream::Stream;
+
+/// How many versions are left out. Other copies may have seen newer ones than this machine, and versions only grow.
+const LEFT_OUT: u64 = 1000;
+
+impl Stream {
+    /// Makes a copy the stream itself, which waits for its publisher. What is published then begins a period, and goes
+    /// on with the numbers, names and dates that there are. Returns whether it was a copy.
+    pub(crate) fn adopt(&self, now: UnixMicros) -> bool {
+        let mut inner = self.lock();
+        if !std::mem::take(&mut inner.is_mirrored) {
+            return false;
+        }
+        let state = self.state();
+        let ahead = self.ahead();
+        inner.began = Some(state.epoch);
+        let newest = inner.tracks.iter().filter_map(newest).max_by_key(|newest| newest.period);
+        let (period, epoch) = newest.map_or_else(
+            || (0, i64::try_from(state.epoch.0).unwrap_or(i64::MAX)),
+            |newest| (newest.period, newest.epoch()),
+        );
+        inner.period = period;
+        inner.set_period_begun();
+        inner.dates = Dates::resume(period, epoch, i64::try_from(now.0).unwrap_or(i64::MAX), ahead);
+        inner.epoch = UnixMicros(u64::try_from(epoch.saturating_sub(ahead)).unwrap_or(0));
+        let regular = self.settings().target_duration;
+        let known = self.is_settled().then(|| self.target_duration());
+        inner.learnt = known
+            .map(|target_duration| Learnt { target_duration, regular: target_duration == regular });
+        let learnt = inner.learnt;
+        for track in &mut inner.tracks {
+            track.packager.adopt(learnt, LEFT_OUT);
+            track.last_sample = now;
+            track.began = track.packager.window().newest().map(|_| now);
+        }
+        self.announce_after(&inner, LEFT_OUT);
+        tracing::info!(stream = self.name(), "goes on here");
+        true
+    }
+}
