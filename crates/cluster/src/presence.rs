@@ -30,6 +30,14 @@ const MOST: usize = 10_000;
 pub struct Announcement {
     /// Its name.
     pub node: String,
+    /// Where viewers reach it, as a URL without a path; empty if that is not configured.
+    pub address: String,
+    /// Where it is, in the operator's own words.
+    pub zone: String,
+    /// How many viewers it has.
+    pub viewers: u32,
+    /// Whether it takes new viewers.
+    pub ready: bool,
     /// The streams that it has, by name, and the epochs of their leases.
     pub streams: Vec<(String, u64)>,
 }
@@ -76,7 +84,30 @@ pub struct Directory {
 #[derive(Debug)]
 struct Node {
     heard: UnixMicros,
+    address: String,
+    zone: String,
+    viewers: u32,
+    ready: bool,
     streams: HashMap<String, u64>,
+}
+
+/// A node as others know it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Known {
+    /// Its name.
+    pub node: String,
+    /// When it was heard last.
+    pub heard: UnixMicros,
+    /// Where viewers reach it; empty if it does not say.
+    pub address: String,
+    /// Where it is.
+    pub zone: String,
+    /// How many viewers it has.
+    pub viewers: u32,
+    /// Whether it takes new viewers.
+    pub ready: bool,
+    /// How many streams it has.
+    pub streams: usize,
 }
 
 impl Directory {
@@ -91,8 +122,9 @@ impl Directory {
         if self.nodes.len() >= MOST && !self.nodes.contains_key(&announcement.node) {
             return;
         }
-        let streams = announcement.streams.into_iter().take(MOST).collect();
-        self.nodes.insert(announcement.node, Node { heard: now, streams });
+        let Announcement { node, address, zone, viewers, ready, streams } = announcement;
+        let streams = streams.into_iter().take(MOST).collect();
+        self.nodes.insert(node, Node { heard: now, address, zone, viewers, ready, streams });
     }
 
     /// Forgets what a node said, because it has gone.
@@ -112,11 +144,34 @@ impl Directory {
         now.since(self.since) < SETTLED
     }
 
-    /// The nodes by name, when each was heard, and how many streams it has.
-    pub fn nodes(&self) -> Vec<(String, UnixMicros, usize)> {
-        let nodes = self.nodes.iter();
-        let mut nodes: Vec<_> =
-            nodes.map(|(name, node)| (name.clone(), node.heard, node.streams.len())).collect();
+    /// Where to send a viewer: the address of the node with the fewest viewers, of those in `zone` if there are any.
+    /// The viewer counts there at once: many come before a node announces itself again.
+    pub fn route(&mut self, zone: Option<&str>, now: UnixMicros) -> Option<String> {
+        let takes = |node: &Node| {
+            node.ready && !node.address.is_empty() && now.since(node.heard) < FORGOTTEN
+        };
+        let nearest =
+            self.nodes.iter_mut().filter(|(_, node)| takes(node)).min_by_key(|(name, node)| {
+                let is_far = zone.is_some_and(|zone| node.zone != zone);
+                (is_far, node.viewers, (*name).clone())
+            });
+        let (_, node) = nearest?;
+        node.viewers = node.viewers.saturating_add(1);
+        Some(node.address.clone())
+    }
+
+    /// The nodes, by name.
+    pub fn nodes(&self) -> Vec<Known> {
+        let known = |(name, node): (&String, &Node)| Known {
+            node: name.clone(),
+            heard: node.heard,
+            address: node.address.clone(),
+            zone: node.zone.clone(),
+            viewers: node.viewers,
+            ready: node.ready,
+            streams: node.streams.len(),
+        };
+        let mut nodes: Vec<_> = self.nodes.iter().map(known).collect();
         nodes.sort();
         nodes
     }
@@ -130,7 +185,14 @@ mod tests {
 
     fn announce(node: &str, streams: &[(&str, u64)]) -> Announcement {
         let streams = streams.iter().map(|&(name, epoch)| (name.to_owned(), epoch)).collect();
-        let announcement = Announcement { node: node.to_owned(), streams };
+        let announcement = Announcement {
+            node: node.to_owned(),
+            address: format!("http://{node}"),
+            zone: "eu".to_owned(),
+            viewers: 0,
+            ready: true,
+            streams,
+        };
         Announcement::read(&announcement.write().unwrap()).unwrap()
     }
 
@@ -156,14 +218,40 @@ mod tests {
         directory.forget("a");
         assert_eq!(holder(&directory, 11_000), None);
         directory.hear(announce("b", &[]), at(20_000));
-        assert_eq!(directory.nodes(), [("b".to_owned(), at(20_000), 0)]);
+        let [known] = &directory.nodes()[..] else { panic!("{:?}", directory.nodes()) };
+        assert_eq!((&*known.node, known.heard, known.streams), ("b", at(20_000), 0));
+    }
+
+    #[test]
+    fn viewers_go_to_the_nearest_node_with_the_fewest() {
+        let mut directory = Directory::new(START);
+        assert_eq!(directory.route(None, START), None);
+        for (node, zone, viewers, ready) in [
+            ("a", "eu", 3, true),
+            ("b", "us", 2, true),
+            ("c", "us", 0, false),
+            ("d", "us", 5, true),
+        ] {
+            let mut announcement = announce(node, &[]);
+            (announcement.zone, announcement.viewers) = (zone.to_owned(), viewers);
+            announcement.ready = ready;
+            directory.hear(announcement, START);
+        }
+        let mut route = |zone| directory.route(zone, START).unwrap();
+        assert_eq!(route(Some("eu")), "http://a");
+        // In the United States, d has more than b until b has as many.
+        let us: Vec<_> = (0..5).map(|_| route(Some("us"))).collect();
+        assert_eq!(us, ["http://b", "http://b", "http://b", "http://b", "http://d"]);
+        // Nobody is in Asia, and a has four by now.
+        assert_eq!(route(Some("asia")), "http://a");
+        assert_eq!(directory.route(None, START.after(FORGOTTEN)), None);
     }
 
     #[test]
     fn hostile_announcements_are_refused() {
         assert!(Announcement::read(&[]).is_err());
         assert!(Announcement::read(&[1, 255, 255, 255, 255, 15]).is_err());
-        assert!(Announcement::read(&[3, 1, b'a', 0]).is_err());
+        assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0]).is_err());
         let mut directory = Directory::new(START);
         for number in 0..MOST + 5 {
             directory.hear(announce(&format!("n{number}"), &[]), START);

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use live::mirror::{Change, Description, NewPart, NewSegment, TrackDescription, WindowState};
+use live::mirror::{
+    Adoption, Change, Description, NewPart, NewSegment, TrackDescription, WindowState,
+};
 use live::{Header, PublisherInfo, SampleLayout, Settings, Status, UnixMicros};
 use media::Codec;
 use media::codec::{aac, av1, avc, hevc, opus};
@@ -208,6 +210,8 @@ struct Stream {
     ready: bool,
     publishers: Vec<Publisher>,
     named: [u32; 2],
+    adoptions: u32,
+    adopted: Vec<(u32, (u64, u64))>,
     tracks: Vec<Track>,
 }
 
@@ -311,6 +315,13 @@ impl From<&Description> for Stream {
             ready: of.ready,
             publishers: of.publishers.iter().map(Publisher::from).collect(),
             named: of.named,
+            adoptions: of.adoption.count,
+            adopted: of
+                .adoption
+                .places
+                .iter()
+                .map(|&(id, (msn, at))| (id, (msn, at as u64)))
+                .collect(),
             tracks: of.tracks.iter().map(Track::from).collect(),
         }
     }
@@ -339,6 +350,8 @@ impl TryFrom<Stream> for Description {
             silence,
             foreign_renditions: of.foreign_renditions,
         };
+        let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+        let adopted = of.adopted.into_iter().map(|(id, (msn, at))| (id, (msn, place(at))));
         Ok(Self {
             settings,
             since: UnixMicros(of.since),
@@ -354,6 +367,7 @@ impl TryFrom<Stream> for Description {
             ready: of.ready,
             publishers: of.publishers.into_iter().map(PublisherInfo::from).collect(),
             named: of.named,
+            adoption: Adoption { count: of.adoptions, places: adopted.collect() },
             tracks: of
                 .tracks
                 .into_iter()

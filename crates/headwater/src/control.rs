@@ -1,5 +1,6 @@
 //! The control plane: web pages, API, health checks. It may be slow; media delivery may not.
 
+mod nodes;
 mod once;
 
 use std::net::SocketAddr;
@@ -72,7 +73,9 @@ pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Route
         .route("/publish/{*stream}", get(|| async { secured(page("publish.html"), DASHBOARD) }))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
+        .route("/api/v1/cluster", get(nodes::list))
         .route("/api/v1/time", get(time))
+        .route("/route/{*path}", get(nodes::route))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         // The media plane answers GET, HEAD and OPTIONS. Only other methods arrive here.

@@ -115,6 +115,9 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let signals = async move {
         asked().await;
         draining.draining.store(true, Ordering::Relaxed);
+        if let Some(cluster) = draining.cluster.get() {
+            cluster.leave();
+        }
         tracing::info!("draining");
         let _ = first.send(true);
         asked().await;

@@ -41,8 +41,19 @@ pub struct Description {
     pub publishers: Vec<PublisherInfo>,
     /// How many video tracks and other tracks there have been.
     pub named: [u32; 2],
+    /// Where the machine that has the stream now went on with it.
+    pub adoption: Adoption,
     /// Its tracks in order of arrival.
     pub tracks: Vec<TrackDescription>,
+}
+
+/// Where a machine went on with the stream of another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Adoption {
+    /// How often that has happened to the stream.
+    pub count: u32,
+    /// The place after the last part that the machine had of each track, by track_ID. Another may have had more.
+    pub places: Vec<(u32, PartIndex)>,
 }
 
 /// A track of a stream. Its track_ID, in the header, identifies it.

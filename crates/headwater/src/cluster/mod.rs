@@ -16,13 +16,14 @@ mod lease;
 mod share;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use async_nats::{Client, RequestErrorKind};
 use cluster::name;
-use cluster::presence::{self, Announcement, Directory, Holder};
+use cluster::presence::{self, Announcement, Directory, Holder, Known};
 use cluster::wire::Question;
 use futures_util::StreamExt;
 use live::{Registry, Stream};
@@ -40,6 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Cluster {
     node: String,
+    address: String,
+    zone: String,
+    /// Whether this node refuses new clients, because it is about to end.
+    leaves: AtomicBool,
     client: Client,
     leases: Leases,
     directory: Mutex<Directory>,
@@ -96,6 +101,9 @@ impl Cluster {
         let cluster = Arc::new(Self {
             leases: Leases::new(client.clone(), node.clone(), config.replicas),
             node,
+            address: config.advertise.trim_end_matches('/').to_owned(),
+            zone: config.zone.clone(),
+            leaves: AtomicBool::new(false),
             client,
             directory: Mutex::new(Directory::new(clock.now())),
             own: Mutex::default(),
@@ -118,11 +126,20 @@ impl Cluster {
         self.directory().holder(stream, self.clock.now()).filter(|holder| holder.node != self.node)
     }
 
-    /// The nodes by name, how long ago each was heard, and how many streams it has.
-    pub fn nodes(&self) -> Vec<(String, Duration, usize)> {
-        let now = self.clock.now();
-        let told = |(name, heard, streams)| (name, now.since(heard), streams);
-        self.directory().nodes().into_iter().map(told).collect()
+    /// The nodes that this one knows, by name.
+    pub fn nodes(&self) -> Vec<Known> {
+        self.directory().nodes()
+    }
+
+    /// Where to send a viewer: the address of the node with the fewest, of those in `zone` if there are any.
+    pub fn route(&self, zone: Option<&str>) -> Option<String> {
+        self.directory().route(zone, self.clock.now())
+    }
+
+    /// Tells other nodes to send no further viewers here.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::Relaxed);
+        self.owns.notify_one();
     }
 
     /// The name of this node.
@@ -226,7 +243,19 @@ impl Cluster {
     async fn announce(self: Arc<Self>) {
         loop {
             let streams = self.owned().iter().map(|(name, epoch)| (name.clone(), *epoch)).collect();
-            let announcement = Announcement { node: self.node.clone(), streams };
+            let now = self.clock.now();
+            let of = |stream: &Arc<Stream>| {
+                stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>()
+            };
+            let viewers: usize = self.registry.streams().iter().map(of).sum();
+            let announcement = Announcement {
+                node: self.node.clone(),
+                address: self.address.clone(),
+                zone: self.zone.clone(),
+                viewers: u32::try_from(viewers).unwrap_or(u32::MAX),
+                ready: !self.leaves.load(Ordering::Relaxed),
+                streams,
+            };
             if let Ok(bytes) = announcement.write() {
                 let _ = self.client.publish(presence::SUBJECT, bytes).await;
             }

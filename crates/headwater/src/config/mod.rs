@@ -205,6 +205,10 @@ pub struct Cluster {
     pub nats: Vec<String>,
     /// The name of this node, which no other has; empty for the name of the machine.
     pub node: String,
+    /// Where viewers reach this node, as a URL without a path; empty to get none from `/route/`.
+    pub advertise: String,
+    /// Where this node is. `/route/…?zone=` prefers nodes of a zone.
+    pub zone: String,
     /// On how many of the servers what the nodes agree on is kept.
     pub replicas: u8,
     /// A file with the credentials of NATS, or empty.
@@ -404,7 +408,14 @@ impl Default for Vod {
 
 impl Default for Cluster {
     fn default() -> Self {
-        Self { nats: Vec::new(), node: String::new(), replicas: 1, credentials: PathBuf::new() }
+        Self {
+            nats: Vec::new(),
+            node: String::new(),
+            advertise: String::new(),
+            zone: String::new(),
+            replicas: 1,
+            credentials: PathBuf::new(),
+        }
     }
 }
 

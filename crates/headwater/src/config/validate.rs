@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::ServerAddr;
+use axum::http::Uri;
 use http::CredentialsFile;
 
 use super::ladder;
@@ -137,6 +138,16 @@ fn cluster(cluster: &Cluster) -> Result<(), Found> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if cluster.node.len() > 128 || !cluster.node.chars().all(is_allowed) {
         return refuse(&["cluster.node"], "at most 128 of A-Z a-z 0-9 . _ -".to_owned());
+    }
+    let is_base = |url: Uri| url.scheme().is_some() && url.path() == "/" && url.query().is_none();
+    if !cluster.advertise.is_empty() && !cluster.advertise.parse().is_ok_and(is_base) {
+        return refuse(
+            &["cluster.advertise"],
+            "must be like https://edge-1.example.org:8443".to_owned(),
+        );
+    }
+    if cluster.zone.len() > 128 {
+        return refuse(&["cluster.zone"], "at most 128 characters".to_owned());
     }
     // JetStream has no other numbers.
     if ![1, 3, 5].contains(&cluster.replicas) {

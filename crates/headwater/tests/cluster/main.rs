@@ -4,5 +4,6 @@
 
 mod failover;
 mod outage;
+mod routes;
 mod same;
 mod support;

@@ -51,8 +51,13 @@ impl Nats {
 
     /// Starts a node of this name.
     pub(crate) fn node(&self, name: &str) -> Server {
-        let text =
-            format!("[cluster]\nnats = [\"nats://127.0.0.1:{}\"]\nnode = \"{name}\"\n", self.port);
+        self.node_with(name, "")
+    }
+
+    /// Starts a node with further options of its table.
+    pub(crate) fn node_with(&self, name: &str, options: &str) -> Server {
+        let address = format!("nats://127.0.0.1:{}", self.port);
+        let text = format!("[cluster]\nnats = [\"{address}\"]\nnode = \"{name}\"\n{options}");
         Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, NO_ARGUMENTS)
     }
 }

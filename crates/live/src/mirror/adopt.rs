@@ -33,6 +33,8 @@ impl Stream {
         let known = self.is_settled().then(|| self.target_duration());
         inner.learnt = known
             .map(|target_duration| Learnt { target_duration, regular: target_duration == regular });
+        inner.adoption.count += 1;
+        inner.adoption.places = super::copy::places(&inner);
         let learnt = inner.learnt;
         for track in &mut inner.tracks {
             track.packager.adopt(learnt, LEFT_OUT);

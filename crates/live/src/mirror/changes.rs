@@ -112,6 +112,7 @@ impl Changes {
                 version: None,
             });
         }
+        let (named, adoption) = self.stream.past();
         Description {
             settings: self.stream.settings().clone(),
             since: self.stream.since(),
@@ -121,7 +122,8 @@ impl Changes {
             target_duration,
             ready,
             publishers: state.publishers.clone(),
-            named: self.stream.named(),
+            named,
+            adoption,
             tracks: state.tracks.iter().map(|track| described(track)).collect(),
         }
     }

@@ -6,7 +6,7 @@ use media::Kind;
 use payload::memory::Arena;
 
 use crate::UnixMicros;
-use crate::change::{Change, Description, NewPart, TrackDescription, WindowState};
+use crate::change::{Adoption, Change, Description, NewPart, TrackDescription, WindowState};
 use crate::error::{MOST_TRACKS, Refused};
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
@@ -46,10 +46,7 @@ impl Mirror {
 
     /// What it has of each track, by its track_ID: the place after the last part.
     pub fn places(&self) -> Vec<(u32, PartIndex)> {
-        let inner = self.stream.lock();
-        let place =
-            |track: &TrackState| Some((track.id(), track.packager.segments().next_place()?));
-        inner.tracks.iter().filter_map(place).collect()
+        places(&self.stream.lock())
     }
 
     /// Takes a change.
@@ -104,6 +101,10 @@ impl Mirror {
             |track: &TrackState| description.tracks.iter().position(|it| id(it) == track.id());
         inner.tracks.sort_by_key(place);
         inner.named = description.named;
+        if inner.adoption.count < description.adoption.count {
+            forget_others(inner, &description.adoption);
+            inner.adoption = description.adoption.clone();
+        }
         self.stream.describe(inner, description);
         Ok(Taken::Yes)
     }
@@ -114,6 +115,25 @@ impl Drop for Mirror {
         let was_copy = std::mem::take(&mut self.stream.lock().is_mirrored);
         if was_copy {
             self.stream.leave();
+        }
+    }
+}
+
+/// The place after the last part of each track, by track_ID.
+pub(super) fn places(inner: &Inner) -> Vec<(u32, PartIndex)> {
+    let place = |track: &TrackState| Some((track.id(), track.packager.segments().next_place()?));
+    inner.tracks.iter().filter_map(place).collect()
+}
+
+/// Another machine went on with the stream from a copy of its own. Forgets each track of which there are segments here
+/// that the other copy did not have: it uses their numbers for others. Further parts of its last segment stay.
+fn forget_others(inner: &mut Inner, adoption: &Adoption) {
+    for track in &mut inner.tracks {
+        let id = track.id();
+        let had = adoption.places.iter().find(|(known, _)| *known == id).map(|(_, (msn, _))| *msn);
+        let segments = track.packager.segments_mut();
+        if segments.next_place().is_some_and(|(msn, _)| had.is_none_or(|had| msn > had)) {
+            segments.forget();
         }
     }
 }
@@ -153,7 +173,8 @@ fn take_part(inner: &mut Inner, part: &NewPart, now: UnixMicros) -> Result<Taken
     let taken = match (segments.next_place(), &part.begins) {
         (Some(end), _) if part.place < end => Taken::Already,
         (Some((msn, parts)), Some(segment)) => match segment.follows {
-            Some(before) if part.place.0 != msn + 1 || parts != before => Taken::Missing,
+            // Where another machine went on with the stream, there may be more parts here than it had.
+            Some(before) if part.place.0 != msn + 1 || parts < before => Taken::Missing,
             _ => Taken::Yes,
         },
         (None, Some(segment)) if segment.follows.is_none() => Taken::Yes,

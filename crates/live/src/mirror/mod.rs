@@ -20,7 +20,9 @@ mod copy;
 
 pub use self::changes::Changes;
 pub use self::copy::{Mirror, Taken};
-pub use crate::change::{Change, Description, NewPart, NewSegment, TrackDescription, WindowState};
+pub use crate::change::{
+    Adoption, Change, Description, NewPart, NewSegment, TrackDescription, WindowState,
+};
 
 #[cfg(test)]
 mod tests;

@@ -119,7 +119,7 @@ impl Segments {
     }
 
     /// Drops all segments.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.open = None;
         while !self.window.segments.is_empty() {
             self.drop_oldest();

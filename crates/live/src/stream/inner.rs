@@ -8,6 +8,7 @@ use std::time::Duration;
 use media::{Kind, Sample};
 use payload::memory::{Account, Memory, Pressure};
 
+use crate::change::Adoption;
 use crate::dates::Dates;
 use crate::gop::{Gop, Learnt};
 use crate::packager::{Boundaries, Cutting};
@@ -58,6 +59,8 @@ pub(crate) struct Inner {
     /// When a sweep first found that no publisher is left.
     pub(super) lost: Option<UnixMicros>,
     pub(super) ended: Option<UnixMicros>,
+    /// Where this machine, or the one that has it, went on with it.
+    pub(crate) adoption: Adoption,
     /// Whether another machine cuts it, and this is a copy ([`mirror`](crate::mirror)).
     pub(crate) is_mirrored: bool,
     /// The memory that holds its tracks' windows.
@@ -141,6 +144,7 @@ impl Inner {
             named: [0; 2],
             lost: None,
             ended: None,
+            adoption: Adoption::default(),
             is_mirrored: false,
             account: Account::open(memory.budget()),
             memory: Arc::clone(memory),

@@ -15,7 +15,7 @@ use payload::memory::Memory;
 use tokio::sync::watch;
 
 pub(crate) use self::inner::{Derives, Inner};
-use crate::change::Description;
+use crate::change::{Adoption, Description};
 use crate::info::Status;
 use crate::track::{Track, TrackState};
 use crate::viewers::{Delivery, Viewers, Viewing};
@@ -118,9 +118,10 @@ impl Stream {
         }
     }
 
-    /// How many video tracks and other tracks there have been.
-    pub(crate) fn named(&self) -> [u32; 2] {
-        self.lock().named
+    /// How many video tracks and other tracks there have been, and where this machine went on with the stream.
+    pub(crate) fn past(&self) -> ([u32; 2], Adoption) {
+        let inner = self.lock();
+        (inner.named, inner.adoption.clone())
     }
 
     /// Whether manifests can be written; the receiver is notified when that changes.
