@@ -38,8 +38,8 @@ pub struct Announcement {
     pub viewers: u32,
     /// Whether it takes new viewers.
     pub ready: bool,
-    /// The streams that it has, by name, and the epochs of their leases.
-    pub streams: Vec<(String, u64)>,
+    /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
+    pub streams: Vec<(String, u64, bool)>,
 }
 
 impl Announcement {
@@ -71,6 +71,8 @@ pub struct Holder {
     pub node: String,
     /// The epoch of its lease.
     pub epoch: u64,
+    /// Whether somebody publishes it. Otherwise the node waits for the publisher.
+    pub is_live: bool,
 }
 
 /// What the nodes said.
@@ -88,7 +90,7 @@ struct Node {
     zone: String,
     viewers: u32,
     ready: bool,
-    streams: HashMap<String, u64>,
+    streams: HashMap<String, (u64, bool)>,
 }
 
 /// A node as others know it.
@@ -123,7 +125,8 @@ impl Directory {
             return;
         }
         let Announcement { node, address, zone, viewers, ready, streams } = announcement;
-        let streams = streams.into_iter().take(MOST).collect();
+        let streams = streams.into_iter().take(MOST);
+        let streams = streams.map(|(name, epoch, is_live)| (name, (epoch, is_live))).collect();
         self.nodes.insert(node, Node { heard: now, address, zone, viewers, ready, streams });
     }
 
@@ -136,7 +139,8 @@ impl Directory {
     pub fn holder(&self, stream: &str, now: UnixMicros) -> Option<Holder> {
         let present = self.nodes.iter().filter(|(_, node)| now.since(node.heard) < FORGOTTEN);
         let holders = present.filter_map(|(name, node)| Some((node.streams.get(stream)?, name)));
-        holders.max().map(|(&epoch, node)| Holder { node: node.clone(), epoch })
+        let newest = holders.max();
+        newest.map(|(&(epoch, is_live), node)| Holder { node: node.clone(), epoch, is_live })
     }
 
     /// Whether an unknown name may still become known, because this node has not listened for long.
@@ -184,7 +188,7 @@ mod tests {
     const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
 
     fn announce(node: &str, streams: &[(&str, u64)]) -> Announcement {
-        let streams = streams.iter().map(|&(name, epoch)| (name.to_owned(), epoch)).collect();
+        let streams = streams.iter().map(|&(name, epoch)| (name.to_owned(), epoch, true)).collect();
         let announcement = Announcement {
             node: node.to_owned(),
             address: format!("http://{node}"),

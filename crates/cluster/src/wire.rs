@@ -52,6 +52,8 @@ pub enum Message {
     Beat(Beat),
     /// A question was answered: this is all that the asker lacked.
     Done,
+    /// The stream is the asker's, as soon as its lease is given back.
+    Ceded,
 }
 
 /// The versions of a stream and its tracks.
@@ -63,13 +65,26 @@ pub struct Beat {
     pub tracks: Vec<(u32, u64)>,
 }
 
-/// What a node asks of the node that has a stream: everything that it lacks.
+/// What a node asks of the node that has a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
     /// The stream's name.
     pub stream: String,
-    /// What the asker has of each track ([`Mirror::places`](live::mirror::Mirror::places)).
-    pub places: Vec<(u32, (u64, usize))>,
+    /// What is asked for.
+    pub ask: Ask,
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Whether the node is there.
+    Nothing,
+    /// Everything that the asker lacks, who has this of each track
+    /// ([`Mirror::places`](live::mirror::Mirror::places)).
+    Changes(Vec<(u32, (u64, usize))>),
+    /// The stream itself: its publisher came to the asker. It is granted unless somebody publishes the stream at the
+    /// node that has it.
+    Cede,
 }
 
 impl Question {
@@ -108,6 +123,7 @@ pub fn write(epoch: u64, message: &Message) -> Result<Vec<Bytes>, Error> {
         }
         Message::Beat(beat) => (Head::Beat(beat.clone()), None),
         Message::Done => (Head::Done, None),
+        Message::Ceded => (Head::Ceded, None),
     };
     let mut head = postcard::to_allocvec(&(FORMAT, epoch, head))?;
     let Some(part) = part else { return Ok(vec![head.into()]) };
@@ -178,6 +194,7 @@ impl Reader {
             }
             Head::Beat(beat) => return Ok(Some((epoch, Message::Beat(beat)))),
             Head::Done => return Ok(Some((epoch, Message::Done))),
+            Head::Ceded => return Ok(Some((epoch, Message::Ceded))),
         };
         Ok(Some((epoch, Message::Change(change))))
     }
@@ -194,6 +211,7 @@ enum Head {
     Window(Window),
     Beat(Beat),
     Done,
+    Ceded,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

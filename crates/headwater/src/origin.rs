@@ -94,11 +94,8 @@ impl Origin {
     /// # Errors
     /// Those of [`Registry::publish`], and that another node has the stream.
     pub fn publish(&self, name: &str, info: PublisherInfo) -> Result<Publisher, PublishError> {
-        if let Some(cluster) = self.cluster.get() {
-            if cluster.elsewhere(name).is_some() {
-                return Err(PublishError::Elsewhere);
-            }
-            cluster.adopt(name);
+        if self.cluster.get().is_some_and(|cluster| cluster.is_published_elsewhere(name)) {
+            return Err(PublishError::Elsewhere);
         }
         self.registry.publish(name, info, self.now())
     }

@@ -114,7 +114,7 @@ fn another_version_is_named() {
     other[0] = 9;
     let error = Reader::default().read(&other.into()).unwrap_err();
     assert_eq!(error.to_string(), "a message of format 9, not 1");
-    let question = Question { stream: "a/b".to_owned(), places: vec![(1, (5, 3))] };
+    let question = Question { stream: "a/b".to_owned(), ask: Ask::Changes(vec![(1, (5, 3))]) };
     let written = question.write().unwrap();
     assert_eq!(Question::read(&written).unwrap(), question);
     assert!(matches!(Question::read(&[2]), Err(Error::Version(2))));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_nats::{StatusCode, Subscriber};
 use cluster::name;
 use cluster::presence::Holder;
-use cluster::wire::{Beat, Message, Question, Reader};
+use cluster::wire::{Ask, Beat, Message, Question, Reader};
 use futures_util::StreamExt;
 use live::mirror::{Change, Mirror, Taken};
 use live::{Status, Stream, UnixMicros};
@@ -131,7 +131,7 @@ impl Copying<'_> {
                     match self.cluster.elsewhere(self.name) {
                         Some(holder) => {
                             gone = None;
-                            if holder != self.holder {
+                            if (&holder.node, holder.epoch) != (&self.holder.node, self.holder.epoch) {
                                 // The new node goes on with the stream, if it had a copy.
                                 self.holder = holder;
                                 if let Err(end) = self.ask().await {
@@ -171,7 +171,7 @@ impl Copying<'_> {
                     Err(end) => return end,
                 },
                 Message::Beat(beat) => !self.lacks(beat),
-                Message::Done => true,
+                Message::Done | Message::Ceded => true,
             };
             if !is_complete && self.asked.elapsed() > BETWEEN {
                 match self.ask().await {
@@ -225,7 +225,7 @@ impl Copying<'_> {
         self.asked = Instant::now();
         let client = &self.cluster.client;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
-        let question = Question { stream: self.name.to_owned(), places };
+        let question = Question { stream: self.name.to_owned(), ask: Ask::Changes(places) };
         let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
         let inbox = client.new_inbox();
         let mut answer = client.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
@@ -244,7 +244,7 @@ impl Copying<'_> {
                 Some((_, Message::Change(change))) => {
                     self.apply(&change)?;
                 }
-                Some((_, Message::Beat(_))) | None => {}
+                Some((_, Message::Beat(_) | Message::Ceded)) | None => {}
             }
         }
     }

@@ -15,7 +15,7 @@ mod copy;
 mod lease;
 mod share;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +24,7 @@ use anyhow::Context;
 use async_nats::{Client, RequestErrorKind};
 use cluster::name;
 use cluster::presence::{self, Announcement, Directory, Holder, Known};
-use cluster::wire::Question;
+use cluster::wire::{Ask, Message, Question, Reader};
 use futures_util::StreamExt;
 use live::{Registry, Stream};
 use tokio::sync::{Notify, watch};
@@ -48,8 +48,10 @@ pub struct Cluster {
     client: Client,
     leases: Leases,
     directory: Mutex<Directory>,
-    /// The streams that this node has, and the epochs of their leases.
-    own: Mutex<HashMap<String, u64>>,
+    /// The streams that this node has, the epochs of their leases, and whether somebody publishes them.
+    own: Mutex<HashMap<String, (u64, bool)>>,
+    /// Streams of this node that another asked for.
+    ceded: Mutex<HashSet<String>>,
     /// Tells that `own` has changed.
     owns: Notify,
     /// The copies that this node has or is making.
@@ -107,6 +109,7 @@ impl Cluster {
             client,
             directory: Mutex::new(Directory::new(clock.now())),
             own: Mutex::default(),
+            ceded: Mutex::default(),
             owns: Notify::new(),
             copies: Mutex::default(),
             registry,
@@ -185,7 +188,7 @@ impl Cluster {
 
     /// Whether a node has gone: NATS knows nobody who answers for it.
     async fn has_gone(&self, node: &str) -> bool {
-        let question = Question { stream: String::new(), places: Vec::new() };
+        let question = Question { stream: String::new(), ask: Ask::Nothing };
         let Ok(question) = question.write() else { return false };
         let answer = self.client.request(name::questions(node), question).await;
         let gone = answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders);
@@ -195,11 +198,33 @@ impl Cluster {
         gone
     }
 
-    /// Makes this node the one that has a stream, if it has a copy of it and the node that had it has gone.
-    pub fn adopt(&self, stream: &str) {
-        if self.elsewhere(stream).is_none() {
-            self.registry.adopt(stream, self.clock.now());
+    /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
+    async fn cedes(&self, node: &str, stream: &str) -> bool {
+        let question = Question { stream: stream.to_owned(), ask: Ask::Cede };
+        let Ok(question) = question.write() else { return false };
+        let answer = self.client.request(name::questions(node), question).await;
+        let read = answer.ok().and_then(|answer| Reader::default().read(&answer.payload).ok()?);
+        matches!(read, Some((_, Message::Ceded)))
+    }
+
+    /// Notes that another node asked for a stream of this one.
+    fn cede(&self, stream: &str) {
+        self.ceded.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned());
+    }
+
+    /// Whether another node asked for a stream of this one since the last call.
+    fn is_ceded(&self, stream: &str) -> bool {
+        self.ceded.lock().unwrap_or_else(PoisonError::into_inner).remove(stream)
+    }
+
+    /// Whether somebody publishes a stream at another node. If nobody does, and this node has a copy, it is from now on
+    /// the one that has the stream, for a publisher that comes here.
+    pub fn is_published_elsewhere(&self, stream: &str) -> bool {
+        if self.elsewhere(stream).is_some_and(|holder| holder.is_live) {
+            return true;
         }
+        self.registry.adopt(stream, self.clock.now());
+        false
     }
 
     fn is_connected(&self) -> bool {
@@ -207,8 +232,9 @@ impl Cluster {
     }
 
     /// Notes that this node has a stream, by a lease of this epoch, and tells the others.
-    fn own(&self, stream: &str, epoch: u64) {
-        if self.owned().insert(stream.to_owned(), epoch) != Some(epoch) {
+    fn own(&self, stream: &str, epoch: u64, is_live: bool) {
+        let own = (epoch, is_live);
+        if self.owned().insert(stream.to_owned(), own) != Some(own) {
             self.owns.notify_one();
         }
     }
@@ -220,7 +246,7 @@ impl Cluster {
         }
     }
 
-    fn owned(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+    fn owned(&self) -> MutexGuard<'_, HashMap<String, (u64, bool)>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -242,7 +268,9 @@ impl Cluster {
     /// Says what this node has.
     async fn announce(self: Arc<Self>) {
         loop {
-            let streams = self.owned().iter().map(|(name, epoch)| (name.clone(), *epoch)).collect();
+            let told =
+                |(name, &(epoch, live)): (&String, &(u64, bool))| (name.clone(), epoch, live);
+            let streams = self.owned().iter().map(told).collect();
             let now = self.clock.now();
             let of = |stream: &Arc<Stream>| {
                 stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>()

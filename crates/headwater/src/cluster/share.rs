@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use cluster::name;
-use cluster::wire::{self, Beat, Message, Question};
+use cluster::wire::{self, Ask, Beat, Message, Question};
 use futures_util::StreamExt;
 use live::mirror::Changes;
 use live::{Status, Stream};
@@ -19,6 +19,8 @@ use super::lease::{Error, LASTS, Lease};
 const BEAT: Duration = Duration::from_millis(500);
 /// How often a lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(1);
+/// How long a node waits until another has taken a stream that was ceded.
+const CEDED: Duration = Duration::from_secs(5);
 /// The most questions that are answered at once.
 const MOST_ANSWERS: usize = 64;
 
@@ -69,47 +71,90 @@ async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
         tracing::debug!(stream = stream.name(), epoch = lease.epoch, "shared");
         let left = tell(&cluster, &stream, lease).await;
         cluster.disown(stream.name());
-        if let Some(lease) = left {
-            if let Err(error) = cluster.leases.release(lease).await {
-                tracing::debug!(stream = stream.name(), %error, "lease not given back");
-            }
+        let (lease, ceded) = match left {
+            Left::Over(lease) => (lease, false),
+            Left::Ceded(lease) => (lease, true),
+            Left::Taken => continue,
+        };
+        if let Err(error) = cluster.leases.release(lease).await {
+            tracing::debug!(stream = stream.name(), %error, "lease not given back");
+        }
+        if !ceded {
+            return;
+        }
+        // Viewers watch what is here until the other node has it.
+        let since = Instant::now();
+        while cluster.elsewhere(stream.name()).is_none() && since.elapsed() < CEDED {
+            sleep(CEDED / 50).await;
+        }
+        if cluster.elsewhere(stream.name()).is_some() && stream.state().status != Status::Live {
+            stream.expel();
             return;
         }
     }
 }
 
-/// Takes the lease of a stream, also from a node that has gone without giving it back.
+/// Why a stream is not told any more.
+enum Left {
+    /// It is over.
+    Over(Lease),
+    /// Its publisher came to another node.
+    Ceded(Lease),
+    /// Another node took it.
+    Taken,
+}
+
+/// Takes the lease of a stream, also from a node that has gone without giving it back, and from one where nobody
+/// publishes the stream.
 async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
     let leases = &cluster.leases;
-    match leases.claim(stream, cluster.clock.now(), None).await {
-        Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
-            leases.claim(stream, cluster.clock.now(), Some(&node)).await
+    let asked = Instant::now();
+    loop {
+        match leases.claim(stream, cluster.clock.now(), None).await {
+            Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
+                return leases.claim(stream, cluster.clock.now(), Some(&node)).await;
+            }
+            // The other node gives its lease back at its next beat.
+            Err(Error::Taken(node))
+                if asked.elapsed() < CEDED && cluster.cedes(&node, stream).await =>
+            {
+                sleep(BEAT / 2).await;
+            }
+            claimed => return claimed,
         }
-        claimed => claimed,
     }
 }
 
 /// Tells each change, as long as this node has the lease. While the lease cannot be renewed for too long, another node
-/// may take it, and nothing is told. Returns the lease when the stream is over.
-async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Option<Lease> {
+/// may take it, and nothing is told.
+async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left {
     let subject = name::changes(stream.name());
     let mut changes = Changes::new(stream);
     let mut beats = interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut renewed, mut renewal) = (Instant::now(), Box::pin(sleep(RENEWAL)));
-    cluster.own(stream.name(), lease.epoch);
+    let is_live = || stream.state().status == Status::Live;
+    cluster.own(stream.name(), lease.epoch, is_live());
     loop {
         let message = tokio::select! {
             change = changes.next() => Message::Change(change),
-            _ = beats.tick() => Message::Beat(beat(stream)),
+            _ = beats.tick() => {
+                if cluster.is_ceded(stream.name()) && !is_live() {
+                    return Left::Ceded(lease);
+                }
+                if renewed.elapsed() < LASTS {
+                    cluster.own(stream.name(), lease.epoch, is_live());
+                }
+                Message::Beat(beat(stream))
+            }
             () = &mut renewal => {
                 let asked = Instant::now();
                 match cluster.leases.renew(&mut lease).await {
                     Ok(()) => {
                         renewed = asked;
-                        cluster.own(stream.name(), lease.epoch);
+                        cluster.own(stream.name(), lease.epoch, is_live());
                     }
-                    Err(Error::Taken(_)) => return None,
+                    Err(Error::Taken(_)) => return Left::Taken,
                     Err(error) if renewed.elapsed() > LASTS - RENEWAL => {
                         tracing::warn!(stream = stream.name(), %error, "not shared for now");
                         cluster.disown(stream.name());
@@ -132,7 +177,7 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Opti
             }
         }
         if is_over && matches!(message, Message::Beat(_)) {
-            return Some(lease);
+            return Left::Over(lease);
         }
     }
 }
@@ -164,19 +209,24 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
         while answers.try_join_next().is_some() {}
         let cluster = Arc::clone(&cluster);
         answers.spawn(async move {
-            let epoch = cluster.owned().get(&question.stream).copied();
-            let stream = epoch.and_then(|_| cluster.registry.stream(&question.stream));
-            let (Some(epoch), Some(stream)) = (epoch, stream) else {
-                // The asker learns that this node is there, and does not have the stream.
-                for bytes in wire::write(0, &Message::Done).unwrap_or_default() {
-                    let _ = cluster.client.publish(reply.clone(), bytes).await;
+            let own = cluster.owned().get(&question.stream).copied();
+            let stream = own.and_then(|_| cluster.registry.stream(&question.stream));
+            let (epoch, mut rest) = match (question.ask, own, stream) {
+                (Ask::Changes(places), Some((epoch, _)), Some(stream)) => {
+                    (epoch, Some(Changes::since(&stream, places)))
                 }
-                return;
+                (Ask::Cede, Some((epoch, _)), Some(stream))
+                    if stream.state().status == Status::Offline =>
+                {
+                    cluster.cede(&question.stream);
+                    (epoch, None)
+                }
+                // The asker learns that this node is there, and does not have the stream, or keeps it.
+                _ => (0, None),
             };
-            let mut changes = Changes::since(&stream, question.places);
-            let rest =
-                std::iter::from_fn(|| changes.take().map(Message::Change)).chain([Message::Done]);
-            for message in rest {
+            let last = if epoch > 0 && rest.is_none() { Message::Ceded } else { Message::Done };
+            let changes = std::iter::from_fn(|| rest.as_mut()?.take().map(Message::Change));
+            for message in changes.chain([last]) {
                 for bytes in wire::write(epoch, &message).unwrap_or_default() {
                     if cluster.client.publish(reply.clone(), bytes).await.is_err() {
                         return;

@@ -56,3 +56,31 @@ fn a_publisher_goes_on_at_a_node_that_has_a_copy() {
         received.stderr
     );
 }
+
+#[test]
+fn a_publisher_that_returns_to_another_node_goes_on_there() {
+    let nats = Nats::start();
+    let (a, b) = (nats.node("a"), nats.node("b"));
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path(), 60);
+    let playlist = "/live/x/v0/media.m3u8";
+    let first = publish(&a, &clip, "live/x");
+    eventually(LIMIT, "a copy", || http::get(b.http, playlist).status() == 200);
+    let before = *numbers(http::get(b.http, playlist).text()).last().unwrap();
+    drop(first);
+    // Node a waits for it, and lets b have the stream.
+    let mut second = publish(&b, &clip, "live/x");
+    let mut shown = Vec::new();
+    eventually(LIMIT, "both have what b goes on with", || {
+        if !second.is_running() {
+            second = publish(&b, &clip, "live/x");
+        }
+        let (a, b) = (http::get(a.http, playlist), http::get(b.http, playlist));
+        shown = numbers(a.text());
+        let is_on = b.text().contains("#EXT-X-DISCONTINUITY\n");
+        is_on && a.text() == b.text() && shown.last().is_some_and(|newest| *newest >= before + 3)
+    });
+    assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
+    assert!(shown.contains(&before), "{before} is not in {shown:?}");
+    assert!(second.is_running());
+}
