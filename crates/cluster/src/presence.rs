@@ -2,7 +2,7 @@
 //!
 //! Every node says once a second, and whenever that changes, which streams it has ([`Announcement`]). So every node
 //! knows all streams ([`Directory`]), and a name that nobody has is unknown without asking anybody. Who is silent for
-//! [`FORGOTTEN`] has gone. A directory is young until it has heard everybody for [`SETTLED`].
+//! [`FORGOTTEN`] has gone. Who has been connected for [`SETTLED`] has heard everybody.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,8 +20,10 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 /// A node that is silent for this time has gone, and its streams with it. It is longer than a change of servers of the
 /// message system takes.
 pub const FORGOTTEN: Duration = Duration::from_secs(10);
-/// After this time, a node has heard of every other.
+/// After this time with a connection, a node has heard every other.
 pub const SETTLED: Duration = Duration::from_millis(1500);
+/// The most streams in one message. Names have up to 128 bytes, and a message up to a megabyte.
+const A_MESSAGE: usize = 4000;
 /// The most nodes, and the most streams of a node, that are remembered.
 const MOST: usize = 10_000;
 
@@ -38,11 +40,22 @@ pub struct Announcement {
     pub viewers: u32,
     /// Whether it takes new viewers.
     pub ready: bool,
+    /// The number of this message, and of how many: a node may have more streams than one message holds.
+    pub message: (u32, u32),
     /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
     pub streams: Vec<(String, u64, bool)>,
 }
 
 impl Announcement {
+    /// The messages of which it consists.
+    pub fn split(self) -> Vec<Self> {
+        let parts: Vec<_> = self.streams.chunks(A_MESSAGE).map(<[_]>::to_vec).collect();
+        let parts = if parts.is_empty() { vec![Vec::new()] } else { parts };
+        let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
+        let part = |(number, streams)| Self { message: (number, count), streams, ..self.clone() };
+        (0..).zip(parts).map(part).collect()
+    }
+
     /// The announcement as bytes.
     ///
     /// # Errors
@@ -76,10 +89,8 @@ pub struct Holder {
 }
 
 /// What the nodes said.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Directory {
-    /// When this node began to listen.
-    since: UnixMicros,
     nodes: HashMap<String, Node>,
 }
 
@@ -91,6 +102,8 @@ struct Node {
     viewers: u32,
     ready: bool,
     streams: HashMap<String, (u64, bool)>,
+    /// The streams of an announcement of which messages are still to come, and how many came.
+    coming: (u32, HashMap<String, (u64, bool)>),
 }
 
 /// A node as others know it.
@@ -113,21 +126,36 @@ pub struct Known {
 }
 
 impl Directory {
-    /// A directory of a node that listens from now on.
-    pub fn new(now: UnixMicros) -> Self {
-        Self { since: now, nodes: HashMap::new() }
-    }
-
     /// Takes an announcement.
     pub fn hear(&mut self, announcement: Announcement, now: UnixMicros) {
         self.nodes.retain(|_, node| now.since(node.heard) < FORGOTTEN);
         if self.nodes.len() >= MOST && !self.nodes.contains_key(&announcement.node) {
             return;
         }
-        let Announcement { node, address, zone, viewers, ready, streams } = announcement;
-        let streams = streams.into_iter().take(MOST);
-        let streams = streams.map(|(name, epoch, is_live)| (name, (epoch, is_live))).collect();
-        self.nodes.insert(node, Node { heard: now, address, zone, viewers, ready, streams });
+        let Announcement { node, address, zone, viewers, ready, message: (number, count), streams } =
+            announcement;
+        let before = self.nodes.remove(&node);
+        let (mut known, (came, mut coming)) =
+            before.map(|node| (node.streams, node.coming)).unwrap_or_default();
+        let mut came = if number == 0 { 0 } else { came };
+        if number == 0 {
+            coming.clear();
+        }
+        // One that is lost makes the whole wait for the next announcement.
+        if number == came {
+            came += 1;
+            let streams =
+                streams.into_iter().map(|(name, epoch, is_live)| (name, (epoch, is_live)));
+            coming.extend(streams.take(MOST.saturating_sub(coming.len())));
+            if came >= count {
+                known = std::mem::take(&mut coming);
+            }
+        }
+        let coming = (came, coming);
+        self.nodes.insert(
+            node,
+            Node { heard: now, address, zone, viewers, ready, streams: known, coming },
+        );
     }
 
     /// Forgets what a node said, because it has gone.
@@ -141,11 +169,6 @@ impl Directory {
         let holders = present.filter_map(|(name, node)| Some((node.streams.get(stream)?, name)));
         let newest = holders.max();
         newest.map(|(&(epoch, is_live), node)| Holder { node: node.clone(), epoch, is_live })
-    }
-
-    /// Whether an unknown name may still become known, because this node has not listened for long.
-    pub fn is_young(&self, now: UnixMicros) -> bool {
-        now.since(self.since) < SETTLED
     }
 
     /// Where to send a viewer: the address of the node with the fewest viewers, of those in `zone` if there are any.
@@ -195,6 +218,7 @@ mod tests {
             zone: "eu".to_owned(),
             viewers: 0,
             ready: true,
+            message: (0, 1),
             streams,
         };
         Announcement::read(&announcement.write().unwrap()).unwrap()
@@ -206,12 +230,11 @@ mod tests {
 
     #[test]
     fn the_newest_lease_counts_and_who_is_silent_has_nothing() {
-        let mut directory = Directory::new(START);
+        let mut directory = Directory::default();
         let holder = |directory: &Directory, millis| {
             directory.holder("x", at(millis)).map(|holder| (holder.node, holder.epoch))
         };
         assert_eq!(holder(&directory, 0), None);
-        assert!(directory.is_young(at(1499)) && !directory.is_young(at(1500)));
         directory.hear(announce("a", &[("x", 5), ("y", 6)]), at(0));
         assert_eq!(holder(&directory, 9_999), Some(("a".to_owned(), 5)));
         // It moved, and the old node does not know that yet.
@@ -228,7 +251,7 @@ mod tests {
 
     #[test]
     fn viewers_go_to_the_nearest_node_with_the_fewest() {
-        let mut directory = Directory::new(START);
+        let mut directory = Directory::default();
         assert_eq!(directory.route(None, START), None);
         for (node, zone, viewers, ready) in [
             ("a", "eu", 3, true),
@@ -252,11 +275,37 @@ mod tests {
     }
 
     #[test]
+    fn an_announcement_of_many_streams_comes_in_several_messages() {
+        let mut announcement = announce("a", &[]);
+        let names = (0..2 * A_MESSAGE + 5).map(|number| (format!("s{number}"), 7, true));
+        announcement.streams = names.collect();
+        let messages = announcement.split();
+        assert_eq!(messages.len(), 3);
+        let mut directory = Directory::default();
+        let count = |directory: &Directory| directory.nodes()[0].streams;
+        let [first, second, third] = &messages[..] else { panic!("{messages:?}") };
+        for message in [first, second] {
+            assert!(message.write().unwrap().len() < 1 << 20);
+            directory.hear(message.clone(), START);
+            assert_eq!(count(&directory), 0);
+        }
+        directory.hear(third.clone(), START);
+        assert_eq!(count(&directory), 2 * A_MESSAGE + 5);
+        // Of the next, a message is lost: what was known stays until one comes whole.
+        for message in [first, third] {
+            directory.hear(message.clone(), START);
+            assert_eq!(count(&directory), 2 * A_MESSAGE + 5);
+        }
+        directory.hear(announce("a", &[("x", 8)]), START);
+        assert_eq!(count(&directory), 1);
+    }
+
+    #[test]
     fn hostile_announcements_are_refused() {
         assert!(Announcement::read(&[]).is_err());
         assert!(Announcement::read(&[1, 255, 255, 255, 255, 15]).is_err());
-        assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0]).is_err());
-        let mut directory = Directory::new(START);
+        assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0, 1, 0]).is_err());
+        let mut directory = Directory::default();
         for number in 0..MOST + 5 {
             directory.hear(announce(&format!("n{number}"), &[]), START);
         }

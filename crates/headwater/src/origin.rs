@@ -97,7 +97,14 @@ impl Origin {
         if self.cluster.get().is_some_and(|cluster| cluster.is_published_elsewhere(name)) {
             return Err(PublishError::Elsewhere);
         }
-        self.registry.publish(name, info, self.now())
+        match self.registry.publish(name, info.clone(), self.now()) {
+            // Nobody publishes it where it was: it goes on here.
+            Err(PublishError::Elsewhere) if self.cluster.get().is_some() => {
+                self.registry.adopt(name, self.now());
+                self.registry.publish(name, info, self.now())
+            }
+            published => published,
+        }
     }
 
     /// A live stream by its name, `live/` not included, wherever in the cluster it is.

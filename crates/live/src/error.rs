@@ -30,6 +30,9 @@ pub enum PublishError {
     /// It is a copy of a stream that another machine has.
     #[error("already published on another machine")]
     Elsewhere,
+    /// What another machine says of the stream cannot be true.
+    #[error("another machine's description is refused: {0}")]
+    Refused(String),
     /// Too many publishers of its renditions.
     #[error("a stream has at most {MOST_PUBLISHERS} publishers of renditions")]
     TooManyPublishers,

@@ -173,6 +173,8 @@ impl Registry {
         if !is_name(name) {
             return Err(PublishError::BadName(shown(name)));
         }
+        crate::mirror::check::description(of)
+            .map_err(|error| PublishError::Refused(error.to_string()))?;
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.stream(name);
         if let Some(stream) = before.as_ref().filter(|stream| !stream.leave()) {

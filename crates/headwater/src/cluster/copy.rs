@@ -19,6 +19,8 @@ use super::Cluster;
 const UNWATCHED: Duration = Duration::from_secs(30);
 /// How long the next message of an answer may take.
 const ANSWER: Duration = Duration::from_secs(2);
+/// How long a whole answer may take.
+const WHOLE_ANSWER: Duration = Duration::from_secs(10);
 /// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
 const SILENCE: Duration = Duration::from_millis(1500);
 /// The least time between two questions for the same stream.
@@ -133,13 +135,18 @@ impl Copying<'_> {
                             gone = None;
                             if (&holder.node, holder.epoch) != (&self.holder.node, self.holder.epoch) {
                                 // The new node goes on with the stream, if it had a copy.
-                                self.holder = holder;
-                                if let Err(end) = self.ask().await {
-                                    return end;
+                                let before = std::mem::replace(&mut self.holder, holder);
+                                match self.ask().await {
+                                    Ok(()) => {}
+                                    Err(end @ End::Refused(_)) => return end,
+                                    // The next turn tries again.
+                                    Err(_) => self.holder = before,
                                 }
                             }
                         }
                         // The stream is over, or its node has gone, or this one has lost its connection.
+                        // Without a connection, nobody knows.
+                        None if !self.cluster.is_connected() => {}
                         None if gone.get_or_insert_with(Instant::now).elapsed() > self.rests() => return End::Over,
                         None => {}
                     }
@@ -174,9 +181,9 @@ impl Copying<'_> {
                 Message::Done | Message::Ceded => true,
             };
             if !is_complete && self.asked.elapsed() > BETWEEN {
-                match self.ask().await {
-                    Ok(()) | Err(End::NoAnswer) => {}
-                    Err(end) => return end,
+                // Where another node has the stream now, the directory tells.
+                if let Err(end @ End::Refused(_)) = self.ask().await {
+                    return end;
                 }
             }
         }
@@ -232,8 +239,9 @@ impl Copying<'_> {
         let to = name::questions(&self.holder.node);
         client.publish_with_reply(to, inbox, question).await.map_err(|_| End::NoAnswer)?;
         let mut reader = Reader::default();
+        let at_last = Instant::now() + WHOLE_ANSWER;
         loop {
-            let message = timeout_at(Instant::now() + ANSWER, answer.next()).await;
+            let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 return Err(End::NoAnswer);

@@ -30,7 +30,7 @@ pub(super) struct Leases {
 }
 
 /// A lease that this node has.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Lease {
     key: String,
     revision: u64,
@@ -93,11 +93,14 @@ impl Leases {
     /// Makes a lease last longer. If it has ended, it is taken again, with the same epoch, unless another node has it.
     pub(super) async fn renew(&self, lease: &mut Lease) -> Result<(), Error> {
         let put = async |expected| self.put(&lease.key, expected, lease.epoch, &self.node).await;
+        let is_own = |known: &Known| known.node == self.node && known.epoch == lease.epoch;
+        // One that was given back after another node had it is not this one.
+        let is_free = |known: &Known| known.node.is_empty() && known.epoch <= lease.epoch;
         lease.revision = match put(lease.revision).await {
             // The last renewal was made although its answer was lost, or the lease has ended, with its bucket or
             // without.
             Err(Error::Conflict) => match self.known(&lease.key).await? {
-                Some(known) if known.node != self.node || known.epoch != lease.epoch => {
+                Some(known) if !is_free(&known) && !is_own(&known) => {
                     return Err(Error::Taken(known.node));
                 }
                 known => put(known.map_or(0, |known| known.revision)).await?,
@@ -109,7 +112,19 @@ impl Leases {
 
     /// Gives a lease back. The epoch is kept for as long as a lease lasts: who takes the next one uses a higher one.
     pub(super) async fn release(&self, lease: Lease) -> Result<(), Error> {
-        self.put(&lease.key, lease.revision, lease.epoch, "").await?;
+        let put = async |expected| self.put(&lease.key, expected, lease.epoch, "").await;
+        match put(lease.revision).await {
+            // A renewal was under way.
+            Err(Error::Conflict) => match self.known(&lease.key).await? {
+                Some(known) if known.node == self.node && known.epoch == lease.epoch => {
+                    put(known.revision).await?;
+                }
+                _ => {}
+            },
+            released => {
+                released?;
+            }
+        }
         Ok(())
     }
 

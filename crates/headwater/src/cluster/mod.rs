@@ -16,17 +16,17 @@ mod lease;
 mod share;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use async_nats::{Client, RequestErrorKind};
+use async_nats::{Client, Event, RequestErrorKind};
 use cluster::name;
 use cluster::presence::{self, Announcement, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
 use futures_util::StreamExt;
-use live::{Registry, Stream};
+use live::{Registry, Stream, UnixMicros};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
@@ -37,6 +37,11 @@ use crate::config;
 /// How long a viewer waits for the first copy of a stream.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// A node has gone when nobody answers for it so many times.
+const GONE: u32 = 3;
+/// The time between these.
+const RETURNS: Duration = Duration::from_millis(700);
+
 /// This node's part in the cluster.
 #[derive(Debug)]
 pub struct Cluster {
@@ -46,6 +51,8 @@ pub struct Cluster {
     /// Whether this node refuses new clients, because it is about to end.
     leaves: AtomicBool,
     client: Client,
+    /// When this node was connected last, in microseconds.
+    connected: Arc<AtomicU64>,
     leases: Leases,
     directory: Mutex<Directory>,
     /// The streams that this node has, the epochs of their leases, and whether somebody publishes them.
@@ -80,6 +87,7 @@ impl Cluster {
             "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
             node => node.to_owned(),
         };
+        let connected = Arc::new(AtomicU64::new(clock.now().0));
         let mut options = async_nats::ConnectOptions::new()
             .name(format!("headwater {node}"))
             .ping_interval(Duration::from_secs(1))
@@ -87,8 +95,19 @@ impl Cluster {
             .request_timeout(Some(Duration::from_secs(2)))
             // Parts that wait for a connection are of use for a short time only.
             .client_capacity(256)
+            // More than the longest window has, by far, and no more of messages of a megabyte than memory has.
+            .subscription_capacity(4096)
             .reconnect_delay_callback(|attempts| {
                 Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
+            })
+            .event_callback({
+                let connected = Arc::clone(&connected);
+                move |event| {
+                    if matches!(event, Event::Connected) {
+                        connected.store(clock.now().0, Ordering::Relaxed);
+                    }
+                    std::future::ready(())
+                }
             })
             .retry_on_initial_connect();
         if !config.credentials.as_os_str().is_empty() {
@@ -107,7 +126,8 @@ impl Cluster {
             zone: config.zone.clone(),
             leaves: AtomicBool::new(false),
             client,
-            directory: Mutex::new(Directory::new(clock.now())),
+            connected,
+            directory: Mutex::default(),
             own: Mutex::default(),
             ceded: Mutex::default(),
             owns: Notify::new(),
@@ -157,8 +177,9 @@ impl Cluster {
     /// The node does not answer.
     pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
         if self.elsewhere(name).is_none() {
-            // A node that has just begun has not heard of all streams.
-            let is_young = || self.directory().is_young(self.clock.now());
+            // A node that has just connected has not heard of all streams.
+            let connected = || UnixMicros(self.connected.load(Ordering::Relaxed));
+            let is_young = || self.clock.now().since(connected()) < presence::SETTLED;
             while is_young()
                 && self.elsewhere(name).is_none()
                 && self.registry.stream(name).is_none()
@@ -186,16 +207,22 @@ impl Cluster {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a node has gone: NATS knows nobody who answers for it.
+    /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
+    /// connects again.
     async fn has_gone(&self, node: &str) -> bool {
         let question = Question { stream: String::new(), ask: Ask::Nothing };
         let Ok(question) = question.write() else { return false };
-        let answer = self.client.request(name::questions(node), question).await;
-        let gone = answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders);
-        if gone {
-            self.directory().forget(node);
+        for turn in 0..GONE {
+            if turn > 0 {
+                tokio::time::sleep(RETURNS).await;
+            }
+            let answer = self.client.request(name::questions(node), question.clone()).await;
+            if !answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders) {
+                return false;
+            }
         }
-        gone
+        self.directory().forget(node);
+        true
     }
 
     /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
@@ -217,14 +244,9 @@ impl Cluster {
         self.ceded.lock().unwrap_or_else(PoisonError::into_inner).remove(stream)
     }
 
-    /// Whether somebody publishes a stream at another node. If nobody does, and this node has a copy, it is from now on
-    /// the one that has the stream, for a publisher that comes here.
+    /// Whether somebody publishes a stream at another node.
     pub fn is_published_elsewhere(&self, stream: &str) -> bool {
-        if self.elsewhere(stream).is_some_and(|holder| holder.is_live) {
-            return true;
-        }
-        self.registry.adopt(stream, self.clock.now());
-        false
+        self.elsewhere(stream).is_some_and(|holder| holder.is_live)
     }
 
     fn is_connected(&self) -> bool {
@@ -282,10 +304,22 @@ impl Cluster {
                 zone: self.zone.clone(),
                 viewers: u32::try_from(viewers).unwrap_or(u32::MAX),
                 ready: !self.leaves.load(Ordering::Relaxed),
+                message: (0, 1),
                 streams,
             };
-            if let Ok(bytes) = announcement.write() {
-                let _ = self.client.publish(presence::SUBJECT, bytes).await;
+            for message in announcement.split() {
+                let written = message.write().map_err(|error| error.to_string());
+                let sent = match written {
+                    Ok(bytes) => self
+                        .client
+                        .publish(presence::SUBJECT, bytes)
+                        .await
+                        .map_err(|e| e.to_string()),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = sent {
+                    tracing::warn!(error, "this node was not announced");
+                }
             }
             let _ = timeout(presence::INTERVAL, self.owns.notified()).await;
         }

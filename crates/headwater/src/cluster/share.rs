@@ -128,16 +128,19 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
 /// Tells each change, as long as this node has the lease. While the lease cannot be renewed for too long, another node
 /// may take it, and nothing is told.
 async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left {
-    let subject = name::changes(stream.name());
     let mut changes = Changes::new(stream);
     let mut beats = interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut renewed, mut renewal) = (Instant::now(), Box::pin(sleep(RENEWAL)));
+    let mut renewed = Instant::now();
+    // Changes do not wait for the answer.
+    let mut renewal = Box::pin(renew(cluster, lease.clone()));
     let is_live = || stream.state().status == Status::Live;
     cluster.own(stream.name(), lease.epoch, is_live());
     loop {
-        let message = tokio::select! {
-            change = changes.next() => Message::Change(change),
+        tokio::select! {
+            change = changes.next() => {
+                send(cluster, stream, (lease.epoch, renewed), &Message::Change(change)).await;
+            }
             _ = beats.tick() => {
                 if cluster.is_ceded(stream.name()) && !is_live() {
                     return Left::Ceded(lease);
@@ -145,15 +148,19 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
                 if renewed.elapsed() < LASTS {
                     cluster.own(stream.name(), lease.epoch, is_live());
                 }
-                Message::Beat(beat(stream))
+                let is_over = stream.state().status == Status::Ended;
+                while let Some(change) = changes.take().filter(|_| is_over) {
+                    send(cluster, stream, (lease.epoch, renewed), &Message::Change(change)).await;
+                }
+                send(cluster, stream, (lease.epoch, renewed), &Message::Beat(beat(stream))).await;
+                if is_over {
+                    return Left::Over(lease);
+                }
             }
-            () = &mut renewal => {
-                let asked = Instant::now();
-                match cluster.leases.renew(&mut lease).await {
-                    Ok(()) => {
-                        renewed = asked;
-                        cluster.own(stream.name(), lease.epoch, is_live());
-                    }
+            (answered, asked, result) = &mut renewal => {
+                lease = answered;
+                match result {
+                    Ok(()) => renewed = asked,
                     Err(Error::Taken(_)) => return Left::Taken,
                     Err(error) if renewed.elapsed() > LASTS - RENEWAL => {
                         tracing::warn!(stream = stream.name(), %error, "not shared for now");
@@ -161,24 +168,36 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
                     }
                     Err(_) => {}
                 }
-                renewal.set(sleep(RENEWAL));
-                continue;
-            }
-        };
-        let is_over = stream.state().status == Status::Ended;
-        // While there is no connection, nothing waits: copies ask for what they lack.
-        if cluster.is_connected() && renewed.elapsed() < LASTS {
-            let messages = wire::write(lease.epoch, &message);
-            for bytes in messages
-                .inspect_err(|error| tracing::error!(%error, "change not told"))
-                .unwrap_or_default()
-            {
-                let _ = cluster.client.publish(subject.clone(), bytes).await;
+                renewal.set(renew(cluster, lease.clone()));
             }
         }
-        if is_over && matches!(message, Message::Beat(_)) {
-            return Left::Over(lease);
-        }
+    }
+}
+
+/// Renews a lease after a while. Returns it, when that was asked for, and whether it was.
+async fn renew(cluster: &Cluster, mut lease: Lease) -> (Lease, Instant, Result<(), Error>) {
+    sleep(RENEWAL).await;
+    let asked = Instant::now();
+    let result = cluster.leases.renew(&mut lease).await;
+    (lease, asked, result)
+}
+
+/// Tells copies of a stream something, by a lease of this epoch that was renewed then. While there is no connection,
+/// nothing waits: copies ask for what they lack. When the lease may be over, nothing is told.
+async fn send(
+    cluster: &Cluster,
+    stream: &Stream,
+    (epoch, renewed): (u64, Instant),
+    message: &Message,
+) {
+    if !cluster.is_connected() || renewed.elapsed() >= LASTS {
+        return;
+    }
+    let subject = name::changes(stream.name());
+    let messages = wire::write(epoch, message);
+    let messages = messages.inspect_err(|error| tracing::error!(%error, "change not told"));
+    for bytes in messages.unwrap_or_default() {
+        let _ = cluster.client.publish(subject.clone(), bytes).await;
     }
 }
 

@@ -155,7 +155,8 @@ fn version(state: &State, entrance: &Entrance) -> u64 {
         newest.map(|newest| newest.msn).hash(&mut hasher);
         (window.next_msn(), window.ended).hash(&mut hasher);
         let parts = newest.filter(|newest| !is_foretold(newest)).map(|s| s.parts.len());
-        (parts, track.frame_rate()).hash(&mut hasher);
+        let frame_rate = track.frame_rate().filter(|_| track.kind == Kind::Video);
+        (parts, frame_rate).hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -172,7 +173,8 @@ fn publish_time(state: &State, entrance: &Entrance) -> u64 {
         let window = track.window();
         let newest = window.newest()?;
         // A foretold segment is listed with its first part.
-        let part = if is_foretold(newest) { newest.parts.first() } else { newest.parts.last() };
+        let is_made = window.open.is_some() && is_foretold(newest);
+        let part = if is_made { newest.parts.first() } else { newest.parts.last() };
         Some(part?.published.0 / 1000)
     };
     let came = state.tracks.iter().filter_map(came).max().unwrap_or(state.epoch.0 / 1000);

@@ -92,7 +92,9 @@ pub async fn run(origin: Arc<Origin>, slots: Arc<Slots>) {
             if streams.get(name).is_some_and(is_it) {
                 continue;
             }
-            if origin.config.ladder.wants(name) && stream.state().status != Status::Ended {
+            // A copy has the renditions that its own machine makes.
+            let is_own = !stream.is_mirrored() && stream.state().status != Status::Ended;
+            if origin.config.ladder.wants(name) && is_own {
                 streams.insert(name.to_owned(), Arc::downgrade(&stream));
                 ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&slots)));
             }

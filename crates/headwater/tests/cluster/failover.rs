@@ -23,7 +23,7 @@ fn a_publisher_goes_on_at_a_node_that_has_a_copy() {
     for node in [&b, &c] {
         eventually(LIMIT, "a copy", || http::get(node.http, playlist).status() == 200);
     }
-    // A viewer of a copy that has no copy of its own: it stays connected.
+    // A viewer of node c, which follows b later. It stays connected.
     let mut viewer = Command::new("ffmpeg");
     viewer.args(["-v", "error", "-i", &c.url("/live/x/live.flv"), "-map", "0:v", "-c", "copy"]);
     let viewer = Program::spawn(viewer.args(["-frames:v", "500", "-f", "framemd5", "-"]));

@@ -4,6 +4,7 @@ use super::copy::newest;
 use crate::UnixMicros;
 use crate::dates::Dates;
 use crate::gop::Learnt;
+use crate::info::Status;
 use crate::stream::Stream;
 
 /// How many versions are left out. Other copies may have seen newer ones than this machine, and versions only grow.
@@ -11,13 +12,20 @@ const LEFT_OUT: u64 = 1000;
 
 impl Stream {
     /// Makes a copy the stream itself, which waits for its publisher. What is published then begins a period, and goes
-    /// on with the numbers, names and dates that there are. Returns whether it was a copy.
+    /// on with the numbers, names and dates that there are. Returns whether it does. A copy of a stream that is
+    /// over ends.
     pub(crate) fn adopt(&self, now: UnixMicros) -> bool {
         let mut inner = self.lock();
-        if !std::mem::take(&mut inner.is_mirrored) {
+        let state = self.state();
+        if !inner.is_mirrored {
             return false;
         }
-        let state = self.state();
+        if state.status == Status::Ended {
+            drop(inner);
+            self.end_copy();
+            return false;
+        }
+        inner.is_mirrored = false;
         let ahead = self.ahead();
         inner.began = Some(state.epoch);
         let newest = inner.tracks.iter().filter_map(newest).max_by_key(|newest| newest.period);

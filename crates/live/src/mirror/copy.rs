@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use media::Kind;
 use payload::memory::Arena;
 
+use super::check;
 use crate::UnixMicros;
 use crate::change::{Adoption, Change, Description, NewPart, TrackDescription, WindowState};
-use crate::error::{MOST_TRACKS, Refused};
+use crate::error::Refused;
 use crate::packager::Packager;
 use crate::stream::{Inner, Stream};
 use crate::track::{Track, TrackState};
 use crate::window::{PartIndex, Segment};
-
-/// The highest timescale of a track. Video has 90,000 ticks a second, and audio its sampling rate.
-const HIGHEST_TIMESCALE: u32 = 1_000_000;
 
 /// Whether a copy took a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +58,7 @@ impl Mirror {
         match change {
             Change::Stream(description) => self.describe(&mut inner, description, now),
             Change::Part(part) => take_part(&mut inner, part, now),
-            Change::Window(window) => Ok(show(&mut inner, window)),
+            Change::Window(window) => check::window(window).map(|()| show(&mut inner, window)),
         }
     }
 
@@ -77,9 +74,7 @@ impl Mirror {
         if description.version < self.stream.state().version {
             return Ok(Taken::Already);
         }
-        if description.tracks.len() > MOST_TRACKS {
-            return Err(Refused::TooManyTracks);
-        }
+        check::description(description)?;
         let id = |track: &TrackDescription| track.header.track.id;
         let gone = inner.tracks.extract_if(.., |track| {
             !description.tracks.iter().any(|described| id(described) == track.id())
@@ -112,10 +107,7 @@ impl Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        let was_copy = std::mem::take(&mut self.stream.lock().is_mirrored);
-        if was_copy {
-            self.stream.leave();
-        }
+        self.stream.end_copy();
     }
 }
 
@@ -151,11 +143,6 @@ fn add(
     now: UnixMicros,
 ) -> Result<(), Refused> {
     let header = Arc::clone(&described.header);
-    if !(1..=HIGHEST_TIMESCALE).contains(&header.track.timescale)
-        || header.track.kind() == Kind::Other
-    {
-        return Err(Refused::Codec(header.track.codec.rfc6381().into_owned()));
-    }
     let arena = Arena::new(&inner.memory, Arc::clone(&inner.account))?;
     let packager =
         Packager::new(settings, settings.target_duration, Arc::clone(&header), inner.period, arena);
@@ -167,6 +154,7 @@ fn add(
 
 /// Stores a part, which viewers do not see yet.
 fn take_part(inner: &mut Inner, part: &NewPart, now: UnixMicros) -> Result<Taken, Refused> {
+    check::part(part)?;
     let Some(index) = inner.track(part.track) else { return Ok(Taken::Missing) };
     let track = &mut inner.tracks[index];
     let segments = track.packager.segments_mut();

@@ -16,6 +16,7 @@
 
 mod adopt;
 mod changes;
+pub(crate) mod check;
 mod copy;
 
 pub use self::changes::Changes;

@@ -40,22 +40,36 @@ impl Stream {
     /// Ends the stream at once unless somebody publishes it. Returns whether the stream is over.
     pub(crate) fn leave(&self) -> bool {
         let mut inner = self.lock();
-        if inner.is_published() {
-            return false;
+        let leaves = !inner.is_published();
+        if leaves {
+            self.end_now(&mut inner);
         }
-        self.vanish(&mut inner, "place");
-        // A stream without tracks ends, too: somebody may be waiting for its first.
-        if !inner.is_over() {
-            inner.ended = Some(UnixMicros::default());
-            self.announce(&inner);
-        }
-        true
+        leaves
     }
 
     /// Ends the stream at once, whoever publishes it: it is another's. Publishers find that they were replaced.
     pub fn expel(&self) {
-        self.lock().publishers.clear();
-        self.leave();
+        let mut inner = self.lock();
+        inner.publishers.clear();
+        inner.is_mirrored = false;
+        self.end_now(&mut inner);
+    }
+
+    /// Ends a copy at once. Does nothing if the stream is no copy, or no longer.
+    pub(crate) fn end_copy(&self) {
+        let mut inner = self.lock();
+        if std::mem::take(&mut inner.is_mirrored) {
+            self.end_now(&mut inner);
+        }
+    }
+
+    fn end_now(&self, inner: &mut Inner) {
+        self.vanish(inner, "place");
+        // A stream without tracks ends, too: somebody may be waiting for its first.
+        if !inner.is_over() {
+            inner.ended = Some(UnixMicros::default());
+            self.announce(inner);
+        }
     }
 
     /// Removes all tracks and ends the stream; a sweep forgets it later. Returns how many segments

@@ -76,7 +76,11 @@ impl Entrance {
 
     /// For how many milliseconds the publisher must have sent nothing to make the manifest say this.
     pub(super) fn waited(&self) -> u64 {
-        self.farther + if self.sends { 0 } else { SILENT.unsigned_abs() }
+        if self.sends || self.held {
+            return 0;
+        }
+        // It is rounded up to a second.
+        SILENT.unsigned_abs() + self.farther.saturating_sub(1000)
     }
 
     /// Moves `place` to before the `end` of the listed media. The manifest changes at most once a second
