@@ -422,3 +422,94 @@ fn who_reads_single_units_of_a_copy_gets_those_of_each_part() {
     assert!(times.len() > 80, "{}", times.len());
     assert!(times.windows(2).all(|pair| pair[1] - pair[0] == 3600), "{times:?}");
 }
+
+fn begun(part: &mut super::NewPart) -> &mut super::NewSegment {
+    part.begins.as_mut().unwrap()
+}
+
+#[test]
+fn numbers_that_no_machine_makes_are_refused() {
+    let mut scene = Scene::new(4);
+    let mut changes = Changes::new(&scene.stream);
+    (0..60).for_each(|_| scene.publish(25, true));
+    let all: Vec<_> = std::iter::from_fn(|| changes.take()).collect();
+    let huge = [i64::MAX, i64::MIN, 1 << 53];
+    let mut refused = 0;
+    for change in &all {
+        let Change::Stream(of) = &all[0] else { panic!("no description first") };
+        let mut mirror = scene.other.mirror("y", of, scene.now).unwrap();
+        for before in &all {
+            if std::ptr::eq(before, change) {
+                break;
+            }
+            mirror.apply(before, scene.now).unwrap();
+        }
+        for number in huge {
+            let unsigned = number.unsigned_abs();
+            let mut bad = Vec::new();
+            match change {
+                Change::Stream(of) => {
+                    let mut other = of.as_ref().clone();
+                    other.version = unsigned;
+                    bad.push(Change::Stream(Arc::new(other.clone())));
+                    (other.version, other.settings.target_duration) = (0, std::time::Duration::MAX);
+                    assert!(scene.other.mirror("z", &other, scene.now).is_err());
+                }
+                Change::Part(part) => {
+                    let with = |change: fn(&mut super::NewPart, i64)| {
+                        let mut other = part.clone();
+                        change(&mut other, number);
+                        Change::Part(other)
+                    };
+                    bad.push(with(|part, number| part.place.0 = number.unsigned_abs()));
+                    bad.push(with(|part, number| part.start = number));
+                    bad.push(with(|part, number| part.samples[0].dts = number));
+                    if part.begins.is_some() {
+                        bad.push(with(|part, number| begun(part).presents = number));
+                        bad.push(with(|part, number| begun(part).expected_end = Some(number)));
+                        bad.push(with(|part, number| begun(part).period = number.unsigned_abs()));
+                    }
+                }
+                Change::Window(window) => {
+                    bad.push(Change::Window(super::WindowState {
+                        version: unsigned,
+                        ..window.clone()
+                    }));
+                    bad.push(Change::Window(super::WindowState {
+                        rate: Some((1, unsigned)),
+                        ..window.clone()
+                    }));
+                }
+            }
+            for bad in bad {
+                assert!(mirror.apply(&bad, scene.now).is_err());
+                refused += 1;
+            }
+        }
+        // It still takes what is right.
+        assert_ne!(mirror.apply(change, scene.now).unwrap(), Taken::Missing);
+    }
+    assert!(refused > 100, "{refused}");
+}
+
+#[test]
+fn a_copy_of_a_stream_that_is_over_does_not_go_on() {
+    let mut scene = Scene::new(5);
+    (0..100).for_each(|_| {
+        scene.publish(25, true);
+        scene.carry(0);
+    });
+    scene.publisher = None;
+    scene.registry.sweep(scene.now);
+    scene.now.0 += 31_000_000;
+    scene.registry.sweep(scene.now);
+    scene.settle();
+    let copy = scene.other.stream("x").unwrap();
+    assert_eq!(copy.state().status, crate::Status::Ended);
+    let newest = copy.track("v0").unwrap().window().newest().unwrap().msn;
+    assert!(!scene.other.adopt("x", scene.now));
+    // A new stream of the name begins, with numbers of its own.
+    let publisher = scene.other.publish("x", info(), scene.now).unwrap();
+    assert!(!Arc::ptr_eq(publisher.stream(), &copy));
+    assert!(publisher.stream().next_msn() > newest);
+}
