@@ -24,8 +24,12 @@ pub const FORGOTTEN: Duration = Duration::from_secs(10);
 pub const SETTLED: Duration = Duration::from_millis(1500);
 /// The most streams in one message. Names have up to 128 bytes, and a message up to a megabyte.
 const A_MESSAGE: usize = 4000;
-/// The most nodes, and the most streams of a node, that are remembered.
-const MOST: usize = 10_000;
+/// The most nodes that are remembered.
+const MOST_NODES: usize = 1000;
+/// The most streams of a node, and ten times as many of all nodes.
+const MOST_STREAMS: usize = 10_000;
+/// The longest text in an announcement, in bytes.
+const LONGEST: usize = 256;
 
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,9 +133,17 @@ impl Directory {
     /// Takes an announcement.
     pub fn hear(&mut self, announcement: Announcement, now: UnixMicros) {
         self.nodes.retain(|_, node| now.since(node.heard) < FORGOTTEN);
-        if self.nodes.len() >= MOST && !self.nodes.contains_key(&announcement.node) {
+        if self.nodes.len() >= MOST_NODES && !self.nodes.contains_key(&announcement.node) {
             return;
         }
+        let texts = [&announcement.node, &announcement.address, &announcement.zone];
+        let names = announcement.streams.iter().map(|(name, ..)| name);
+        if texts.into_iter().chain(names).any(|text| text.len() > LONGEST) {
+            return;
+        }
+        let others = self.nodes.iter().filter(|(name, _)| **name != announcement.node);
+        let others: usize = others.map(|(_, node)| node.streams.len() + node.coming.1.len()).sum();
+        let room = MOST_STREAMS.min((10 * MOST_STREAMS).saturating_sub(others));
         let Announcement { node, address, zone, viewers, ready, message: (number, count), streams } =
             announcement;
         let before = self.nodes.remove(&node);
@@ -146,7 +158,7 @@ impl Directory {
             came += 1;
             let streams =
                 streams.into_iter().map(|(name, epoch, is_live)| (name, (epoch, is_live)));
-            coming.extend(streams.take(MOST.saturating_sub(coming.len())));
+            coming.extend(streams.take(room.saturating_sub(coming.len())));
             if came >= count {
                 known = std::mem::take(&mut coming);
             }
@@ -306,9 +318,23 @@ mod tests {
         assert!(Announcement::read(&[1, 255, 255, 255, 255, 15]).is_err());
         assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0, 1, 0]).is_err());
         let mut directory = Directory::default();
-        for number in 0..MOST + 5 {
+        for number in 0..MOST_NODES + 5 {
             directory.hear(announce(&format!("n{number}"), &[]), START);
         }
-        assert_eq!(directory.nodes().len(), MOST);
+        assert_eq!(directory.nodes().len(), MOST_NODES);
+
+        let mut directory = Directory::default();
+        directory.hear(announce(&"n".repeat(LONGEST + 1), &[]), START);
+        directory.hear(announce("n", &[(&"s".repeat(LONGEST + 1), 1)]), START);
+        assert_eq!(directory.nodes(), []);
+        for node in 0..12 {
+            let mut announcement = announce(&format!("n{node}"), &[]);
+            let names = (0..MOST_STREAMS + 5).map(|number| (format!("s{number}"), 7, true));
+            announcement.streams = names.collect();
+            directory.hear(announcement, START);
+        }
+        let counts: Vec<_> = directory.nodes().iter().map(|known| known.streams).collect();
+        assert_eq!(counts.iter().max(), Some(&MOST_STREAMS));
+        assert_eq!(counts.iter().sum::<usize>(), 10 * MOST_STREAMS);
     }
 }

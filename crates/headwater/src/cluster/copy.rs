@@ -151,7 +151,7 @@ impl Copying<'_> {
                         None => {}
                     }
                     if heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE {
-                        // The node may have lost its connection. The copy lasts as long as others hear of it.
+                        // Messages may be lost, or the node has gone. The copy stays until the directory says so.
                         if self.ask().await.is_err() && self.cluster.is_connected() {
                             self.cluster.has_gone(&self.holder.node).await;
                         }

@@ -97,8 +97,8 @@ impl Leases {
         // One that was given back after another node had it is not this one.
         let is_free = |known: &Known| known.node.is_empty() && known.epoch <= lease.epoch;
         lease.revision = match put(lease.revision).await {
-            // The last renewal was made although its answer was lost, or the lease has ended, with its bucket or
-            // without.
+            // Either the last renewal was made and its answer was lost, or the lease has ended. It also ends where
+            // the whole bucket is lost.
             Err(Error::Conflict) => match self.known(&lease.key).await? {
                 Some(known) if !is_free(&known) && !is_own(&known) => {
                     return Err(Error::Taken(known.node));

@@ -6,7 +6,7 @@
 //!
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
-//! ([`copy`]). Every delivery works from a copy as at home, with the same bytes. All nodes know all streams
+//! ([`copy`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
 //! ([`cluster::presence`]).
 //!
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
@@ -41,6 +41,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const GONE: u32 = 3;
 /// The time between these.
 const RETURNS: Duration = Duration::from_millis(700);
+
+/// The least time between two announcements: many streams may begin at once, and each announcement has all.
+const SPACING: Duration = Duration::from_millis(20);
 
 /// This node's part in the cluster.
 #[derive(Debug)]
@@ -95,7 +98,7 @@ impl Cluster {
             .request_timeout(Some(Duration::from_secs(2)))
             // Parts that wait for a connection are of use for a short time only.
             .client_capacity(256)
-            // More than the longest window has, by far, and no more of messages of a megabyte than memory has.
+            // The answer about a whole window has fewer messages. What waits for a slow reader is bounded.
             .subscription_capacity(4096)
             .reconnect_delay_callback(|attempts| {
                 Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
@@ -321,6 +324,7 @@ impl Cluster {
                     tracing::warn!(error, "this node was not announced");
                 }
             }
+            tokio::time::sleep(SPACING).await;
             let _ = timeout(presence::INTERVAL, self.owns.notified()).await;
         }
     }

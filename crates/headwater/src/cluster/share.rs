@@ -149,8 +149,10 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
                     cluster.own(stream.name(), lease.epoch, is_live());
                 }
                 let is_over = stream.state().status == Status::Ended;
-                while let Some(change) = changes.take().filter(|_| is_over) {
-                    send(cluster, stream, (lease.epoch, renewed), &Message::Change(change)).await;
+                if is_over {
+                    while let Some(change) = changes.take() {
+                        send(cluster, stream, (lease.epoch, renewed), &Message::Change(change)).await;
+                    }
                 }
                 send(cluster, stream, (lease.epoch, renewed), &Message::Beat(beat(stream))).await;
                 if is_over {

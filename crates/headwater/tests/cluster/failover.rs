@@ -17,7 +17,7 @@ fn a_publisher_goes_on_at_a_node_that_has_a_copy() {
     let nats = Nats::start();
     let (a, b, c) = (nats.node("a"), nats.node("b"), nats.node("c"));
     let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path(), 60);
+    let clip = clip(folder.path());
     let playlist = "/live/x/v0/media.m3u8";
     let first = publish(&a, &clip, "live/x");
     for node in [&b, &c] {
@@ -62,7 +62,7 @@ fn a_publisher_that_returns_to_another_node_goes_on_there() {
     let nats = Nats::start();
     let (a, b) = (nats.node("a"), nats.node("b"));
     let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path(), 60);
+    let clip = clip(folder.path());
     let playlist = "/live/x/v0/media.m3u8";
     let first = publish(&a, &clip, "live/x");
     eventually(LIMIT, "a copy", || http::get(b.http, playlist).status() == 200);

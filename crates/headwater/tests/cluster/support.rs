@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use testkit::{NO_ARGUMENTS, Port, Program, Server, eventually};
+use testkit::{NO_ARGUMENTS, Port, Program, Server, eventually, ffmpeg};
 
 /// A time limit for anything that a test waits for, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the clip lasts.
+const SECONDS: u32 = 150;
 
 /// A NATS server with JetStream.
 pub(crate) struct Nats {
@@ -62,45 +65,19 @@ impl Nats {
     }
 }
 
-/// A clip with video of a keyframe each second, and audio.
-pub(crate) fn clip(folder: &Path, seconds: u32) -> PathBuf {
+/// A clip with video of a keyframe each second, and audio. It lasts longer than any of these tests on a busy machine.
+pub(crate) fn clip(folder: &Path) -> PathBuf {
     let path = folder.join("clip.flv");
-    let mut command = Command::new("ffmpeg");
-    command.args([
-        "-v",
-        "error",
-        "-f",
-        "lavfi",
-        "-i",
-        &format!("testsrc2=s=320x180:r=25:d={seconds}"),
-    ]);
-    command.args(["-f", "lavfi", "-i", &format!("sine=r=48000:d={seconds}")]);
-    command.args([
-        "-c:v",
-        "libx264",
-        "-preset",
-        "ultrafast",
-        "-g",
-        "25",
-        "-b:v",
-        "500k",
-        "-c:a",
-        "aac",
-    ]);
-    let finished = Program::spawn(command.arg(&path)).wait(LIMIT);
-    assert!(finished.status.success(), "{}", finished.stderr);
+    let video = format!("testsrc2=s=320x180:r=25:d={SECONDS}");
+    let audio = format!("sine=r=48000:d={SECONDS}");
+    let input = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio];
+    let coded =
+        ["-c:v", "libx264", "-preset", "ultrafast", "-g", "25", "-b:v", "500k", "-c:a", "aac"];
+    ffmpeg(input.iter().chain(&coded).chain(&[path.to_str().unwrap()]));
     path
 }
 
 /// Publishes a file in real time.
 pub(crate) fn publish(node: &Server, clip: &Path, stream: &str) -> Program {
-    let mut command = Command::new("ffmpeg");
-    command.args(["-v", "error", "-re", "-i"]).arg(clip).args([
-        "-c",
-        "copy",
-        "-f",
-        "flv",
-        &node.rtmp_url(stream),
-    ]);
-    Program::spawn(&mut command)
+    testkit::publish(clip, &node.rtmp_url(stream))
 }

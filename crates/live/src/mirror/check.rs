@@ -65,6 +65,9 @@ pub(crate) fn description(of: &Description) -> Result<(), Refused> {
     if !is_date(of.since) || !is_date(of.epoch) || of.version >= MOST {
         return Err(invalid("the age of a stream"));
     }
+    if of.adoption.places.len() > MOST_TRACKS {
+        return Err(Refused::TooManyTracks);
+    }
     if of.named.iter().any(|&count| count > 1 << 24) || of.adoption.count > 1 << 24 {
         return Err(invalid("the number of tracks"));
     }

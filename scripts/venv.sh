@@ -1,0 +1,13 @@
+#!/bin/sh
+# Installs packages of PyPI into a folder of their own. Needs Python's venv.
+# Usage: scripts/venv.sh FOLDER PACKAGE...
+set -eu
+cd "$(dirname "$0")/.."
+
+home=$1
+shift
+# The file is written last, so it is there only if all is installed.
+[ "$(cat "$home/versions" 2>/dev/null)" = "$*" ] && exit 0
+python3 -m venv --clear "$home"
+"$home/bin/pip" install --quiet --disable-pip-version-check "$@"
+echo "$*" >"$home/versions"
