@@ -1,15 +1,15 @@
 //! Where viewers go, and what is told of the nodes.
 
-use testkit::{eventually, http};
+use testkit::{Nats, eventually, http};
 
-use crate::support::{LIMIT, Nats};
+use crate::support::{LIMIT, node, node_with};
 
 #[test]
 fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
     let nats = Nats::start();
-    let a = nats.node("a");
+    let a = node(&nats, "a");
     let told = |zone: &str| format!("advertise = \"http://{zone}.example\"\nzone = \"{zone}\"\n");
-    let (eu, us) = (nats.node_with("b", &told("eu")), nats.node_with("c", &told("us")));
+    let (eu, us) = (node_with(&nats, "b", &told("eu")), node_with(&nats, "c", &told("us")));
     let nodes = || http::get(a.http, "/api/v1/cluster").text().to_owned();
     eventually(LIMIT, "a knows all", || {
         ["\"a\"", "\"b\"", "\"c\""].iter().all(|it| nodes().contains(it))
