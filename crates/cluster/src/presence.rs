@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn hostile_announcements_are_refused() {
         assert!(Announcement::read(&[]).is_err());
-        assert!(Announcement::read(&[1, 255, 255, 255, 255, 15]).is_err());
+        assert!(Announcement::read(&[FORMAT, 255, 255, 255, 255, 15]).is_err());
         assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0, 1, 0]).is_err());
         let mut directory = Directory::default();
         for number in 0..MOST_NODES + 5 {

@@ -17,7 +17,7 @@ use media::codec::{aac, av1, avc, hevc, opus};
 use serde::{Deserialize, Serialize};
 
 /// The version of this format.
-pub(crate) const FORMAT: u8 = 1;
+pub(crate) const FORMAT: u8 = 2;
 /// The most bytes of a part in one message.
 pub const PIECE: usize = 512 << 10;
 /// The longest part that is put together. No part has more: a packager holds fewer bytes back.
@@ -228,9 +228,14 @@ struct Stream {
     ready: bool,
     publishers: Vec<Publisher>,
     named: [u32; 2],
-    adoptions: u32,
-    adopted: Vec<(u32, (u64, u64))>,
+    adoptions: Vec<Adopted>,
     tracks: Vec<Track>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Adopted {
+    at: u64,
+    places: Vec<(u32, (u64, u64))>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -333,13 +338,7 @@ impl From<&Description> for Stream {
             ready: of.ready,
             publishers: of.publishers.iter().map(Publisher::from).collect(),
             named: of.named,
-            adoptions: of.adoption.count,
-            adopted: of
-                .adoption
-                .places
-                .iter()
-                .map(|&(id, (msn, at))| (id, (msn, at as u64)))
-                .collect(),
+            adoptions: of.adoptions.iter().map(Adopted::from).collect(),
             tracks: of.tracks.iter().map(Track::from).collect(),
         }
     }
@@ -368,8 +367,6 @@ impl TryFrom<Stream> for Description {
             silence,
             foreign_renditions: of.foreign_renditions,
         };
-        let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
-        let adopted = of.adopted.into_iter().map(|(id, (msn, at))| (id, (msn, place(at))));
         Ok(Self {
             settings,
             since: UnixMicros(of.since),
@@ -385,13 +382,28 @@ impl TryFrom<Stream> for Description {
             ready: of.ready,
             publishers: of.publishers.into_iter().map(PublisherInfo::from).collect(),
             named: of.named,
-            adoption: Adoption { count: of.adoptions, places: adopted.collect() },
+            adoptions: of.adoptions.into_iter().map(Adoption::from).collect(),
             tracks: of
                 .tracks
                 .into_iter()
                 .map(TrackDescription::try_from)
                 .collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl From<&Adoption> for Adopted {
+    fn from(of: &Adoption) -> Self {
+        let places = of.places.iter().map(|&(id, (msn, at))| (id, (msn, at as u64)));
+        Self { at: of.at.0, places: places.collect() }
+    }
+}
+
+impl From<Adopted> for Adoption {
+    fn from(of: Adopted) -> Self {
+        let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+        let places = of.places.into_iter().map(|(id, (msn, at))| (id, (msn, place(at))));
+        Self { at: UnixMicros(of.at), places: places.collect() }
     }
 }
 

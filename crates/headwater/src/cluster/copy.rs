@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::{StatusCode, Subscriber};
 use cluster::name;
 use cluster::presence::Holder;
 use cluster::wire::{Ask, Beat, Message, Question, Reader};
@@ -14,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::Cluster;
+use super::bus::Subscription;
 
 /// A copy that nobody watches for so long ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
@@ -95,7 +95,7 @@ async fn follow(
     progress: &watch::Sender<Progress>,
 ) -> End {
     // What changes while the node answers waits here.
-    let Ok(mut changes) = cluster.client.subscribe(name::changes(name)).await else {
+    let Ok(mut changes) = cluster.bus.subscribe(name::changes(name)).await else {
         return End::NoAnswer;
     };
     let mut copying = Copying { cluster, name, holder, mirror: None, asked: Instant::now() };
@@ -113,7 +113,7 @@ impl Copying<'_> {
     }
 
     /// Takes changes as they come.
-    async fn keep(&mut self, changes: &mut Subscriber) -> End {
+    async fn keep(&mut self, changes: &mut Subscription) -> End {
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
@@ -230,20 +230,20 @@ impl Copying<'_> {
     /// Asks the node that has the stream for all that is missing here.
     async fn ask(&mut self) -> Result<(), End> {
         self.asked = Instant::now();
-        let client = &self.cluster.client;
+        let bus = &self.cluster.bus;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
         let question = Question { stream: self.name.to_owned(), ask: Ask::Changes(places) };
         let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
-        let inbox = client.new_inbox();
-        let mut answer = client.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
+        let inbox = bus.inbox();
+        let mut answer = bus.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
         let to = name::questions(&self.holder.node);
-        client.publish_with_reply(to, inbox, question).await.map_err(|_| End::NoAnswer)?;
+        bus.publish(to, Some(inbox), question).await.map_err(|_| End::NoAnswer)?;
         let mut reader = Reader::default();
         let at_last = Instant::now() + WHOLE_ANSWER;
         loop {
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
-            if message.status == Some(StatusCode::NO_RESPONDERS) {
+            if message.is_unheard {
                 return Err(End::NoAnswer);
             }
             match reader.read(&message.payload).map_err(|error| End::Refused(error.to_string()))? {

@@ -11,26 +11,30 @@
 //!
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
+mod bus;
 mod copy;
 mod lease;
+mod nats;
 mod share;
+#[cfg(test)]
+mod simulation;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context;
-use async_nats::{Client, Event, RequestErrorKind};
 use cluster::name;
 use cluster::presence::{self, Announcement, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
 use futures_util::StreamExt;
-use live::{Registry, Stream, UnixMicros};
+use live::{Registry, Stream};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use self::bus::{Answer, Bus};
 use self::lease::Leases;
+use self::nats::Nats;
 use crate::clock::Clock;
 use crate::config;
 
@@ -53,9 +57,7 @@ pub struct Cluster {
     zone: String,
     /// Whether this node refuses new clients, because it is about to end.
     leaves: AtomicBool,
-    client: Client,
-    /// When this node was connected last, in microseconds.
-    connected: Arc<AtomicU64>,
+    bus: Arc<dyn Bus>,
     leases: Leases,
     directory: Mutex<Directory>,
     /// The streams that this node has, the epochs of their leases, and whether somebody publishes them.
@@ -90,46 +92,27 @@ impl Cluster {
             "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
             node => node.to_owned(),
         };
-        let connected = Arc::new(AtomicU64::new(clock.now().0));
-        let mut options = async_nats::ConnectOptions::new()
-            .name(format!("headwater {node}"))
-            .ping_interval(Duration::from_secs(1))
-            .connection_timeout(Duration::from_secs(1))
-            .request_timeout(Some(Duration::from_secs(2)))
-            // Parts that wait for a connection are of use for a short time only.
-            .client_capacity(256)
-            // The answer about a whole window has fewer messages. What waits for a slow reader is bounded.
-            .subscription_capacity(4096)
-            .reconnect_delay_callback(|attempts| {
-                Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
-            })
-            .event_callback({
-                let connected = Arc::clone(&connected);
-                move |event| {
-                    if matches!(event, Event::Connected) {
-                        connected.store(clock.now().0, Ordering::Relaxed);
-                    }
-                    std::future::ready(())
-                }
-            })
-            .retry_on_initial_connect();
-        if !config.credentials.as_os_str().is_empty() {
-            let path = config.credentials.display();
-            let text = std::fs::read_to_string(&config.credentials);
-            let text = text.with_context(|| format!("cluster.credentials = {path}"))?;
-            options = options
-                .credentials(&text)
-                .with_context(|| format!("cluster.credentials = {path}"))?;
-        }
-        let client = options.connect(config.nats.as_slice()).await.context("cluster.nats")?;
+        let bus = Arc::new(Nats::connect(config, &node, clock).await?);
+        tracing::info!(node, servers = ?config.nats, "cluster");
+        let address = config.advertise.trim_end_matches('/').to_owned();
+        Ok(Self::begin(bus, node, (address, config.zone.clone()), registry, clock))
+    }
+
+    /// Begins this node's part. It is at an address and in a zone.
+    fn begin(
+        bus: Arc<dyn Bus>,
+        node: String,
+        (address, zone): (String, String),
+        registry: Arc<Registry>,
+        clock: Clock,
+    ) -> Arc<Self> {
         let cluster = Arc::new(Self {
-            leases: Leases::new(client.clone(), node.clone(), config.replicas),
+            leases: Leases::new(Arc::clone(&bus), node.clone()),
             node,
-            address: config.advertise.trim_end_matches('/').to_owned(),
-            zone: config.zone.clone(),
+            address,
+            zone,
             leaves: AtomicBool::new(false),
-            client,
-            connected,
+            bus,
             directory: Mutex::default(),
             own: Mutex::default(),
             ceded: Mutex::default(),
@@ -143,8 +126,7 @@ impl Cluster {
         tokio::spawn(Arc::clone(&cluster).announce());
         tokio::spawn(share::answer(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
-        tracing::info!(node = cluster.node, servers = ?config.nats, "cluster");
-        Ok(cluster)
+        cluster
     }
 
     /// The other node that has a stream, as far as this one knows.
@@ -181,8 +163,7 @@ impl Cluster {
     pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
         if self.elsewhere(name).is_none() {
             // A node that has just connected has not heard of all streams.
-            let connected = || UnixMicros(self.connected.load(Ordering::Relaxed));
-            let is_young = || self.clock.now().since(connected()) < presence::SETTLED;
+            let is_young = || self.clock.now().since(self.bus.connected()) < presence::SETTLED;
             while is_young()
                 && self.elsewhere(name).is_none()
                 && self.registry.stream(name).is_none()
@@ -219,8 +200,8 @@ impl Cluster {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
             }
-            let answer = self.client.request(name::questions(node), question.clone()).await;
-            if !answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders) {
+            let answer = self.bus.request(name::questions(node), question.clone()).await;
+            if !matches!(answer, Ok(Answer::Unheard)) {
                 return false;
             }
         }
@@ -232,9 +213,9 @@ impl Cluster {
     async fn cedes(&self, node: &str, stream: &str) -> bool {
         let question = Question { stream: stream.to_owned(), ask: Ask::Cede };
         let Ok(question) = question.write() else { return false };
-        let answer = self.client.request(name::questions(node), question).await;
-        let read = answer.ok().and_then(|answer| Reader::default().read(&answer.payload).ok()?);
-        matches!(read, Some((_, Message::Ceded)))
+        let answer = self.bus.request(name::questions(node), question).await;
+        let Ok(Answer::Payload(answer)) = answer else { return false };
+        matches!(Reader::default().read(&answer), Ok(Some((_, Message::Ceded))))
     }
 
     /// Notes that another node asked for a stream of this one.
@@ -253,7 +234,7 @@ impl Cluster {
     }
 
     fn is_connected(&self) -> bool {
-        self.client.connection_state() == async_nats::connection::State::Connected
+        self.bus.is_connected()
     }
 
     /// Notes that this node has a stream, by a lease of this epoch, and tells the others.
@@ -281,7 +262,9 @@ impl Cluster {
 
     /// Hears what other nodes have.
     async fn listen(self: Arc<Self>) {
-        let Ok(mut announced) = self.client.subscribe(presence::SUBJECT).await else { return };
+        let Ok(mut announced) = self.bus.subscribe(presence::SUBJECT.to_owned()).await else {
+            return;
+        };
         while let Some(message) = announced.next().await {
             match Announcement::read(&message.payload) {
                 Ok(announcement) => self.directory().hear(announcement, self.clock.now()),
@@ -314,10 +297,10 @@ impl Cluster {
                 let written = message.write().map_err(|error| error.to_string());
                 let sent = match written {
                     Ok(bytes) => self
-                        .client
-                        .publish(presence::SUBJECT, bytes)
+                        .bus
+                        .publish(presence::SUBJECT.to_owned(), None, bytes)
                         .await
-                        .map_err(|e| e.to_string()),
+                        .map_err(|error| error.to_string()),
                     Err(error) => Err(error),
                 };
                 if let Err(error) = sent {
