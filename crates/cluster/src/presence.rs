@@ -11,7 +11,7 @@ use bytes::Bytes;
 use live::UnixMicros;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{self, FORMAT};
+use crate::wire;
 
 /// The subject of announcements.
 pub const SUBJECT: &str = "headwater.nodes";
@@ -65,7 +65,7 @@ impl Announcement {
     /// # Errors
     /// None that is known.
     pub fn write(&self) -> Result<Bytes, wire::Error> {
-        Ok(postcard::to_allocvec(&(FORMAT, self))?.into())
+        Ok(wire::seal(wire::head(self)?))
     }
 
     /// Reads an announcement.
@@ -73,11 +73,7 @@ impl Announcement {
     /// # Errors
     /// The bytes are no announcement.
     pub fn read(bytes: &[u8]) -> Result<Self, wire::Error> {
-        let (format, rest) = postcard::take_from_bytes::<u8>(bytes)?;
-        if format != FORMAT {
-            return Err(wire::Error::Version(format));
-        }
-        Ok(postcard::from_bytes(rest)?)
+        Ok(postcard::from_bytes(wire::open(bytes)?)?)
     }
 }
 
@@ -170,6 +166,11 @@ impl Directory {
         );
     }
 
+    /// Whether a node has announced itself lately.
+    pub fn knows(&self, node: &str, now: UnixMicros) -> bool {
+        self.nodes.get(node).is_some_and(|node| now.since(node.heard) < FORGOTTEN)
+    }
+
     /// Forgets what a node said, because it has gone.
     pub fn forget(&mut self, node: &str) {
         self.nodes.remove(node);
@@ -254,7 +255,9 @@ mod tests {
         directory.hear(announce("a", &[("x", 5)]), at(2000));
         assert_eq!(holder(&directory, 2000), Some(("b".to_owned(), 9)));
         assert_eq!(holder(&directory, 11_000), Some(("a".to_owned(), 5)));
+        assert!(directory.knows("a", at(11_999)) && !directory.knows("a", at(12_000)));
         directory.forget("a");
+        assert!(!directory.knows("a", at(11_000)));
         assert_eq!(holder(&directory, 11_000), None);
         directory.hear(announce("b", &[]), at(20_000));
         let [known] = &directory.nodes()[..] else { panic!("{:?}", directory.nodes()) };
@@ -315,8 +318,13 @@ mod tests {
     #[test]
     fn hostile_announcements_are_refused() {
         assert!(Announcement::read(&[]).is_err());
-        assert!(Announcement::read(&[FORMAT, 255, 255, 255, 255, 15]).is_err());
-        assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0, 1, 0]).is_err());
+        let sealed = |rest: &[u8]| wire::seal([&[0; 4], rest].concat());
+        let newer = [wire::FORMAT + 1, 1, b'a', 0, 0, 0, 0, 0, 1, 0];
+        for bytes in [&[wire::FORMAT, 255, 255, 255, 255, 15], &newer[..]] {
+            assert!(Announcement::read(&sealed(bytes)).is_err());
+        }
+        let damaged: Vec<_> = announce("a", &[]).write().unwrap().iter().map(|b| b ^ 1).collect();
+        assert!(matches!(Announcement::read(&damaged), Err(wire::Error::Damaged)));
         let mut directory = Directory::default();
         for number in 0..MOST_NODES + 5 {
             directory.hear(announce(&format!("n{number}"), &[]), START);

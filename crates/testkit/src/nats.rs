@@ -64,7 +64,8 @@ impl Nats {
             let route = |server: &NatsServer| format!("nats://127.0.0.1:{}", server.routes);
             let routes: Vec<_> = self.servers.iter().map(route).collect();
             command.args(["--cluster_name", "test", "--cluster", &routes[server]]);
-            command.args(["--routes", &routes.join(",")]);
+            // Clients know only the servers that a test tells them.
+            command.args(["--no_advertise", "--routes", &routes.join(",")]);
         }
         self.servers[server].program = Some(Program::spawn(&mut command));
         let address = (Ipv4Addr::LOCALHOST, clients);

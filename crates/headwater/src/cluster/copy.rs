@@ -84,6 +84,9 @@ struct Copying<'a> {
     name: &'a str,
     holder: Holder,
     mirror: Option<Mirror>,
+    /// The epoch of which the copy took a description. Before that, nothing else of an epoch is taken: the node may have
+    /// gone on with the stream where this copy had more.
+    described: Option<u64>,
     asked: Instant,
 }
 
@@ -98,7 +101,8 @@ async fn follow(
     let Ok(mut changes) = cluster.bus.subscribe(name::changes(name)).await else {
         return End::NoAnswer;
     };
-    let mut copying = Copying { cluster, name, holder, mirror: None, asked: Instant::now() };
+    let mut copying =
+        Copying { cluster, name, holder, mirror: None, described: None, asked: Instant::now() };
     if let Err(end) = copying.ask().await {
         return end;
     }
@@ -163,12 +167,13 @@ impl Copying<'_> {
                 Ok(Some(read)) => read,
                 Ok(None) => continue,
                 Err(error) => {
-                    tracing::debug!(stream = self.name, %error, "change ignored");
+                    self.cluster.refuse(&error);
                     continue;
                 }
             };
             // Who had the stream before may not know yet that it has it no longer.
             if epoch != self.holder.epoch {
+                self.cluster.refused.inc();
                 continue;
             }
             heard = Instant::now();
@@ -224,6 +229,14 @@ impl Copying<'_> {
             self.mirror = Some(mirror.map_err(|error| refused(&error))?);
         }
         let Some(mirror) = &mut self.mirror else { return Ok(Taken::Missing) };
+        if matches!(change, Change::Stream(_)) {
+            let taken = mirror.apply(change, now).map_err(|error| refused(&error));
+            self.described = taken.is_ok().then_some(self.holder.epoch);
+            return taken;
+        }
+        if self.described != Some(self.holder.epoch) {
+            return Ok(Taken::Missing);
+        }
         mirror.apply(change, now).map_err(|error| refused(&error))
     }
 

@@ -29,6 +29,7 @@ use cluster::presence::{self, Announcement, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
 use futures_util::StreamExt;
 use live::{Registry, Stream};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
@@ -58,6 +59,8 @@ pub struct Cluster {
     /// Whether this node refuses new clients, because it is about to end.
     leaves: AtomicBool,
     bus: Arc<dyn Bus>,
+    /// Messages that were refused, because no node can have written them, or not now.
+    pub refused: Counter,
     leases: Leases,
     directory: Mutex<Directory>,
     /// The streams that this node has, the epochs of their leases, and whether somebody publishes them.
@@ -113,6 +116,7 @@ impl Cluster {
             zone,
             leaves: AtomicBool::new(false),
             bus,
+            refused: Counter::default(),
             directory: Mutex::default(),
             own: Mutex::default(),
             ceded: Mutex::default(),
@@ -209,6 +213,11 @@ impl Cluster {
         true
     }
 
+    /// Whether a node has announced nothing for so long that it is forgotten.
+    fn is_silent(&self, node: &str) -> bool {
+        !self.directory().knows(node, self.clock.now())
+    }
+
     /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
     async fn cedes(&self, node: &str, stream: &str) -> bool {
         let question = Question { stream: stream.to_owned(), ask: Ask::Cede };
@@ -231,6 +240,12 @@ impl Cluster {
     /// Whether somebody publishes a stream at another node.
     pub fn is_published_elsewhere(&self, stream: &str) -> bool {
         self.elsewhere(stream).is_some_and(|holder| holder.is_live)
+    }
+
+    /// Notes a message that nothing is made of.
+    fn refuse(&self, error: &dyn std::error::Error) {
+        self.refused.inc();
+        tracing::debug!(%error, "message refused");
     }
 
     fn is_connected(&self) -> bool {
@@ -268,7 +283,7 @@ impl Cluster {
         while let Some(message) = announced.next().await {
             match Announcement::read(&message.payload) {
                 Ok(announcement) => self.directory().hear(announcement, self.clock.now()),
-                Err(error) => tracing::debug!(%error, "announcement ignored"),
+                Err(error) => self.refuse(&error),
             }
         }
     }

@@ -114,6 +114,12 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
             Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
                 return leases.claim(stream, cluster.clock.now(), Some(&node)).await;
             }
+            // It is cut off, from this node at least. Its lease ends unless it reaches the bucket.
+            Err(Error::Taken(node))
+                if cluster.is_silent(&node) && asked.elapsed() < LASTS + RENEWAL =>
+            {
+                sleep(RENEWAL).await;
+            }
             // The other node gives its lease back at its next beat.
             Err(Error::Taken(node))
                 if asked.elapsed() < CEDED && cluster.cedes(&node, stream).await =>
@@ -214,7 +220,7 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
         let question = match Question::read(&message.payload) {
             Ok(question) => question,
             Err(error) => {
-                tracing::debug!(%error, "question ignored");
+                cluster.refuse(&error);
                 continue;
             }
         };

@@ -71,12 +71,12 @@ impl Mirror {
         if description.since != self.stream.since() {
             return Err(Refused::Over);
         }
-        if description.version < self.stream.state().version {
-            return Ok(Taken::Already);
-        }
         check::description(description)?;
         if !inner.tracks.is_empty() && !is_same(inner, &description.adoptions) {
             return Err(Refused::Over);
+        }
+        if description.version < self.stream.state().version {
+            return Ok(Taken::Already);
         }
         let id = |track: &TrackDescription| track.header.track.id;
         let gone = inner.tracks.extract_if(.., |track| {

@@ -10,6 +10,7 @@
 //! - When the faults end, each stream has one node, and all others show the same.
 
 mod encoder;
+mod frame;
 mod network;
 mod node;
 

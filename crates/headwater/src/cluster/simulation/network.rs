@@ -332,7 +332,7 @@ impl Bus for SimulatedBus {
             }
             let mut state = self.state();
             if subject.starts_with("headwater.live.") {
-                let (_, epoch): (u8, u64) = postcard::take_from_bytes(&payload).unwrap().0;
+                let (_, epoch): (u8, u64) = postcard::take_from_bytes(&payload[4..]).unwrap().0;
                 let teller = state.tellers.entry((subject.clone(), epoch)).or_insert(self.life);
                 assert_eq!(*teller, self.life, "{} tells {subject} {epoch}, too", self.node);
             }

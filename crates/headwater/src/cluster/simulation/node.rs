@@ -7,7 +7,7 @@ use std::time::Duration;
 use live::{Delivery, Segment, Stream, Track, UnixMicros, Viewing};
 use tokio::time::Instant;
 
-use super::encoder::Frame;
+use super::frame::Frame;
 use super::network::{Network, SimulatedBus};
 use crate::Origin;
 use crate::clock::Clock;
