@@ -11,6 +11,7 @@
 //!
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
+mod announce;
 mod copy;
 mod lease;
 mod share;
@@ -23,9 +24,8 @@ use std::time::Duration;
 use anyhow::Context;
 use async_nats::{Client, Event, RequestErrorKind};
 use cluster::name;
-use cluster::presence::{self, Announcement, Directory, Holder, Known};
+use cluster::presence::{self, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
-use futures_util::StreamExt;
 use live::{Registry, Stream, UnixMicros};
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -41,9 +41,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const GONE: u32 = 3;
 /// The time between these.
 const RETURNS: Duration = Duration::from_millis(700);
-
-/// The least time between two announcements: many streams may begin at once, and each announcement has all.
-const SPACING: Duration = Duration::from_millis(20);
 
 /// This node's part in the cluster.
 #[derive(Debug)]
@@ -139,8 +136,8 @@ impl Cluster {
             clock,
             runtime: tokio::runtime::Handle::current(),
         });
-        tokio::spawn(Arc::clone(&cluster).listen());
-        tokio::spawn(Arc::clone(&cluster).announce());
+        tokio::spawn(announce::hear(Arc::clone(&cluster)));
+        tokio::spawn(announce::run(Arc::clone(&cluster)));
         tokio::spawn(share::answer(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
         tracing::info!(node = cluster.node, servers = ?config.nats, "cluster");
@@ -152,9 +149,11 @@ impl Cluster {
         self.directory().holder(stream, self.clock.now()).filter(|holder| holder.node != self.node)
     }
 
-    /// The nodes that this one knows, by name.
-    pub fn nodes(&self) -> Vec<Known> {
-        self.directory().nodes()
+    /// The nodes that this one knows, and those that have gone a short time ago, both by name.
+    pub fn nodes(&self) -> (Vec<Known>, Vec<Known>) {
+        let mut directory = self.directory();
+        directory.expire(self.clock.now());
+        (directory.nodes(), directory.gone())
     }
 
     /// Where to send a viewer: the address of the node with the fewest, of those in `zone` if there are any.
@@ -201,7 +200,7 @@ impl Cluster {
             progress.wait_for(|progress| !matches!(progress, copy::Progress::Asks)),
         );
         match made.await.map(|made| made.map(|made| made.clone())) {
-            Ok(Ok(copy::Progress::Copy(stream))) => Ok(Some(stream)),
+            Ok(Ok(copy::Progress::Copy(copied))) => Ok(Some(Arc::clone(copied.stream()))),
             _ => Err(Unreachable),
         }
     }
@@ -277,55 +276,5 @@ impl Cluster {
 
     fn copies(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<copy::Progress>>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hears what other nodes have.
-    async fn listen(self: Arc<Self>) {
-        let Ok(mut announced) = self.client.subscribe(presence::SUBJECT).await else { return };
-        while let Some(message) = announced.next().await {
-            match Announcement::read(&message.payload) {
-                Ok(announcement) => self.directory().hear(announcement, self.clock.now()),
-                Err(error) => tracing::debug!(%error, "announcement ignored"),
-            }
-        }
-    }
-
-    /// Says what this node has.
-    async fn announce(self: Arc<Self>) {
-        loop {
-            let told =
-                |(name, &(epoch, live)): (&String, &(u64, bool))| (name.clone(), epoch, live);
-            let streams = self.owned().iter().map(told).collect();
-            let now = self.clock.now();
-            let of = |stream: &Arc<Stream>| {
-                stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>()
-            };
-            let viewers: usize = self.registry.streams().iter().map(of).sum();
-            let announcement = Announcement {
-                node: self.node.clone(),
-                address: self.address.clone(),
-                zone: self.zone.clone(),
-                viewers: u32::try_from(viewers).unwrap_or(u32::MAX),
-                ready: !self.leaves.load(Ordering::Relaxed),
-                message: (0, 1),
-                streams,
-            };
-            for message in announcement.split() {
-                let written = message.write().map_err(|error| error.to_string());
-                let sent = match written {
-                    Ok(bytes) => self
-                        .client
-                        .publish(presence::SUBJECT, bytes)
-                        .await
-                        .map_err(|e| e.to_string()),
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = sent {
-                    tracing::warn!(error, "this node was not announced");
-                }
-            }
-            tokio::time::sleep(SPACING).await;
-            let _ = timeout(presence::INTERVAL, self.owns.notified()).await;
-        }
     }
 }
