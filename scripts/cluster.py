@@ -160,6 +160,8 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
+        # A second Ctrl-C does not leave programs behind.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Nodes need NATS to say that they leave.
         for programs in ([node.program for node in self.nodes if node.program], self.servers):
             for program in programs:
@@ -275,8 +277,9 @@ def main():
         parser.error("--ports must be from 1024 to 65400")
     nodes = [Node("origin-1", "eu", demo=True), Node("origin-2", "us"), Node("edge-1", "eu"), Node("edge-2", "us"),
              Node("edge-3", "asia")]
-    for ends in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ends, lambda *_: sys.exit(0))
+    # Also where a shell started this in the background, and so without interrupts.
+    for ends in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ends, signal.default_int_handler)
     try:
         with Cluster(absolute(asked.headwater), absolute(asked.nats), nodes, asked.ports) as cluster:
             demo = f"{cluster.nodes[2].http}/live/demo/index.m3u8"

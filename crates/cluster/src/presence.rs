@@ -27,7 +27,7 @@ pub const SETTLED: Duration = Duration::from_millis(1500);
 const A_MESSAGE: usize = 3500;
 /// The most nodes that are remembered.
 const MOST_NODES: usize = 1000;
-/// The most streams of a node, and ten times as many of all nodes.
+/// The most streams of a node, and the most copies. Of all nodes there are ten times as many.
 const MOST_STREAMS: usize = 10_000;
 /// How long a node that has gone is remembered.
 const REMEMBERED: Duration = Duration::from_mins(10);
@@ -163,12 +163,6 @@ struct Coming {
     copies: Copies,
 }
 
-impl Coming {
-    fn len(&self) -> usize {
-        self.streams.len() + self.copies.len()
-    }
-}
-
 /// A node as others know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
@@ -207,10 +201,13 @@ impl Directory {
             return;
         }
         let others = self.nodes.iter().filter(|(name, _)| **name != announcement.node);
-        let others = others.map(|(_, node)| {
-            node.known.streams.len() + node.known.copies.len() + node.coming.len()
-        });
-        let room = (10 * MOST_STREAMS).saturating_sub(others.sum());
+        // Copies are for people to see. They take no room from streams.
+        let (mut room, mut room_for_copies) = (10 * MOST_STREAMS, 10 * MOST_STREAMS);
+        for (_, Node { known, coming }) in others {
+            room = room.saturating_sub(known.streams.len() + coming.streams.len());
+            room_for_copies =
+                room_for_copies.saturating_sub(known.copies.len() + coming.copies.len());
+        }
         let Announcement { node, address, zone, viewers, ready, message, streams, report } =
             announcement;
         let (mut kept, mut coming) = match self.nodes.remove(&node) {
@@ -225,13 +222,10 @@ impl Directory {
         // One that is lost makes the whole wait for the next announcement.
         if number == coming.messages {
             coming.messages += 1;
-            let room_for = |has: usize, all: usize| {
-                MOST_STREAMS.saturating_sub(has).min(room.saturating_sub(all))
-            };
-            let room = room_for(coming.streams.len(), coming.len());
+            let room = room.min(MOST_STREAMS).saturating_sub(coming.streams.len());
             let streams = streams.into_iter().map(|(name, epoch, live)| (name, (epoch, live)));
             coming.streams.extend(streams.take(room));
-            let room = room_for(coming.copies.len(), coming.len());
+            let room = room_for_copies.min(MOST_STREAMS).saturating_sub(coming.copies.len());
             let copies = report.map(|report| report.copies).unwrap_or_default();
             coming.copies.extend(copies.into_iter().take(room));
             if coming.messages >= count {
