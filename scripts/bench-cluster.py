@@ -20,6 +20,7 @@ Needs ffmpeg and scripts/nats.sh. Raw figures go to DIR/cluster.json, tables to 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -179,7 +180,7 @@ class Bench:
         batch = max(1, count // 10)
         command = [*LOAD, self.asked.streamgauge, "viewers", url(delivery, node, "s0"), "--batches", count // batch,
                    "--batch-size", batch, "--interval", "200ms", "--duration", f"{self.asked.seconds}s", "--loops", 1,
-                   "--processes", 1, "--json"]
+                   "--processes", 1, "--json", "-o", self.work / "viewers"]
         process = subprocess.Popen([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    text=True, preexec_fn=cluster.end_with_parent)
         most = lean
@@ -191,7 +192,9 @@ class Bench:
         if process.returncode not in (0, 1, 3):
             raise Failed(f"streamgauge: {complaint}")
         seen = json.loads(told)
-        played = seen["viewers"]["played"]["mean"] * count
+        records = (self.work / "viewers/viewers.jsonl").read_text().splitlines()
+        played = sum(json.loads(record)["watched"] for record in records)
+        shutil.rmtree(self.work / "viewers")
         return {"delivery": delivery, "node": node.name, "viewers": count, "cpu_seconds": spent, "elapsed": elapsed,
                 "idle_share": idle, "played_seconds": played, "lean_kib": lean, "most_kib": most,
                 "satisfied": seen["viewers"]["satisfied"], "saturated": seen["generator"]["saturated"]}
@@ -206,12 +209,16 @@ class Bench:
                     streams = [f"s{number}" for number in range(count)]
                     with self.publish(self.clip, dict.fromkeys(streams, origin)):
                         until_window(nodes, origin, streams, 2)
-                        before, begun, traffic = used([edge.program.pid]), time.monotonic(), connection(nodes, edge)
+                        before, begun = used([edge.program.pid]), time.monotonic()
+                        traffic = [connection(nodes, node) for node in (edge, origin)]
                         time.sleep(self.asked.seconds)
-                        after, elapsed = connection(nodes, edge), time.monotonic() - begun
-                        runs.append({"streams": count, "cpu_share": (used([edge.program.pid]) - before) / elapsed,
-                                     "received": (after["out_bytes"] - traffic["out_bytes"]) / elapsed,
-                                     "sent": (after["in_bytes"] - traffic["in_bytes"]) / elapsed})
+                        after, elapsed = used([edge.program.pid]), time.monotonic() - begun
+                        # What is out of NATS comes in at the node.
+                        (received, sent), (_, origin_sent) = [
+                            [(now[way] - then[way]) / elapsed for way in ("out_bytes", "in_bytes")]
+                            for now, then in zip([connection(nodes, node) for node in (edge, origin)], traffic)]
+                        runs.append({"streams": count, "cpu_share": (after - before) / elapsed, "received": received,
+                                     "sent": sent, "origin_sent": origin_sent})
         return runs
 
     def failover(self):

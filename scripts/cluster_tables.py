@@ -37,7 +37,7 @@ def render(figures):
         lines.append("")
     if (runs := table("viewers", "delivery", "node", "viewers", "processor by viewer and second", "memory a viewer",
                       "satisfied", "generator late", "node beside viewers")):
-        for delivery in DELIVERIES:
+        for delivery in dict.fromkeys(run["delivery"] for run in runs):
             for node in ("origin", "edge-1"):
                 of = [run for run in runs if (run["delivery"], run["node"]) == (delivery, node)]
                 lean = min(run["lean_kib"] for run in runs if run["node"] == node)
@@ -47,22 +47,26 @@ def render(figures):
                     min(run["satisfied"] for run in of), f"{sum(run['saturated'] for run in of)} of {len(of)}",
                     f"{100 * statistics.median(run['idle_share'] for run in of):.1f} % of a core")
         lines.append("")
-    if (runs := table("unwatched", "streams elsewhere", "processor of the edge", "it receives from NATS", "it sends")):
+    if (runs := table("unwatched", "streams elsewhere", "processor of the edge", "it receives from NATS", "it sends", "the origin sends")):
         for count in sorted({run["streams"] for run in runs}):
             of = [run for run in runs if run["streams"] == count]
             row(count, f"{100 * statistics.median(run['cpu_share'] for run in of):.2f} % of a core",
-                *(f"{statistics.median(run[way] for run in of):,.0f} bytes/s" for way in ("received", "sent")))
+                *(f"{statistics.median(run[way] for run in of):,.0f} bytes/s" for way in ("received", "sent", "origin_sent")))
         lines.append("")
     if (runs := table("failover", "viewers of", "times", "lost their connection", "longest time without a part, median",
                       "most", "encoder refused, most")):
-        for node in EDGES:
+        for node in dict.fromkeys(run["viewer_of"] for run in runs):
             of = [run for run in runs if run["viewer_of"] == node]
             gaps = [run["longest_gap"] for run in of if run["longest_gap"] is not None]
+            if not gaps:
+                row(node, len(of), "all", "", "", "")
+                continue
             row(node, len(of), sum(run["connection_lost"] for run in of), f"{statistics.median(gaps):.1f} s",
                 f"{max(gaps):.1f} s", max(run["refused"] for run in of))
         lines.append("")
     if (runs := table("many", "streams", "publishers that stayed", "live", "copies", "of them up to date", "a node",
-                      "a NATS server", "into NATS")):
+                      "a NATS server",
+                      "into NATS servers, also from each other")):
         for run in runs:
             row(run["kind"], run["publishers"], run["live"], run["copies"], run["up_to_date"],
                 *(f"{100 * run[f'{of}_share']:.0f} % of a core, {run[f'{of}_mib']:.0f} MiB" for of in ("node", "nats")),
