@@ -12,7 +12,7 @@ use bytes::Bytes;
 use live::UnixMicros;
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{self, FORMAT};
+use crate::wire;
 
 /// The subject of announcements.
 pub const SUBJECT: &str = "headwater.nodes";
@@ -95,11 +95,11 @@ impl Announcement {
     /// # Errors
     /// None that is known.
     pub fn write(&self) -> Result<Bytes, wire::Error> {
-        let mut bytes = postcard::to_allocvec(&(FORMAT, self))?;
+        let mut bytes = wire::head(self)?;
         if let Some(report) = &self.report {
             bytes.extend(postcard::to_allocvec(report)?);
         }
-        Ok(bytes.into())
+        Ok(wire::seal(bytes))
     }
 
     /// Reads an announcement.
@@ -107,11 +107,7 @@ impl Announcement {
     /// # Errors
     /// The bytes are no announcement.
     pub fn read(bytes: &[u8]) -> Result<Self, wire::Error> {
-        let (format, rest) = postcard::take_from_bytes::<u8>(bytes)?;
-        if format != FORMAT {
-            return Err(wire::Error::Version(format));
-        }
-        let (mut announcement, rest) = postcard::take_from_bytes::<Self>(rest)?;
+        let (mut announcement, rest) = postcard::take_from_bytes::<Self>(wire::open(bytes)?)?;
         if !rest.is_empty() {
             announcement.report = Some(postcard::from_bytes(rest)?);
         }
@@ -248,6 +244,11 @@ impl Directory {
             self.bury(known);
         }
         self.gone.retain(|_, known| now.since(known.heard) < REMEMBERED);
+    }
+
+    /// Whether a node has announced itself lately.
+    pub fn knows(&self, node: &str, now: UnixMicros) -> bool {
+        self.nodes.get(node).is_some_and(|node| now.since(node.known.heard) < FORGOTTEN)
     }
 
     /// Forgets what a node said, because it has gone.

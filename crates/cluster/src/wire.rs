@@ -1,8 +1,8 @@
 //! Messages between nodes, as bytes.
 //!
-//! A message is a head, in the format of postcard, and the bytes of a part after it. The head begins with the
-//! [`FORMAT`] and the epoch: the number of the lease by which the sender has the stream. NATS takes messages of up to
-//! a megabyte, so a longer part comes in pieces.
+//! A message is a checksum, a head, in the format of postcard, and the bytes of a part after it. The head begins with
+//! the [`FORMAT`] and the epoch: the number of the lease by which the sender has the stream. NATS takes messages of up
+//! to a megabyte, so a longer part comes in pieces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +17,44 @@ use media::codec::{aac, av1, avc, hevc, opus};
 use serde::{Deserialize, Serialize};
 
 /// The version of this format.
-pub(crate) const FORMAT: u8 = 1;
+pub(crate) const FORMAT: u8 = 2;
 /// The most bytes of a part in one message.
 pub const PIECE: usize = 512 << 10;
 /// The longest part that is put together. No part has more: a packager holds fewer bytes back.
 const LONGEST_PART: u32 = 64 << 20;
 
+/// The length of the checksum before each message: CRC-32, the lowest byte first. The system that carries messages keeps
+/// them whole. The checksum tells what a node wrote from what other programs write to the same subjects.
+const SUM: usize = 4;
+
+/// Writes a message without its checksum, and leaves the place for that.
+pub(crate) fn head(of: &impl Serialize) -> Result<Vec<u8>, Error> {
+    Ok(postcard::to_extend(&(FORMAT, of), vec![0; SUM])?)
+}
+
+/// Puts the checksum before a message.
+pub(crate) fn seal(mut message: Vec<u8>) -> Bytes {
+    let sum = crc32fast::hash(&message[SUM..]);
+    message[..SUM].copy_from_slice(&sum.to_le_bytes());
+    message.into()
+}
+
+/// What a message says after its checksum and its format, both of which are right.
+pub(crate) fn open(message: &[u8]) -> Result<&[u8], Error> {
+    let (sum, message) = message.split_first_chunk::<SUM>().ok_or(Error::Damaged)?;
+    if crc32fast::hash(message) != u32::from_le_bytes(*sum) {
+        return Err(Error::Damaged);
+    }
+    let (format, rest) = postcard::take_from_bytes::<u8>(message)?;
+    if format == FORMAT { Ok(rest) } else { Err(Error::Version(format)) }
+}
+
 /// Why bytes are no message.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// They are not what a node wrote.
+    #[error("not a message of a node: its checksum is another")]
+    Damaged,
     /// They are no message at all.
     #[error("not a message of a node: {0}")]
     Format(#[from] postcard::Error),
@@ -93,7 +122,7 @@ impl Question {
     /// # Errors
     /// None that is known.
     pub fn write(&self) -> Result<Bytes, Error> {
-        Ok(postcard::to_allocvec(&(FORMAT, self))?.into())
+        Ok(seal(head(self)?))
     }
 
     /// Reads a question.
@@ -101,11 +130,7 @@ impl Question {
     /// # Errors
     /// The bytes are no question.
     pub fn read(bytes: &[u8]) -> Result<Self, Error> {
-        let (format, rest) = postcard::take_from_bytes::<u8>(bytes)?;
-        if format != FORMAT {
-            return Err(Error::Version(format));
-        }
-        Ok(postcard::from_bytes(rest)?)
+        Ok(postcard::from_bytes(open(bytes)?)?)
     }
 }
 
@@ -115,7 +140,7 @@ impl Question {
 /// # Errors
 /// None that is known: what [`live`] tells can be written.
 pub fn write(epoch: u64, message: &Message) -> Result<Vec<Bytes>, Error> {
-    let (head, part) = match message {
+    let (of, part) = match message {
         Message::Change(Change::Stream(of)) => (Head::Stream(of.as_ref().into()), None),
         Message::Change(Change::Window(window)) => (Head::Window(window.into()), None),
         Message::Change(Change::Part(part)) => {
@@ -125,18 +150,18 @@ pub fn write(epoch: u64, message: &Message) -> Result<Vec<Bytes>, Error> {
         Message::Done => (Head::Done, None),
         Message::Ceded => (Head::Ceded, None),
     };
-    let mut head = postcard::to_allocvec(&(FORMAT, epoch, head))?;
-    let Some(part) = part else { return Ok(vec![head.into()]) };
+    let mut first = head(&(epoch, of))?;
+    let Some(part) = part else { return Ok(vec![seal(first)]) };
     if part.len() <= PIECE {
-        head.extend_from_slice(part);
-        return Ok(vec![head.into()]);
+        first.extend_from_slice(part);
+        return Ok(vec![seal(first)]);
     }
-    let mut messages = vec![head.into()];
+    let mut messages = vec![seal(first)];
     let mut offset = 0;
     for piece in part.chunks(PIECE) {
-        let mut bytes = postcard::to_allocvec(&(FORMAT, epoch, Head::Piece(offset)))?;
+        let mut bytes = head(&(epoch, Head::Piece(offset)))?;
         bytes.extend_from_slice(piece);
-        messages.push(bytes.into());
+        messages.push(seal(bytes));
         offset += u32::try_from(piece.len()).map_err(|_| Error::Range("a part's length"))?;
     }
     Ok(messages)
@@ -156,11 +181,7 @@ impl Reader {
     /// # Errors
     /// The bytes are no message. The next may be one.
     pub fn read(&mut self, bytes: &Bytes) -> Result<Option<(u64, Message)>, Error> {
-        let (format, rest) = postcard::take_from_bytes::<u8>(bytes)?;
-        if format != FORMAT {
-            return Err(Error::Version(format));
-        }
-        let ((epoch, head), rest) = postcard::take_from_bytes::<(u64, Head)>(rest)?;
+        let ((epoch, head), rest) = postcard::take_from_bytes::<(u64, Head)>(open(bytes)?)?;
         let rest = bytes.slice_ref(rest);
         let change = match head {
             Head::Stream(of) => Change::Stream(Arc::new(of.try_into()?)),
@@ -228,9 +249,14 @@ struct Stream {
     ready: bool,
     publishers: Vec<Publisher>,
     named: [u32; 2],
-    adoptions: u32,
-    adopted: Vec<(u32, (u64, u64))>,
+    adoptions: Vec<Adopted>,
     tracks: Vec<Track>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Adopted {
+    at: u64,
+    places: Vec<(u32, (u64, u64))>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -333,13 +359,7 @@ impl From<&Description> for Stream {
             ready: of.ready,
             publishers: of.publishers.iter().map(Publisher::from).collect(),
             named: of.named,
-            adoptions: of.adoption.count,
-            adopted: of
-                .adoption
-                .places
-                .iter()
-                .map(|&(id, (msn, at))| (id, (msn, at as u64)))
-                .collect(),
+            adoptions: of.adoptions.iter().map(Adopted::from).collect(),
             tracks: of.tracks.iter().map(Track::from).collect(),
         }
     }
@@ -368,8 +388,6 @@ impl TryFrom<Stream> for Description {
             silence,
             foreign_renditions: of.foreign_renditions,
         };
-        let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
-        let adopted = of.adopted.into_iter().map(|(id, (msn, at))| (id, (msn, place(at))));
         Ok(Self {
             settings,
             since: UnixMicros(of.since),
@@ -385,13 +403,28 @@ impl TryFrom<Stream> for Description {
             ready: of.ready,
             publishers: of.publishers.into_iter().map(PublisherInfo::from).collect(),
             named: of.named,
-            adoption: Adoption { count: of.adoptions, places: adopted.collect() },
+            adoptions: of.adoptions.into_iter().map(Adoption::from).collect(),
             tracks: of
                 .tracks
                 .into_iter()
                 .map(TrackDescription::try_from)
                 .collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl From<&Adoption> for Adopted {
+    fn from(of: &Adoption) -> Self {
+        let places = of.places.iter().map(|&(id, (msn, at))| (id, (msn, at as u64)));
+        Self { at: of.at.0, places: places.collect() }
+    }
+}
+
+impl From<Adopted> for Adoption {
+    fn from(of: Adopted) -> Self {
+        let place = |at| usize::try_from(at).unwrap_or(usize::MAX);
+        let places = of.places.into_iter().map(|(id, (msn, at))| (id, (msn, place(at))));
+        Self { at: UnixMicros(of.at), places: places.collect() }
     }
 }
 

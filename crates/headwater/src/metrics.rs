@@ -141,6 +141,10 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
         "Push viewers closed for what they sent, by close code",
         origin.violations.0.clone(),
     );
+    if let Some(cluster) = origin.cluster.get() {
+        let help = "Messages of other nodes that were refused: damaged, of another format or lease";
+        registry.register("cluster_refused", help, cluster.refused.clone());
+    }
     let (viewers, switches) = renditions(origin);
     let help = "Push viewers of live streams now, by stream and rendition";
     registry.register("push_viewers", help, viewers);

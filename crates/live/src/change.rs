@@ -41,17 +41,22 @@ pub struct Description {
     pub publishers: Vec<PublisherInfo>,
     /// How many video tracks and other tracks there have been.
     pub named: [u32; 2],
-    /// Where the machine that has the stream now went on with it.
-    pub adoption: Adoption,
+    /// Where other machines went on with it, the newest last, and at most [`MOST_ADOPTIONS`](Self::MOST_ADOPTIONS).
+    pub adoptions: Vec<Adoption>,
     /// Its tracks in order of arrival.
     pub tracks: Vec<TrackDescription>,
 }
 
+impl Description {
+    /// The most adoptions that are told.
+    pub const MOST_ADOPTIONS: usize = 16;
+}
+
 /// Where a machine went on with the stream of another.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adoption {
-    /// How often that has happened to the stream.
-    pub count: u32,
+    /// When that was, by the machine's clock. It identifies the adoption.
+    pub at: UnixMicros,
     /// The place after the last part that the machine had of each track, by track_ID. Another may have had more.
     pub places: Vec<(u32, PartIndex)>,
 }

@@ -6,6 +6,7 @@
 //! - `server` starts a `headwater serve` on free ports. `built` finds or builds programs of the
 //!   workspace. `port` finds ports for programs that do not accept port 0. [`certificate`] makes
 //!   certificates.
+//! - `nats` starts NATS servers.
 //! - [`http`] is a small client that shows every violation of HTTP. [`rtmp`] is a publisher or a
 //!   player, and [`push`] a viewer over WebSocket: the test decides their every byte. `slow` is a
 //!   viewer that reads slowly or not at all, and `socket` has sockets for such viewers.
@@ -22,6 +23,7 @@ pub mod certificate;
 mod chunk;
 mod ffmpeg;
 pub mod http;
+mod nats;
 mod nginx;
 mod port;
 mod program;
@@ -43,6 +45,7 @@ pub use ffmpeg::{
     AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffmpeg, ffprobe_packets,
     ffprobe_packets_with, framehash, publish,
 };
+pub use nats::Nats;
 pub use nginx::nginx;
 pub use port::Port;
 pub use program::{Finished, Program};

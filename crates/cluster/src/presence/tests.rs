@@ -35,7 +35,9 @@ fn the_newest_lease_counts_and_who_is_silent_has_nothing() {
     directory.hear(announce("a", &[("x", 5)]), at(2000));
     assert_eq!(holder(&directory, 2000), Some(("b".to_owned(), 9)));
     assert_eq!(holder(&directory, 11_000), Some(("a".to_owned(), 5)));
+    assert!(directory.knows("a", at(11_999)) && !directory.knows("a", at(12_000)));
     directory.forget("a");
+    assert!(!directory.knows("a", at(11_000)));
     assert_eq!(holder(&directory, 11_000), None);
     directory.hear(announce("b", &[]), at(20_000));
     let [known] = &directory.nodes()[..] else { panic!("{:?}", directory.nodes()) };
@@ -93,8 +95,13 @@ fn an_announcement_of_many_streams_comes_in_several_messages() {
 #[test]
 fn hostile_announcements_are_refused() {
     assert!(Announcement::read(&[]).is_err());
-    assert!(Announcement::read(&[1, 255, 255, 255, 255, 15]).is_err());
-    assert!(Announcement::read(&[3, 1, b'a', 0, 0, 0, 0, 0, 1, 0]).is_err());
+    let sealed = |rest: &[u8]| wire::seal([&[0; 4], rest].concat());
+    let newer = [wire::FORMAT + 1, 1, b'a', 0, 0, 0, 0, 0, 1, 0];
+    for bytes in [&[wire::FORMAT, 255, 255, 255, 255, 15], &newer[..]] {
+        assert!(Announcement::read(&sealed(bytes)).is_err());
+    }
+    let damaged: Vec<_> = announce("a", &[]).write().unwrap().iter().map(|b| b ^ 1).collect();
+    assert!(matches!(Announcement::read(&damaged), Err(wire::Error::Damaged)));
     let mut directory = Directory::default();
     for number in 0..MOST_NODES + 5 {
         directory.hear(announce(&format!("n{number}"), &[]), START);
@@ -124,9 +131,10 @@ fn a_report_may_be_missing_and_a_reader_may_pass_over_it() {
     let with = announcement.write().unwrap();
     assert_eq!(Announcement::read(&with).unwrap(), announcement);
     assert_eq!(Announcement::read(&without).unwrap().report, None);
-    // A node that knows nothing of reports reads the beginning.
-    assert_eq!(with[..without.len()], without[..]);
-    assert!(Announcement::read(&with[..with.len() - 1]).is_err());
+    // A node that knows nothing of reports reads the beginning, after the checksum.
+    assert_eq!(with[4..without.len()], without[4..]);
+    let cut = wire::seal(with[..with.len() - 1].to_vec());
+    assert!(matches!(Announcement::read(&cut), Err(wire::Error::Format(_))));
 }
 
 #[test]

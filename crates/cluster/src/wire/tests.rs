@@ -111,18 +111,32 @@ fn a_lost_piece_costs_its_part_only() {
 fn another_version_is_named() {
     let bytes = write(7, &Message::Done).unwrap().remove(0);
     let mut other = bytes.to_vec();
-    other[0] = 9;
-    let error = Reader::default().read(&other.into()).unwrap_err();
-    assert_eq!(error.to_string(), "a message of format 9, not 1");
+    other[SUM] = 9;
+    let error = Reader::default().read(&seal(other)).unwrap_err();
+    assert_eq!(error.to_string(), "a message of format 9, not 2");
     let question = Question { stream: "a/b".to_owned(), ask: Ask::Changes(vec![(1, (5, 3))]) };
     let written = question.write().unwrap();
     assert_eq!(Question::read(&written).unwrap(), question);
-    assert!(matches!(Question::read(&[2]), Err(Error::Version(2))));
-    assert!(matches!(Question::read(&[]), Err(Error::Format(_))));
+    assert!(matches!(Question::read(&seal(vec![0; SUM + 1])), Err(Error::Version(0))));
+    assert!(matches!(Question::read(&seal(vec![0; SUM])), Err(Error::Format(_))));
+    assert!(matches!(Question::read(&[2]), Err(Error::Damaged)));
+}
+
+#[test]
+fn no_byte_of_a_message_can_change() {
+    let (_registry, publisher) = stream(codecs().remove(1));
+    for bytes in told(&publisher).iter().take(5) {
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[at] ^= 0x10;
+            let read = Reader::default().read(&damaged.into());
+            assert!(matches!(read, Err(Error::Damaged)), "byte {at}");
+        }
+    }
 }
 
 proptest! {
-    /// Whatever comes, a reader and a copy stay usable.
+    /// Whatever comes with a right checksum, a reader and a copy stay usable.
     #[test]
     fn damaged_messages_are_refused_or_taken_but_do_no_harm(
         seed in any::<u64>(),
@@ -136,11 +150,11 @@ proptest! {
             let mut damaged = bytes.to_vec();
             if random.below(4) == 0 {
                 for (at, value) in &flips {
-                    let at = at.index(damaged.len().min(200));
+                    let at = SUM + at.index((damaged.len() - SUM).min(200));
                     damaged[at] ^= value;
                 }
             }
-            let Ok(Some((_, Message::Change(change)))) = reader.read(&damaged.into()) else { continue };
+            let Ok(Some((_, Message::Change(change)))) = reader.read(&seal(damaged)) else { continue };
             if mirror.is_none() && let Change::Stream(of) = &change {
                 // A damaged description may be refused.
                 mirror = elsewhere.mirror("x", of, START).ok();

@@ -20,11 +20,13 @@ const MEASURED: Duration = Duration::from_millis(900);
 
 /// Hears what other nodes have. Runs for ever.
 pub(super) async fn hear(cluster: Arc<Cluster>) {
-    let Ok(mut announced) = cluster.client.subscribe(presence::SUBJECT).await else { return };
+    let Ok(mut announced) = cluster.bus.subscribe(presence::SUBJECT.to_owned()).await else {
+        return;
+    };
     while let Some(message) = announced.next().await {
         match Announcement::read(&message.payload) {
             Ok(announcement) => cluster.directory().hear(announcement, cluster.clock.now()),
-            Err(error) => tracing::debug!(%error, "announcement ignored"),
+            Err(error) => cluster.refuse(&error),
         }
     }
 }
@@ -37,7 +39,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             let written = message.write().map_err(|error| error.to_string());
             let sent = match written {
                 Ok(bytes) => {
-                    let sent = cluster.client.publish(presence::SUBJECT, bytes).await;
+                    let sent = cluster.bus.publish(presence::SUBJECT.to_owned(), None, bytes).await;
                     sent.map_err(|error| error.to_string())
                 }
                 Err(error) => Err(error),

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_nats::{StatusCode, Subscriber};
 use cluster::name;
 use cluster::presence::Holder;
 use cluster::wire::{Ask, Beat, Message, Question, Reader};
@@ -15,6 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::Cluster;
+use super::bus::Subscription;
 
 /// A copy that nobody watches for so long ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
@@ -110,6 +110,9 @@ struct Copying<'a> {
     name: &'a str,
     holder: Holder,
     mirror: Option<Mirror>,
+    /// The epoch of which the copy took a description. Before that, nothing else of an epoch is taken: the node may have
+    /// gone on with the stream where this copy had more.
+    described: Option<u64>,
     asked: Instant,
 }
 
@@ -121,10 +124,11 @@ async fn follow(
     progress: &watch::Sender<Progress>,
 ) -> End {
     // What changes while the node answers waits here.
-    let Ok(mut changes) = cluster.client.subscribe(name::changes(name)).await else {
+    let Ok(mut changes) = cluster.bus.subscribe(name::changes(name)).await else {
         return End::NoAnswer;
     };
-    let mut copying = Copying { cluster, name, holder, mirror: None, asked: Instant::now() };
+    let mut copying =
+        Copying { cluster, name, holder, mirror: None, described: None, asked: Instant::now() };
     if let Err(end) = copying.ask().await {
         return end;
     }
@@ -141,7 +145,7 @@ impl Copying<'_> {
     }
 
     /// Takes changes as they come.
-    async fn keep(&mut self, changes: &mut Subscriber, copied: &Copied) -> End {
+    async fn keep(&mut self, changes: &mut Subscription, copied: &Copied) -> End {
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
@@ -191,12 +195,13 @@ impl Copying<'_> {
                 Ok(Some(read)) => read,
                 Ok(None) => continue,
                 Err(error) => {
-                    tracing::debug!(stream = self.name, %error, "change ignored");
+                    self.cluster.refuse(&error);
                     continue;
                 }
             };
             // Who had the stream before may not know yet that it has it no longer.
             if epoch != self.holder.epoch {
+                self.cluster.refused.inc();
                 continue;
             }
             heard = Instant::now();
@@ -258,26 +263,34 @@ impl Copying<'_> {
             self.mirror = Some(mirror.map_err(|error| refused(&error))?);
         }
         let Some(mirror) = &mut self.mirror else { return Ok(Taken::Missing) };
+        if matches!(change, Change::Stream(_)) {
+            let taken = mirror.apply(change, now).map_err(|error| refused(&error));
+            self.described = taken.is_ok().then_some(self.holder.epoch);
+            return taken;
+        }
+        if self.described != Some(self.holder.epoch) {
+            return Ok(Taken::Missing);
+        }
         mirror.apply(change, now).map_err(|error| refused(&error))
     }
 
     /// Asks the node that has the stream for all that is missing here.
     async fn ask(&mut self) -> Result<(), End> {
         self.asked = Instant::now();
-        let client = &self.cluster.client;
+        let bus = &self.cluster.bus;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
         let question = Question { stream: self.name.to_owned(), ask: Ask::Changes(places) };
         let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
-        let inbox = client.new_inbox();
-        let mut answer = client.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
+        let inbox = bus.inbox();
+        let mut answer = bus.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
         let to = name::questions(&self.holder.node);
-        client.publish_with_reply(to, inbox, question).await.map_err(|_| End::NoAnswer)?;
+        bus.publish(to, Some(inbox), question).await.map_err(|_| End::NoAnswer)?;
         let mut reader = Reader::default();
         let at_last = Instant::now() + WHOLE_ANSWER;
         loop {
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
-            if message.status == Some(StatusCode::NO_RESPONDERS) {
+            if message.is_unheard {
                 return Err(End::NoAnswer);
             }
             match reader.read(&message.payload).map_err(|error| End::Refused(error.to_string()))? {

@@ -5,28 +5,21 @@
 //! epoch: the time, or one more than that of the lease before. Revisions would not do: a bucket that was lost, with all
 //! servers that had it, begins with 1 again.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
-use async_nats::jetstream::kv::{self, Operation};
-use async_nats::jetstream::stream::StorageType;
-use async_nats::{Client, HeaderMap, HeaderValue, jetstream};
 use live::UnixMicros;
 
-/// The bucket of the leases.
-const BUCKET: &str = "headwater-streams";
+use super::bus::{Bus, Failed, Unwritten};
+
 /// A lease that is not renewed for so long is over. It must outlast a change of the bucket's leader, which took 5.5 s.
 pub(super) const LASTS: Duration = Duration::from_secs(10);
 
 /// The leases of a cluster.
 #[derive(Debug)]
 pub(super) struct Leases {
-    jetstream: jetstream::Context,
+    bus: Arc<dyn Bus>,
     node: String,
-    replicas: usize,
-    bucket: Mutex<Option<kv::Store>>,
 }
 
 /// A lease that this node has.
@@ -48,11 +41,16 @@ pub(super) enum Error {
     Conflict,
     /// Nobody knows: the message system does not answer.
     #[error("no lease: {0}")]
-    Failed(String),
+    Failed(#[from] Failed),
 }
 
-fn failed(error: impl std::fmt::Display) -> Error {
-    Error::Failed(error.to_string())
+impl From<Unwritten> for Error {
+    fn from(unwritten: Unwritten) -> Self {
+        match unwritten {
+            Unwritten::Conflict => Self::Conflict,
+            Unwritten::Failed(failed) => Self::Failed(failed),
+        }
+    }
 }
 
 /// What a bucket has of a name.
@@ -64,10 +62,8 @@ struct Known {
 }
 
 impl Leases {
-    pub(super) fn new(client: Client, node: String, replicas: u8) -> Self {
-        let mut jetstream = jetstream::new(client);
-        jetstream.set_timeout(Duration::from_secs(2));
-        Self { jetstream, node, replicas: replicas.into(), bucket: Mutex::default() }
+    pub(super) fn new(bus: Arc<dyn Bus>, node: String) -> Self {
+        Self { bus, node }
     }
 
     /// Takes the lease of a stream at the time `now`. A lease that this node had before it was restarted is taken
@@ -128,58 +124,16 @@ impl Leases {
         Ok(())
     }
 
-    async fn bucket(&self) -> Result<kv::Store, Error> {
-        let known = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(bucket) = known {
-            return Ok(bucket);
-        }
-        let config = kv::Config {
-            bucket: BUCKET.to_owned(),
-            description: "which node has which live stream".to_owned(),
-            history: 1,
-            num_replicas: self.replicas,
-            storage: StorageType::Memory,
-            limit_markers: Some(LASTS),
-            ..kv::Config::default()
-        };
-        let made = self.jetstream.create_or_update_key_value(config).await.map_err(failed)?;
-        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
-        Ok(made)
-    }
-
-    /// Notes that the bucket may be lost, and has to be made again.
-    fn doubt(&self) {
-        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
     async fn known(&self, key: &str) -> Result<Option<Known>, Error> {
-        let entry =
-            self.bucket().await?.entry(key).await.inspect_err(|_| self.doubt()).map_err(failed)?;
-        let Some(entry) = entry else { return Ok(None) };
+        let Some(entry) = self.bus.get(key).await? else { return Ok(None) };
         let text = String::from_utf8_lossy(&entry.value);
         let (epoch, node) = text.split_once(' ').unwrap_or_default();
-        let is_there = entry.operation == Operation::Put;
-        let node = if is_there { node.to_owned() } else { String::new() };
-        Ok(Some(Known { revision: entry.revision, epoch: epoch.parse().unwrap_or(0), node }))
+        let epoch = epoch.parse().unwrap_or(0);
+        Ok(Some(Known { revision: entry.revision, epoch, node: node.to_owned() }))
     }
 
-    /// Writes a lease, if the key's newest revision is `expected`. Returns the new revision. The library's own
-    /// `update` has no time limit: with it, the lease of a node that died would last for ever.
+    /// Writes a lease, if the key's newest revision is `expected`. Returns the new revision.
     async fn put(&self, key: &str, expected: u64, epoch: u64, node: &str) -> Result<u64, Error> {
-        self.bucket().await?;
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(expected));
-        headers.insert(NATS_MESSAGE_TTL, HeaderValue::from(LASTS.as_secs()));
-        let subject = format!("$KV.{BUCKET}.{key}");
-        let refused = |error: PublishError| match error.kind() {
-            PublishErrorKind::WrongLastSequence => Error::Conflict,
-            _ => {
-                self.doubt();
-                failed(error)
-            }
-        };
-        let sent =
-            self.jetstream.publish_with_headers(subject, headers, format!("{epoch} {node}").into());
-        Ok(sent.await.map_err(refused)?.await.map_err(refused)?.sequence)
+        Ok(self.bus.put(key, expected, format!("{epoch} {node}")).await?)
     }
 }

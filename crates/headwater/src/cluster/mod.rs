@@ -12,25 +12,30 @@
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
 mod announce;
+mod bus;
 mod copy;
 mod lease;
+mod nats;
 mod share;
+#[cfg(test)]
+mod simulation;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context;
-use async_nats::{Client, Event, RequestErrorKind};
 use cluster::name;
 use cluster::presence::{self, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
-use live::{Registry, Stream, UnixMicros};
+use live::{Registry, Stream};
+use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
+use self::bus::{Answer, Bus};
 use self::lease::Leases;
+use self::nats::Nats;
 use crate::clock::Clock;
 use crate::config;
 
@@ -50,9 +55,9 @@ pub struct Cluster {
     zone: String,
     /// Whether this node refuses new clients, because it is about to end.
     leaves: AtomicBool,
-    client: Client,
-    /// When this node was connected last, in microseconds.
-    connected: Arc<AtomicU64>,
+    bus: Arc<dyn Bus>,
+    /// Messages that were refused, because no node can have written them, or not now.
+    pub refused: Counter,
     leases: Leases,
     directory: Mutex<Directory>,
     /// The streams that this node has, the epochs of their leases, and whether somebody publishes them.
@@ -87,46 +92,28 @@ impl Cluster {
             "" => rustix::system::uname().nodename().to_string_lossy().into_owned(),
             node => node.to_owned(),
         };
-        let connected = Arc::new(AtomicU64::new(clock.now().0));
-        let mut options = async_nats::ConnectOptions::new()
-            .name(format!("headwater {node}"))
-            .ping_interval(Duration::from_secs(1))
-            .connection_timeout(Duration::from_secs(1))
-            .request_timeout(Some(Duration::from_secs(2)))
-            // Parts that wait for a connection are of use for a short time only.
-            .client_capacity(256)
-            // The answer about a whole window has fewer messages. What waits for a slow reader is bounded.
-            .subscription_capacity(4096)
-            .reconnect_delay_callback(|attempts| {
-                Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
-            })
-            .event_callback({
-                let connected = Arc::clone(&connected);
-                move |event| {
-                    if matches!(event, Event::Connected) {
-                        connected.store(clock.now().0, Ordering::Relaxed);
-                    }
-                    std::future::ready(())
-                }
-            })
-            .retry_on_initial_connect();
-        if !config.credentials.as_os_str().is_empty() {
-            let path = config.credentials.display();
-            let text = std::fs::read_to_string(&config.credentials);
-            let text = text.with_context(|| format!("cluster.credentials = {path}"))?;
-            options = options
-                .credentials(&text)
-                .with_context(|| format!("cluster.credentials = {path}"))?;
-        }
-        let client = options.connect(config.nats.as_slice()).await.context("cluster.nats")?;
+        let bus = Arc::new(Nats::connect(config, &node, clock).await?);
+        tracing::info!(node, servers = ?config.nats, "cluster");
+        let address = config.advertise.trim_end_matches('/').to_owned();
+        Ok(Self::begin(bus, node, (address, config.zone.clone()), registry, clock))
+    }
+
+    /// Begins this node's part. It is at an address and in a zone.
+    fn begin(
+        bus: Arc<dyn Bus>,
+        node: String,
+        (address, zone): (String, String),
+        registry: Arc<Registry>,
+        clock: Clock,
+    ) -> Arc<Self> {
         let cluster = Arc::new(Self {
-            leases: Leases::new(client.clone(), node.clone(), config.replicas),
+            leases: Leases::new(Arc::clone(&bus), node.clone()),
             node,
-            address: config.advertise.trim_end_matches('/').to_owned(),
-            zone: config.zone.clone(),
+            address,
+            zone,
             leaves: AtomicBool::new(false),
-            client,
-            connected,
+            bus,
+            refused: Counter::default(),
             directory: Mutex::default(),
             own: Mutex::default(),
             ceded: Mutex::default(),
@@ -140,8 +127,7 @@ impl Cluster {
         tokio::spawn(announce::run(Arc::clone(&cluster)));
         tokio::spawn(share::answer(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
-        tracing::info!(node = cluster.node, servers = ?config.nats, "cluster");
-        Ok(cluster)
+        cluster
     }
 
     /// The other node that has a stream, as far as this one knows.
@@ -180,8 +166,7 @@ impl Cluster {
     pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
         if self.elsewhere(name).is_none() {
             // A node that has just connected has not heard of all streams.
-            let connected = || UnixMicros(self.connected.load(Ordering::Relaxed));
-            let is_young = || self.clock.now().since(connected()) < presence::SETTLED;
+            let is_young = || self.clock.now().since(self.bus.connected()) < presence::SETTLED;
             while is_young()
                 && self.elsewhere(name).is_none()
                 && self.registry.stream(name).is_none()
@@ -218,8 +203,8 @@ impl Cluster {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
             }
-            let answer = self.client.request(name::questions(node), question.clone()).await;
-            if !answer.is_err_and(|error| error.kind() == RequestErrorKind::NoResponders) {
+            let answer = self.bus.request(name::questions(node), question.clone()).await;
+            if !matches!(answer, Ok(Answer::Unheard)) {
                 return false;
             }
         }
@@ -227,13 +212,18 @@ impl Cluster {
         true
     }
 
+    /// Whether a node has announced nothing for so long that it is forgotten.
+    fn is_silent(&self, node: &str) -> bool {
+        !self.directory().knows(node, self.clock.now())
+    }
+
     /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
     async fn cedes(&self, node: &str, stream: &str) -> bool {
         let question = Question { stream: stream.to_owned(), ask: Ask::Cede };
         let Ok(question) = question.write() else { return false };
-        let answer = self.client.request(name::questions(node), question).await;
-        let read = answer.ok().and_then(|answer| Reader::default().read(&answer.payload).ok()?);
-        matches!(read, Some((_, Message::Ceded)))
+        let answer = self.bus.request(name::questions(node), question).await;
+        let Ok(Answer::Payload(answer)) = answer else { return false };
+        matches!(Reader::default().read(&answer), Ok(Some((_, Message::Ceded))))
     }
 
     /// Notes that another node asked for a stream of this one.
@@ -251,8 +241,14 @@ impl Cluster {
         self.elsewhere(stream).is_some_and(|holder| holder.is_live)
     }
 
+    /// Notes a message that nothing is made of.
+    fn refuse(&self, error: &dyn std::error::Error) {
+        self.refused.inc();
+        tracing::debug!(%error, "message refused");
+    }
+
     fn is_connected(&self) -> bool {
-        self.client.connection_state() == async_nats::connection::State::Connected
+        self.bus.is_connected()
     }
 
     /// Notes that this node has a stream, by a lease of this epoch, and tells the others.

@@ -114,6 +114,12 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
             Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
                 return leases.claim(stream, cluster.clock.now(), Some(&node)).await;
             }
+            // It is cut off, from this node at least. Its lease ends unless it reaches the bucket.
+            Err(Error::Taken(node))
+                if cluster.is_silent(&node) && asked.elapsed() < LASTS + RENEWAL =>
+            {
+                sleep(RENEWAL).await;
+            }
             // The other node gives its lease back at its next beat.
             Err(Error::Taken(node))
                 if asked.elapsed() < CEDED && cluster.cedes(&node, stream).await =>
@@ -125,8 +131,9 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
     }
 }
 
-/// Tells each change, as long as this node has the lease. While the lease cannot be renewed for too long, another node
-/// may take it, and nothing is told.
+/// Tells each change, as long as this node has the lease. A lease that cannot be renewed may be over, and another node
+/// may take it. That alone ends nothing: others prefer the newer lease as soon as they hear of it, and this node loses
+/// its own as soon as it can ask.
 async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left {
     let mut changes = Changes::new(stream);
     let mut beats = interval(BEAT);
@@ -139,22 +146,20 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
     loop {
         tokio::select! {
             change = changes.next() => {
-                send(cluster, stream, (lease.epoch, renewed), &Message::Change(change)).await;
+                send(cluster, stream, lease.epoch, &Message::Change(change)).await;
             }
             _ = beats.tick() => {
                 if cluster.is_ceded(stream.name()) && !is_live() {
                     return Left::Ceded(lease);
                 }
-                if renewed.elapsed() < LASTS {
-                    cluster.own(stream.name(), lease.epoch, is_live());
-                }
+                cluster.own(stream.name(), lease.epoch, is_live());
                 let is_over = stream.state().status == Status::Ended;
                 if is_over {
                     while let Some(change) = changes.take() {
-                        send(cluster, stream, (lease.epoch, renewed), &Message::Change(change)).await;
+                        send(cluster, stream, lease.epoch, &Message::Change(change)).await;
                     }
                 }
-                send(cluster, stream, (lease.epoch, renewed), &Message::Beat(beat(stream))).await;
+                send(cluster, stream, lease.epoch, &Message::Beat(beat(stream))).await;
                 if is_over {
                     return Left::Over(lease);
                 }
@@ -164,9 +169,9 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
                 match result {
                     Ok(()) => renewed = asked,
                     Err(Error::Taken(_)) => return Left::Taken,
-                    Err(error) if renewed.elapsed() > LASTS - RENEWAL => {
-                        tracing::warn!(stream = stream.name(), %error, "not shared for now");
-                        cluster.disown(stream.name());
+                    Err(error) if renewed.elapsed() > LASTS => {
+                        tracing::warn!(stream = stream.name(), %error, "lease not renewed");
+                        renewed = asked;
                     }
                     Err(_) => {}
                 }
@@ -184,22 +189,17 @@ async fn renew(cluster: &Cluster, mut lease: Lease) -> (Lease, Instant, Result<(
     (lease, asked, result)
 }
 
-/// Tells copies of a stream something, by a lease of this epoch that was renewed then. While there is no connection,
-/// nothing waits: copies ask for what they lack. When the lease may be over, nothing is told.
-async fn send(
-    cluster: &Cluster,
-    stream: &Stream,
-    (epoch, renewed): (u64, Instant),
-    message: &Message,
-) {
-    if !cluster.is_connected() || renewed.elapsed() >= LASTS {
+/// Tells copies of a stream something, by a lease of this epoch. While there is no connection, nothing waits: copies ask
+/// for what they lack.
+async fn send(cluster: &Cluster, stream: &Stream, epoch: u64, message: &Message) {
+    if !cluster.is_connected() {
         return;
     }
     let subject = name::changes(stream.name());
     let messages = wire::write(epoch, message);
     let messages = messages.inspect_err(|error| tracing::error!(%error, "change not told"));
     for bytes in messages.unwrap_or_default() {
-        let _ = cluster.client.publish(subject.clone(), bytes).await;
+        let _ = cluster.bus.publish(subject.clone(), None, bytes).await;
     }
 }
 
@@ -211,7 +211,7 @@ fn beat(stream: &Stream) -> Beat {
 
 /// Answers what other nodes ask of this one's streams. Runs for ever.
 pub(super) async fn answer(cluster: Arc<Cluster>) {
-    let Ok(mut questions) = cluster.client.subscribe(name::questions(&cluster.node)).await else {
+    let Ok(mut questions) = cluster.bus.subscribe(name::questions(&cluster.node)).await else {
         return;
     };
     let mut answers = JoinSet::new();
@@ -220,7 +220,7 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
         let question = match Question::read(&message.payload) {
             Ok(question) => question,
             Err(error) => {
-                tracing::debug!(%error, "question ignored");
+                cluster.refuse(&error);
                 continue;
             }
         };
@@ -249,7 +249,7 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
             let changes = std::iter::from_fn(|| rest.as_mut()?.take().map(Message::Change));
             for message in changes.chain([last]) {
                 for bytes in wire::write(epoch, &message).unwrap_or_default() {
-                    if cluster.client.publish(reply.clone(), bytes).await.is_err() {
+                    if cluster.bus.publish(reply.clone(), None, bytes).await.is_err() {
                         return;
                     }
                 }

@@ -2,9 +2,9 @@
 
 use std::process::Command;
 
-use testkit::{Program, eventually, http};
+use testkit::{Nats, Program, eventually, http};
 
-use crate::support::{LIMIT, Nats, clip, publish};
+use crate::support::{LIMIT, clip, node, publish};
 
 /// The numbers of the segments in a playlist of video.
 fn numbers(text: &str) -> Vec<u64> {
@@ -15,7 +15,7 @@ fn numbers(text: &str) -> Vec<u64> {
 #[test]
 fn a_publisher_goes_on_at_a_node_that_has_a_copy() {
     let nats = Nats::start();
-    let (a, b, c) = (nats.node("a"), nats.node("b"), nats.node("c"));
+    let (a, b, c) = (node(&nats, "a"), node(&nats, "b"), node(&nats, "c"));
     let folder = tempfile::tempdir().unwrap();
     let clip = clip(folder.path());
     let playlist = "/live/x/v0/media.m3u8";
@@ -60,7 +60,7 @@ fn a_publisher_goes_on_at_a_node_that_has_a_copy() {
 #[test]
 fn a_publisher_that_returns_to_another_node_goes_on_there() {
     let nats = Nats::start();
-    let (a, b) = (nats.node("a"), nats.node("b"));
+    let (a, b) = (node(&nats, "a"), node(&nats, "b"));
     let folder = tempfile::tempdir().unwrap();
     let clip = clip(folder.path());
     let playlist = "/live/x/v0/media.m3u8";

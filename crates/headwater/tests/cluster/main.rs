@@ -6,4 +6,5 @@ mod failover;
 mod outage;
 mod routes;
 mod same;
+mod servers;
 mod support;

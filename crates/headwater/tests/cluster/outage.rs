@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{eventually, http};
+use testkit::{Nats, eventually, http};
 
-use crate::support::{LIMIT, Nats, clip, publish};
+use crate::support::{LIMIT, clip, node, publish};
 
 /// The number of the newest segment in a playlist of video.
 fn newest(text: &str) -> u64 {
@@ -15,12 +15,12 @@ fn newest(text: &str) -> u64 {
 #[test]
 fn without_nats_a_node_serves_its_own_and_copies_go_on_afterwards() {
     let mut nats = Nats::start();
-    let (a, b, c) = (nats.node("a"), nats.node("b"), nats.node("c"));
+    let (a, b, c) = (node(&nats, "a"), node(&nats, "b"), node(&nats, "c"));
     let folder = tempfile::tempdir().unwrap();
     let publisher = publish(&a, &clip(folder.path()), "live/x");
     let playlist = "/live/x/v0/media.m3u8";
     eventually(LIMIT, "b has it", || http::get(b.http, playlist).status() == 200);
-    nats.kill();
+    nats.kill(0);
     let before = newest(http::get(a.http, playlist).text());
     // Longer than a lease lasts, and than nodes remember who is silent.
     eventually(LIMIT, "a goes on", || newest(http::get(a.http, playlist).text()) >= before + 7);
@@ -29,7 +29,7 @@ fn without_nats_a_node_serves_its_own_and_copies_go_on_afterwards() {
     assert!(newest(http::get(b.http, playlist).text()) <= before + 1);
     let unknown = http::get(c.http, playlist);
     assert_eq!((unknown.status(), unknown.header("retry-after")), (503, Some("1")));
-    nats.run();
+    nats.run(0);
     let back = Instant::now();
     eventually(LIMIT, "b goes on", || {
         let (a, b) = (http::get(a.http, playlist), http::get(b.http, playlist));

@@ -1,16 +1,16 @@
 //! Where viewers go, and what is told of the nodes.
 
 use serde_json::{Value, json};
-use testkit::{Server, eventually, http};
+use testkit::{Nats, Server, eventually, http};
 
-use crate::support::{LIMIT, Nats, clip, publish};
+use crate::support::{LIMIT, clip, node, node_with, publish};
 
 #[test]
 fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
     let nats = Nats::start();
-    let a = nats.node("a");
+    let a = node(&nats, "a");
     let told = |zone: &str| format!("advertise = \"http://{zone}.example\"\nzone = \"{zone}\"\n");
-    let (eu, us) = (nats.node_with("b", &told("eu")), nats.node_with("c", &told("us")));
+    let (eu, us) = (node_with(&nats, "b", &told("eu")), node_with(&nats, "c", &told("us")));
     let nodes = || http::get(a.http, "/api/v1/cluster").text().to_owned();
     eventually(LIMIT, "a knows all", || {
         ["\"a\"", "\"b\"", "\"c\""].iter().all(|it| nodes().contains(it))
@@ -54,7 +54,8 @@ fn told(node: &Server) -> Value {
 #[test]
 fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
     let nats = Nats::start();
-    let (a, b) = (nats.node_with("a", "zone = \"eu\"\n"), nats.node_with("b", "zone = \"us\"\n"));
+    let (a, b) =
+        (node_with(&nats, "a", "zone = \"eu\"\n"), node_with(&nats, "b", "zone = \"us\"\n"));
     let folder = tempfile::tempdir().unwrap();
     let _publisher = publish(&a, &clip(folder.path()), "live/x");
     eventually(LIMIT, "a copy", || {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use testkit::{Program, Server, eventually, http};
+use testkit::{Nats, Program, Server, eventually, http};
 
-use crate::support::{LIMIT, Nats, clip, publish};
+use crate::support::{LIMIT, clip, node, publish};
 
 /// The objects that a playlist names: segments, parts and headers.
 fn named(playlist: &str) -> Vec<String> {
@@ -38,7 +38,7 @@ fn same(nodes: &[&Server], path: &str) -> String {
 #[test]
 fn each_object_of_a_stream_is_the_same_on_every_node() {
     let nats = Nats::start();
-    let nodes = [nats.node("a"), nats.node("b"), nats.node("c")];
+    let nodes = [node(&nats, "a"), node(&nats, "b"), node(&nats, "c")];
     let nodes: Vec<_> = nodes.iter().collect();
     let folder = tempfile::tempdir().unwrap();
     let publisher = publish(nodes[0], &clip(folder.path()), "live/x.y/z");
@@ -101,7 +101,7 @@ fn each_object_of_a_stream_is_the_same_on_every_node() {
 #[test]
 fn a_name_is_published_once_in_the_cluster() {
     let nats = Nats::start();
-    let (a, b) = (nats.node("a"), nats.node("b"));
+    let (a, b) = (node(&nats, "a"), node(&nats, "b"));
     let folder = tempfile::tempdir().unwrap();
     let clip = clip(folder.path());
     let mut first = publish(&a, &clip, "live/x");
@@ -115,7 +115,7 @@ fn a_name_is_published_once_in_the_cluster() {
 #[test]
 fn a_stream_whose_node_has_gone_is_unknown_in_the_end() {
     let nats = Nats::start();
-    let (a, b) = (nats.node("a"), nats.node("b"));
+    let (a, b) = (node(&nats, "a"), node(&nats, "b"));
     let folder = tempfile::tempdir().unwrap();
     let publisher = publish(&a, &clip(folder.path()), "live/x");
     let status = |path: &str| http::get(b.http, path).status();

@@ -2,6 +2,7 @@
 
 use super::copy::newest;
 use crate::UnixMicros;
+use crate::change::{Adoption, Description};
 use crate::dates::Dates;
 use crate::gop::Learnt;
 use crate::info::Status;
@@ -41,8 +42,11 @@ impl Stream {
         let known = self.is_settled().then(|| self.target_duration());
         inner.learnt = known
             .map(|target_duration| Learnt { target_duration, regular: target_duration == regular });
-        inner.adoption.count += 1;
-        inner.adoption.places = super::copy::places(&inner);
+        if inner.adoptions.len() == Description::MOST_ADOPTIONS {
+            inner.adoptions.remove(0);
+        }
+        let places = super::copy::places(&inner);
+        inner.adoptions.push(Adoption { at: now, places });
         let learnt = inner.learnt;
         for track in &mut inner.tracks {
             track.packager.adopt(learnt, LEFT_OUT);

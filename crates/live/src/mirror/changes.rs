@@ -112,7 +112,7 @@ impl Changes {
                 version: None,
             });
         }
-        let (named, adoption) = self.stream.past();
+        let (named, adoptions) = self.stream.past();
         Description {
             settings: self.stream.settings().clone(),
             since: self.stream.since(),
@@ -123,7 +123,7 @@ impl Changes {
             ready,
             publishers: state.publishers.clone(),
             named,
-            adoption,
+            adoptions,
             tracks: state.tracks.iter().map(|track| described(track)).collect(),
         }
     }

@@ -65,10 +65,13 @@ pub(crate) fn description(of: &Description) -> Result<(), Refused> {
     if !is_date(of.since) || !is_date(of.epoch) || of.version >= MOST {
         return Err(invalid("the age of a stream"));
     }
-    if of.adoption.places.len() > MOST_TRACKS {
+    if of.adoptions.iter().any(|adoption| adoption.places.len() > MOST_TRACKS) {
         return Err(Refused::TooManyTracks);
     }
-    if of.named.iter().any(|&count| count > 1 << 24) || of.adoption.count > 1 << 24 {
+    if of.adoptions.len() > Description::MOST_ADOPTIONS {
+        return Err(invalid("the number of adoptions"));
+    }
+    if of.named.iter().any(|&count| count > 1 << 24) {
         return Err(invalid("the number of tracks"));
     }
     of.tracks.iter().try_for_each(|track| header(&track.header))

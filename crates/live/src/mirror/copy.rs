@@ -71,10 +71,13 @@ impl Mirror {
         if description.since != self.stream.since() {
             return Err(Refused::Over);
         }
+        check::description(description)?;
+        if !inner.tracks.is_empty() && !is_same(inner, &description.adoptions) {
+            return Err(Refused::Over);
+        }
         if description.version < self.stream.state().version {
             return Ok(Taken::Already);
         }
-        check::description(description)?;
         let id = |track: &TrackDescription| track.header.track.id;
         let gone = inner.tracks.extract_if(.., |track| {
             !description.tracks.iter().any(|described| id(described) == track.id())
@@ -96,10 +99,7 @@ impl Mirror {
             |track: &TrackState| description.tracks.iter().position(|it| id(it) == track.id());
         inner.tracks.sort_by_key(place);
         inner.named = description.named;
-        if inner.adoption.count < description.adoption.count {
-            forget_others(inner, &description.adoption);
-            inner.adoption = description.adoption.clone();
-        }
+        inner.adoptions = description.adoptions.clone();
         self.stream.describe(inner, description);
         Ok(Taken::Yes)
     }
@@ -117,17 +117,25 @@ pub(super) fn places(inner: &Inner) -> Vec<(u32, PartIndex)> {
     inner.tracks.iter().filter_map(place).collect()
 }
 
-/// Another machine went on with the stream from a copy of its own. Forgets each track of which there are segments here
-/// that the other copy did not have: it uses their numbers for others. Further parts of its last segment stay.
-fn forget_others(inner: &mut Inner, adoption: &Adoption) {
-    for track in &mut inner.tracks {
-        let id = track.id();
-        let had = adoption.places.iter().find(|(known, _)| *known == id).map(|(_, (msn, _))| *msn);
-        let segments = track.packager.segments_mut();
-        if segments.next_place().is_some_and(|(msn, _)| had.is_none_or(|had| msn > had)) {
-            segments.forget();
-        }
-    }
+/// Whether a stream with these adoptions is what this copy is of. It is not if another machine went on with it from a
+/// copy that did not have all segments that are here: that machine uses their numbers for others. Further parts of its
+/// last segment do no harm.
+fn is_same(inner: &Inner, adoptions: &[Adoption]) -> bool {
+    let next = match inner.adoptions.last() {
+        None if adoptions.len() < Description::MOST_ADOPTIONS => adoptions.first(),
+        // There may have been more.
+        None => return false,
+        Some(last) => match adoptions.iter().position(|adoption| adoption == last) {
+            Some(known) => adoptions.get(known + 1),
+            None => return false,
+        },
+    };
+    let Some(next) = next else { return true };
+    inner.tracks.iter().all(|track| {
+        let here = track.packager.segments().next_place();
+        let there = next.places.iter().find(|(id, _)| *id == track.id());
+        here.is_none_or(|(here, _)| there.is_some_and(|&(_, (there, _))| here <= there))
+    })
 }
 
 /// The newest segment that was copied of a track.

@@ -60,7 +60,7 @@ pub(crate) struct Inner {
     pub(super) lost: Option<UnixMicros>,
     pub(super) ended: Option<UnixMicros>,
     /// Where this machine, or the one that has it, went on with it.
-    pub(crate) adoption: Adoption,
+    pub(crate) adoptions: Vec<Adoption>,
     /// Whether another machine cuts it, and this is a copy ([`mirror`](crate::mirror)).
     pub(crate) is_mirrored: bool,
     /// The memory that holds its tracks' windows.
@@ -144,7 +144,7 @@ impl Inner {
             named: [0; 2],
             lost: None,
             ended: None,
-            adoption: Adoption::default(),
+            adoptions: Vec::new(),
             is_mirrored: false,
             account: Account::open(memory.budget()),
             memory: Arc::clone(memory),

@@ -119,9 +119,9 @@ impl Stream {
     }
 
     /// How many video tracks and other tracks there have been, and where this machine went on with the stream.
-    pub(crate) fn past(&self) -> ([u32; 2], Adoption) {
+    pub(crate) fn past(&self) -> ([u32; 2], Vec<Adoption>) {
         let inner = self.lock();
-        (inner.named, inner.adoption.clone())
+        (inner.named, inner.adoptions.clone())
     }
 
     /// Whether manifests can be written; the receiver is notified when that changes.

@@ -21,7 +21,7 @@ impl Holder for Stream {
             return GaveUp::All(0);
         }
         match inner.shorten(Pressure::Last) {
-            0 => GaveUp::All(self.vanish(&mut inner, "memory")),
+            0 => GaveUp::All(self.vanish(&mut inner, "others need its memory")),
             segments => GaveUp::Some(segments),
         }
     }
@@ -42,7 +42,7 @@ impl Stream {
         let mut inner = self.lock();
         let leaves = !inner.is_published();
         if leaves {
-            self.end_now(&mut inner);
+            self.end_now(&mut inner, "others need its place");
         }
         leaves
     }
@@ -52,19 +52,19 @@ impl Stream {
         let mut inner = self.lock();
         inner.publishers.clear();
         inner.is_mirrored = false;
-        self.end_now(&mut inner);
+        self.end_now(&mut inner, "another machine has it");
     }
 
     /// Ends a copy at once. Does nothing if the stream is no copy, or no longer.
     pub(crate) fn end_copy(&self) {
         let mut inner = self.lock();
         if std::mem::take(&mut inner.is_mirrored) {
-            self.end_now(&mut inner);
+            self.end_now(&mut inner, "its copy is over");
         }
     }
 
-    fn end_now(&self, inner: &mut Inner) {
-        self.vanish(inner, "place");
+    fn end_now(&self, inner: &mut Inner, why: &str) {
+        self.vanish(inner, why);
         // A stream without tracks ends, too: somebody may be waiting for its first.
         if !inner.is_over() {
             inner.ended = Some(UnixMicros::default());
@@ -73,8 +73,8 @@ impl Stream {
     }
 
     /// Removes all tracks and ends the stream; a sweep forgets it later. Returns how many segments
-    /// it removed. `needed` is what other streams need of it, for the log.
-    fn vanish(&self, inner: &mut Inner, needed: &str) -> u64 {
+    /// it removed. `why` is for the log.
+    fn vanish(&self, inner: &mut Inner, why: &str) -> u64 {
         if inner.tracks.is_empty() {
             return 0;
         }
@@ -88,7 +88,7 @@ impl Stream {
         }
         inner.ended = Some(UnixMicros::default());
         self.announce(inner);
-        tracing::info!(stream = %self.name, "stream ended: others need its {needed}");
+        tracing::info!(stream = %self.name, "stream ended: {why}");
         segments
     }
 }

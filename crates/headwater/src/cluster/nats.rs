@@ -1,0 +1,195 @@
+//! NATS as the message system, with a bucket of JetStream.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use async_nats::connection::State;
+use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
+use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::kv::{self, Operation};
+use async_nats::jetstream::stream::StorageType;
+use async_nats::{Client, Event, HeaderMap, HeaderValue, StatusCode, jetstream};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
+use live::UnixMicros;
+
+use super::bus::{Bus, Entry, Failed, Incoming, Subscription, Unwritten};
+use super::lease::LASTS;
+use crate::clock::Clock;
+use crate::config;
+
+/// The bucket of the leases.
+const BUCKET: &str = "headwater-streams";
+
+/// A connection to NATS servers.
+#[derive(Debug)]
+pub(super) struct Nats {
+    client: Client,
+    /// When it was connected last, in microseconds.
+    connected: Arc<AtomicU64>,
+    jetstream: jetstream::Context,
+    replicas: usize,
+    bucket: Mutex<Option<kv::Store>>,
+}
+
+fn failed(error: impl std::fmt::Display) -> Failed {
+    Failed(error.to_string())
+}
+
+impl Nats {
+    /// Connects, or goes on trying to if no server is there.
+    ///
+    /// # Errors
+    /// The credentials cannot be read, or an address is none.
+    pub(super) async fn connect(
+        config: &config::Cluster,
+        node: &str,
+        clock: Clock,
+    ) -> anyhow::Result<Self> {
+        let connected = Arc::new(AtomicU64::new(clock.now().0));
+        let mut options = async_nats::ConnectOptions::new()
+            .name(format!("headwater {node}"))
+            .ping_interval(Duration::from_secs(1))
+            .connection_timeout(Duration::from_secs(1))
+            // Parts that wait for a connection are of use for a short time only.
+            .client_capacity(256)
+            // The answer about a whole window has fewer messages. What waits for a slow reader is bounded.
+            .subscription_capacity(4096)
+            .reconnect_delay_callback(|attempts| {
+                Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
+            })
+            .event_callback({
+                let connected = Arc::clone(&connected);
+                move |event| {
+                    if matches!(event, Event::Connected) {
+                        connected.store(clock.now().0, Ordering::Relaxed);
+                    }
+                    std::future::ready(())
+                }
+            })
+            .retry_on_initial_connect();
+        if !config.credentials.as_os_str().is_empty() {
+            let path = config.credentials.display();
+            let text = std::fs::read_to_string(&config.credentials);
+            let text = text.with_context(|| format!("cluster.credentials = {path}"))?;
+            options = options
+                .credentials(&text)
+                .with_context(|| format!("cluster.credentials = {path}"))?;
+        }
+        let client = options.connect(config.nats.as_slice()).await.context("cluster.nats")?;
+        let mut jetstream = jetstream::new(client.clone());
+        jetstream.set_timeout(Duration::from_secs(2));
+        let replicas = config.replicas.into();
+        Ok(Self { client, connected, jetstream, replicas, bucket: Mutex::default() })
+    }
+
+    async fn bucket(&self) -> Result<kv::Store, Failed> {
+        let known = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(bucket) = known {
+            return Ok(bucket);
+        }
+        let config = kv::Config {
+            bucket: BUCKET.to_owned(),
+            description: "which node has which live stream".to_owned(),
+            history: 1,
+            num_replicas: self.replicas,
+            storage: StorageType::Memory,
+            limit_markers: Some(LASTS),
+            ..kv::Config::default()
+        };
+        let made = self.jetstream.create_or_update_key_value(config).await.map_err(failed)?;
+        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
+        Ok(made)
+    }
+
+    /// Notes that the bucket may be lost, and has to be made again.
+    fn doubt(&self) {
+        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+impl Bus for Nats {
+    fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    fn connected(&self) -> UnixMicros {
+        UnixMicros(self.connected.load(Ordering::Relaxed))
+    }
+
+    fn inbox(&self) -> String {
+        self.client.new_inbox()
+    }
+
+    fn subscribe(&self, subject: String) -> BoxFuture<'_, Result<Subscription, Failed>> {
+        async move {
+            let messages = self.client.subscribe(subject).await.map_err(failed)?;
+            let incoming = |message: async_nats::Message| Incoming {
+                is_unheard: message.status == Some(StatusCode::NO_RESPONDERS),
+                payload: message.payload,
+                reply: message.reply.map(|reply| reply.to_string()),
+            };
+            Ok(messages.map(incoming).boxed())
+        }
+        .boxed()
+    }
+
+    fn publish(
+        &self,
+        subject: String,
+        reply: Option<String>,
+        payload: Bytes,
+    ) -> BoxFuture<'_, Result<(), Failed>> {
+        async move {
+            let client = &self.client;
+            match reply {
+                Some(reply) => client.publish_with_reply(subject, reply, payload).await,
+                None => client.publish(subject, payload).await,
+            }
+            .map_err(failed)
+        }
+        .boxed()
+    }
+
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Entry>, Failed>> {
+        async move {
+            let entry = self.bucket().await?.entry(key).await;
+            let entry = entry.inspect_err(|_| self.doubt()).map_err(failed)?;
+            Ok(entry.map(|entry| {
+                let is_there = entry.operation == Operation::Put;
+                let value = if is_there { entry.value } else { Bytes::new() };
+                Entry { revision: entry.revision, value }
+            }))
+        }
+        .boxed()
+    }
+
+    /// The library's own `update` has no time limit: with it, the lease of a node that died would last for ever.
+    fn put<'a>(
+        &'a self,
+        key: &'a str,
+        expected: u64,
+        value: String,
+    ) -> BoxFuture<'a, Result<u64, Unwritten>> {
+        async move {
+            self.bucket().await?;
+            let mut headers = HeaderMap::new();
+            headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(expected));
+            headers.insert(NATS_MESSAGE_TTL, HeaderValue::from(LASTS.as_secs()));
+            let subject = format!("$KV.{BUCKET}.{key}");
+            let refused = |error: PublishError| match error.kind() {
+                PublishErrorKind::WrongLastSequence => Unwritten::Conflict,
+                _ => {
+                    self.doubt();
+                    Unwritten::Failed(failed(error))
+                }
+            };
+            let sent = self.jetstream.publish_with_headers(subject, headers, value.into());
+            Ok(sent.await.map_err(refused)?.await.map_err(refused)?.sequence)
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,90 @@
+//! An encoder that publishes, and comes back to any node when it is not let in or loses its own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use live::{Publisher, PublisherInfo};
+use media::codec::{aac, avc};
+use media::{Codec, Sample};
+use tokio::time::Instant;
+
+use super::frame::Frame;
+use super::node::Node;
+
+/// Time between two frames.
+const FRAME: i64 = 100;
+/// Frames between two keyframes.
+const KEYFRAMES: u32 = 10;
+
+/// An encoder.
+pub(super) struct Encoder {
+    pub(super) stream: String,
+    /// The node, by its place, at which it publishes or tries to.
+    pub(super) at: usize,
+    publisher: Option<Publisher>,
+    frame: Frame,
+    /// When its session began.
+    began: Instant,
+    /// When it tries again.
+    again: Instant,
+}
+
+impl Encoder {
+    pub(super) fn new(stream: &str, at: usize, number: u32) -> Self {
+        Self {
+            stream: stream.to_owned(),
+            at,
+            publisher: None,
+            frame: Frame { session: number << 20, number: 0 },
+            began: Instant::now(),
+            again: Instant::now(),
+        }
+    }
+
+    pub(super) fn is_publishing(&self) -> bool {
+        self.publisher.is_some()
+    }
+
+    /// Leaves its node, and comes to another after a while.
+    pub(super) fn leave(&mut self, to: usize, after: Duration) {
+        (self.publisher, self.at, self.again) = (None, to, Instant::now() + after);
+    }
+
+    /// Sends the frames that are due. Returns whether it has lost its publisher, or was not let in.
+    pub(super) fn step(&mut self, node: &Node) -> bool {
+        let now = node.origin.now();
+        if self.publisher.is_none() {
+            if Instant::now() < self.again {
+                return false;
+            }
+            let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+            let Ok(mut publisher) = node.origin.publish(&self.stream, info) else { return true };
+            let video = Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap());
+            let audio = aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
+            let announced = publisher
+                .track(0, video, 1000, *b"und", now)
+                .and_then(|_| publisher.track(1, Codec::Aac(audio), 1000, *b"und", now));
+            if announced.is_err() {
+                return true;
+            }
+            self.frame = Frame { session: self.frame.session + 1, number: 0 };
+            (self.publisher, self.began) = (Some(publisher), Instant::now());
+        }
+        let Some(publisher) = &mut self.publisher else { return false };
+        while self.began.elapsed().as_millis() >= u128::from(self.frame.number) * FRAME as u128 {
+            let dts = i64::from(self.frame.number) * FRAME;
+            let sync = self.frame.number.is_multiple_of(KEYFRAMES);
+            let data = self.frame.write();
+            let video = Sample { dts, cts: 0, duration: 0, sync, data: data.clone() };
+            let audio = Sample { dts, cts: 0, duration: 0, sync: true, data };
+            let sent =
+                publisher.sample(0, video, now).and_then(|()| publisher.sample(1, audio, now));
+            if sent.is_err() {
+                self.publisher = None;
+                return true;
+            }
+            self.frame.number += 1;
+        }
+        false
+    }
+}

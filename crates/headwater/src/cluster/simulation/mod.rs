@@ -1,0 +1,259 @@
+//! A cluster in one process, in which time is moved, and what can fail does.
+//!
+//! The nodes are real ones: leases, what is told of streams, and copies are the code that runs with NATS. Only the
+//! message system is another ([`network`]). Encoders go from node to node, nodes crash and start again, the network
+//! falls into two sides, and the bucket of the leases goes away or is lost. Meanwhile this must hold:
+//!
+//! - At most one node tells changes of a stream with a lease of one epoch.
+//! - A part that a node has shown never changes.
+//! - Numbers of segments are consecutive, and so are frames, unless a discontinuity is told.
+//! - When the faults end, each stream has one node, and all others show the same.
+
+mod encoder;
+mod frame;
+mod network;
+mod node;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use live::Status;
+use testkit::Random;
+use tokio::time::{Instant, sleep};
+
+use self::encoder::Encoder;
+use self::network::Network;
+use self::node::{Checked, Node};
+
+const NODES: usize = 4;
+/// Two encoders contend for the first name.
+const STREAMS: [&str; 3] = ["x", "x", "y"];
+/// The time between two looks.
+const TURN: Duration = Duration::from_millis(100);
+/// The time that passes until the next fault begins, at most.
+const PEACE: u64 = 12_000;
+/// After this time without faults, all is well again.
+const HEALED: Duration = Duration::from_secs(60);
+
+struct World {
+    network: Arc<Network>,
+    random: Random,
+    began: Instant,
+    nodes: Vec<Node>,
+    /// When nodes that crashed start again.
+    away: HashMap<usize, Instant>,
+    encoders: Vec<Encoder>,
+    /// When faults that last end.
+    faults: Vec<(Instant, Fault)>,
+    next_fault: Instant,
+    turns: u64,
+    checked: Checked,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Partition,
+    NoBucket,
+    Cut(usize),
+    Loss,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let network = Network::new(seed);
+        let began = Instant::now();
+        let mut random = Random::new(seed ^ 0x5eed);
+        let nodes = (0..NODES).map(|at| start(&network, began, at, &mut random)).collect();
+        let encoder = |(number, stream): (u32, &&str)| Encoder::new(stream, 0, number + 1);
+        Self {
+            network,
+            random,
+            began,
+            nodes,
+            away: HashMap::new(),
+            encoders: (0..).zip(&STREAMS).map(encoder).collect(),
+            faults: Vec::new(),
+            next_fault: Instant::now() + Duration::from_secs(5),
+            turns: 0,
+            checked: Checked::default(),
+        }
+    }
+
+    /// A time below this one.
+    fn time(&mut self, millis: u64) -> Duration {
+        Duration::from_millis(self.random.below(millis))
+    }
+
+    /// Lets a turn pass.
+    async fn turn(&mut self, has_faults: bool) {
+        sleep(TURN).await;
+        self.turns += 1;
+        self.end_faults(!has_faults);
+        if has_faults && Instant::now() >= self.next_fault {
+            self.begin_fault();
+            self.next_fault = Instant::now() + self.time(PEACE);
+        }
+        for encoder in &mut self.encoders {
+            let node = &self.nodes[encoder.at];
+            if self.away.contains_key(&encoder.at) || encoder.step(node) {
+                let after = Duration::from_millis(200 + self.random.below(2000));
+                encoder.leave(self.random.index(NODES), after);
+            }
+        }
+        for at in 0..NODES {
+            if self.away.contains_key(&at) {
+                continue;
+            }
+            self.nodes[at].sweep();
+            if self.turns % 10 == at as u64 {
+                let stream = STREAMS[self.random.index(STREAMS.len())];
+                if self.random.below(8) == 0 {
+                    self.nodes[at].leave(stream);
+                } else {
+                    let watch = self.nodes[at].watch(stream);
+                    let _ = tokio::time::timeout(TURN, watch).await;
+                }
+            }
+            self.nodes[at].check(self.turns.is_multiple_of(20), &mut self.checked);
+        }
+    }
+
+    fn begin_fault(&mut self) {
+        let at = self.random.index(NODES);
+        let until = Instant::now() + Duration::from_millis(300) + self.time(20_000);
+        match self.random.below(9) {
+            0 | 1 => {
+                let after = Duration::from_millis(100) + self.time(4000);
+                let encoder = self.random.index(self.encoders.len());
+                self.encoders[encoder].leave(at, after);
+            }
+            2 | 3 if self.away.is_empty() => {
+                self.nodes[at].bus.crash();
+                self.away.insert(at, until);
+            }
+            4 => {
+                for node in &self.nodes {
+                    node.bus.move_to(self.random.below(2) as u8);
+                }
+                let side = self.random.below(3) as u8;
+                self.network.move_bucket((side < 2).then_some(side));
+                self.faults.push((until, Fault::Partition));
+            }
+            5 => {
+                self.network.move_bucket(None);
+                self.faults.push((until, Fault::NoBucket));
+            }
+            6 => {
+                self.nodes[at].bus.cut(true);
+                self.faults.push((until, Fault::Cut(at)));
+            }
+            7 => {
+                let bad = 1 + self.random.below(100);
+                self.network.worsen(bad);
+                self.faults.push((until, Fault::Loss));
+            }
+            _ => self.network.lose_bucket(),
+        }
+    }
+
+    fn end_faults(&mut self, all: bool) {
+        let now = Instant::now();
+        let (over, on) = self.faults.drain(..).partition(|(until, _)| all || *until <= now);
+        self.faults = on;
+        let over: Vec<(Instant, Fault)> = over;
+        for (_, fault) in over {
+            match fault {
+                Fault::Partition => {
+                    self.nodes.iter().for_each(|node| node.bus.move_to(0));
+                    self.network.move_bucket(Some(0));
+                }
+                Fault::NoBucket => self.network.move_bucket(Some(0)),
+                Fault::Cut(at) => self.nodes[at].bus.cut(false),
+                Fault::Loss => self.network.worsen(0),
+            }
+        }
+        let back: Vec<_> = self
+            .away
+            .iter()
+            .filter(|(_, until)| all || **until <= now)
+            .map(|(at, _)| *at)
+            .collect();
+        for at in back {
+            self.away.remove(&at);
+            self.nodes[at] = start(&self.network, self.began, at, &mut self.random);
+        }
+    }
+
+    /// Faults end. After a while, each stream has one node, and all nodes show the same of it.
+    async fn heal(&mut self) {
+        let since = Instant::now();
+        while since.elapsed() < HEALED {
+            self.turn(false).await;
+        }
+        for name in ["x", "y"] {
+            let is_publishing = |it: &&Encoder| it.stream == name && it.is_publishing();
+            let publishing: Vec<_> = self.encoders.iter().filter(is_publishing).collect();
+            let [encoder] = publishing[..] else {
+                panic!("{} encoders of {name}", publishing.len())
+            };
+            let owner = &self.nodes[encoder.at];
+            let stream = owner.origin.registry.stream(name).expect("it is published");
+            assert!(!stream.is_mirrored() && stream.state().status == Status::Live, "{name}");
+            for node in &mut self.nodes {
+                node.watch(name).await;
+            }
+            // Until what is under way has come.
+            sleep(Duration::from_millis(50)).await;
+            for node in &self.nodes {
+                let found = node.origin.stream(name).await;
+                let copy = found.expect("the node answers").expect("it is published");
+                let (of, it) = (stream.state(), copy.state());
+                assert_eq!(of.tracks.len(), it.tracks.len(), "{name} at {}", node.name);
+                for (of, it) in of.tracks.iter().zip(&it.tracks) {
+                    let (of, it) = (of.window(), it.window());
+                    assert_eq!(of.version, it.version, "{name} at {}", node.name);
+                    for (of, it) in of.all().zip(it.all()) {
+                        assert_eq!((of.msn, of.parts.len()), (it.msn, it.parts.len()));
+                        for (of, it) in of.parts.iter().zip(&it.parts) {
+                            assert_eq!(of.region.as_ref(), it.region.as_ref());
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn start(network: &Arc<Network>, began: Instant, at: usize, random: &mut Random) -> Node {
+    let ahead = Duration::from_millis(random.below(500));
+    Node::start(network, began, &format!("n{at}"), ahead)
+}
+
+/// Walks at least so many steps: messages that come or are lost, and uses of the bucket.
+fn walk(seed: u64, steps: u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut world = World::new(seed);
+        while world.network.steps() < steps {
+            for _ in 0..1200 {
+                world.turn(true).await;
+            }
+            world.heal().await;
+        }
+        let (minutes, checked) = (world.began.elapsed().as_secs() / 60, &world.checked);
+        println!("seed {seed}: {} steps, {minutes} minutes, {checked:?}", world.network.steps());
+        assert!(checked.of_copies > 100 && checked.discontinuities > 5, "{checked:?}");
+    });
+}
+
+#[test]
+fn one_node_tells_a_stream_and_viewers_miss_nothing_that_is_not_told() {
+    let steps = std::env::var("SIMULATION_STEPS").ok().and_then(|steps| steps.parse().ok());
+    let seed = std::env::var("SIMULATION_SEED").ok().and_then(|seed| seed.parse().ok());
+    walk(seed.unwrap_or(1), steps.unwrap_or(20_000));
+}

@@ -1,0 +1,175 @@
+//! Three NATS servers, of which some fail.
+
+use std::path::Path;
+use std::process::Command;
+
+use testkit::{Nats, Program, Server, eventually, http};
+
+use crate::support::{LIMIT, clip, node_with, publish};
+
+const PLAYLIST: &str = "/live/x/v0/media.m3u8";
+
+/// Node number `at`, which knows these servers. What nodes agree on is on three servers.
+fn node(servers: &[String], at: usize) -> Server {
+    let text = format!("[cluster]\nnats = {servers:?}\nnode = \"n{at}\"\nreplicas = 3\n");
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, testkit::NO_ARGUMENTS)
+}
+
+/// The numbers of the segments in a playlist of video.
+fn numbers(node: &Server) -> Vec<u64> {
+    let playlist = http::get(node.http, PLAYLIST);
+    let lines = playlist.text().lines();
+    let segments = lines.filter(|line| line.ends_with(".m4s") && !line.starts_with('#'));
+    segments.filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
+}
+
+/// Waits until the node has `count` more segments.
+fn wait_for_segments(node: &Server, count: u64) {
+    let mut before = None;
+    eventually(LIMIT, "further segments", || {
+        let newest = numbers(node).last().copied();
+        before = before.or(newest);
+        newest > before.map(|before| before + count - 1)
+    });
+}
+
+/// The digests of the frames of video that ffmpeg finds there.
+fn frames(text: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(text);
+    let frames = text.lines().filter(|line| line.starts_with("0,"));
+    frames.filter_map(|line| Some(line.rsplit(',').next()?.trim().to_owned())).collect()
+}
+
+fn viewer(input: &str, count: &str) -> Program {
+    let mut viewer = Command::new("ffmpeg");
+    viewer.args(["-v", "error", "-i", input, "-map", "0:v", "-c", "copy"]);
+    Program::spawn(viewer.args(["-frames:v", count, "-f", "framemd5", "-"]))
+}
+
+/// All frames that a viewer got are those of the clip, one after the other.
+fn assert_in_order(got: &[String], clip: &Path) {
+    let all = frames(&viewer(clip.to_str().unwrap(), "100000").wait(LIMIT).stdout);
+    let first = all.iter().position(|frame| Some(frame) == got.first()).expect("the first frame");
+    let wrong = got.iter().zip(&all[first..]).position(|(got, sent)| got != sent);
+    assert_eq!(wrong, None, "{} frames, from {first} on", got.len());
+}
+
+#[test]
+fn whichever_server_is_killed_no_viewer_misses_a_frame() {
+    let mut nats = Nats::start_cluster(3);
+    // Each node comes to the servers in its own order.
+    let (a, b) = (node(&nats.urls(), 0), node(&nats.urls(), 1));
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path());
+    let publisher = publish(&a, &clip, "live/x");
+    eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
+    let viewer = viewer(&b.url("/live/x/live.flv"), "550");
+    for server in 0..3 {
+        wait_for_segments(&b, 1);
+        nats.kill(server);
+        wait_for_segments(&b, 2);
+        nats.run(server);
+    }
+    let received = viewer.wait(LIMIT);
+    let received = frames(&received.stdout);
+    assert_eq!(received.len(), 550);
+    assert_in_order(&received, &clip);
+    assert!(!http::get(b.http, PLAYLIST).text().contains("DISCONTINUITY\n"));
+    eventually(LIMIT, "both have the same", || {
+        http::get(a.http, PLAYLIST).text() == http::get(b.http, PLAYLIST).text()
+    });
+    drop(publisher);
+}
+
+#[test]
+fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
+    let nats = Nats::start_cluster(3);
+    // Node a knows only the first server, and loses it.
+    let (a, b) = (node(&nats.urls()[..1], 0), node(&nats.urls()[1..], 1));
+    let c = node(&nats.urls()[2..], 2);
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path());
+    let _first = publish(&a, &clip, "live/x");
+    for node in [&b, &c] {
+        eventually(LIMIT, "a copy", || http::get(node.http, PLAYLIST).status() == 200);
+    }
+    wait_for_segments(&b, 2);
+    nats.program(0).pause();
+    // The first encoder still publishes to a, and a serves it.
+    let mut second = publish(&b, &clip, "live/x");
+    eventually(LIMIT, "b goes on", || {
+        if !second.is_running() {
+            second = publish(&b, &clip, "live/x");
+        }
+        http::get(b.http, PLAYLIST).text().contains("#EXT-X-DISCONTINUITY\n")
+    });
+    // The lease of a, which cannot renew it, is over.
+    eventually(LIMIT, "b has the stream", || {
+        let text = http::get(c.http, "/api/v1/cluster").text().to_owned();
+        let told: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let nodes = told["nodes"].as_array().unwrap();
+        nodes.iter().any(|node| node["name"] == "n1" && node["streams"] == 1)
+    });
+    let shown = numbers(&b);
+    assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
+    wait_for_segments(&a, 1);
+    assert!(!http::get(a.http, PLAYLIST).text().contains("DISCONTINUITY\n"));
+    nats.program(0).resume();
+    eventually(LIMIT, "all follow b", || {
+        let [a, b, c] = [&a, &b, &c].map(|node| http::get(node.http, PLAYLIST));
+        // The discontinuity may have left the window; its number stays.
+        b.text().contains("DISCONTINUITY") && a.text() == b.text() && c.text() == b.text()
+    });
+    assert!(second.is_running());
+    assert!(a.log().contains("another node has the stream"), "{}", a.log());
+    assert!(!b.log().contains("another node has the stream"), "{}", b.log());
+}
+
+#[test]
+fn what_other_programs_write_to_the_subjects_harms_nobody() {
+    let nats = Nats::start();
+    let (a, b) = (node_with(&nats, "a", ""), node_with(&nats, "b", ""));
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path());
+    let publisher = publish(&a, &clip, "live/x");
+    eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
+    let viewer = viewer(&b.url("/live/x/live.flv"), "200");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(disturb(&nats.url(0)));
+    let received = frames(&viewer.wait(LIMIT).stdout);
+    assert_eq!(received.len(), 200);
+    assert_in_order(&received, &clip);
+    for node in [&a, &b] {
+        let metrics = http::get(node.http, "/metrics");
+        let refused =
+            metrics.text().lines().find(|l| l.starts_with("headwater_cluster_refused_total"));
+        let count: u64 = refused.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(count >= 20, "{refused:?}");
+    }
+    eventually(LIMIT, "both have the same", || {
+        http::get(a.http, PLAYLIST).text() == http::get(b.http, PLAYLIST).text()
+    });
+    drop(publisher);
+}
+
+/// Writes noise, and damaged copies of what nodes write, to all subjects.
+async fn disturb(url: &str) {
+    use futures_util::StreamExt;
+    let client = async_nats::connect(url).await.unwrap();
+    let mut heard = client.subscribe("headwater.>").await.unwrap();
+    let mut random = testkit::Random::new(1);
+    let subjects = ["headwater.nodes", "headwater.live.x", "headwater.node.a", "headwater.node.b"];
+    for turn in 0..200 {
+        for subject in subjects {
+            let noise = testkit::noise(turn, random.index(2000));
+            client.publish_with_reply(subject, "nobody", noise.into()).await.unwrap();
+        }
+        let message = heard.next().await.unwrap();
+        let mut damaged = message.payload.to_vec();
+        if let Some(at) = damaged.len().checked_sub(1).map(|last| random.index(last + 1)) {
+            damaged[at] ^= 1 << random.index(8);
+        }
+        client.publish(message.subject, damaged.into()).await.unwrap();
+    }
+    client.flush().await.unwrap();
+}
