@@ -70,7 +70,7 @@ function NodeTable({ cluster }: { cluster: Cluster }) {
           {cluster.gone.map((node) => (
             <tr key={node.name} data-node={node.name} class="faint">
               <Begin node={node} state="gone" here={false} />
-              <td colSpan={4} />
+              <td class="figure" colSpan={4} />
               <td>{ago(node.heard)}</td>
             </tr>
           ))}
@@ -85,7 +85,7 @@ function Begin({ node, state, here }: { node: Gone | Node; state: NodeState; her
   return (
     <>
       <th scope="row">
-        {node.address === null ? node.name : <a href={node.address}>{node.name}</a>}
+        {node.address === null || state === 'gone' ? node.name : <a href={node.address}>{node.name}</a>}
         {here && <span class="here"> this node</span>}
       </th>
       <td>
