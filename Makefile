@@ -2,13 +2,16 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test repeat corpus interop build fmt lint bench audit fuzz peers figures clean
+.PHONY: help run cluster check test repeat corpus interop build fmt lint bench audit fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
 
 run: ## build everything, start the origin with a demo stream, say which page to open
 	@scripts/run.sh $(ARGS)
+
+cluster: ## the same as a cluster on this machine: three NATS servers, two origins, three edges
+	@scripts/cluster.sh $(ARGS)
 
 check: ## what takes a minute after a build: format, lints, types, tests without browsers and other programs
 	@scripts/test.sh check

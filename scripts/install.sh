@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs missing programs that a make target needs, from the distribution's own packages.
-# Usage: scripts/install.sh run|lint|check|test|fuzz|interop
+# Usage: scripts/install.sh run|cluster|lint|check|test|fuzz|interop
 #
 # If nothing is missing, it changes nothing and fetches no package list.
 set -eu
@@ -48,6 +48,9 @@ esac
 
 # For our own scripts, for generating test media, and for making certificates.
 [ "$purpose" != check ] || wanted="$wanted python3:python3 ffmpeg:ffmpeg openssl:openssl"
+
+# For the NATS server, which comes from PyPI, and for what starts the cluster.
+[ "$purpose" != cluster ] || wanted="$wanted python3:python3 :python3-venv"
 
 # The programs that judge our output, and those that publish to us. Entries without a command are
 # libraries and plugins.

@@ -37,7 +37,7 @@ export default defineConfig({
     target: 'es2022',
     // hls.js and dash.js are one chunk each and cannot usefully be split further.
     chunkSizeWarningLimit: 900,
-    rolldownOptions: { input: ['index.html', 'watch.html', 'publish.html'] },
+    rolldownOptions: { input: ['index.html', 'nodes.html', 'watch.html', 'publish.html'] },
   },
   plugins: [preloadEngine('watch.html', 'hls')],
   // `npm run dev` with a headwater on the default port serves its media and API.

@@ -65,6 +65,8 @@ describe('dashboard', AT_ONCE, () => {
     assert.ok(await card.getByText('Live', { exact: true }).isVisible());
     assert.match(await card.getByRole('table').textContent(), /v0.*\d+\s×\s\d+.*bit\/s/);
     assert.match(await page.getByTestId('summary').textContent(), /^1 live stream, \d+ viewers?$/);
+    // Without a cluster there is no page of nodes.
+    assert.equal(await page.getByRole('link', { name: 'Nodes' }).count(), 0);
     await assertAccessible(page);
     await keep(page, 'dashboard');
     await link.press('Enter');

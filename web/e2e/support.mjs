@@ -38,9 +38,9 @@ export const PATIENCE = 60_000;
 /**
  * The server under test. If HEADWATER_URL names a running server, it is that one; else this starts
  * HEADWATER_BIN on free ports. This always starts a server if the test gives `vod`, a folder of
- * files to serve, or `config`, the content of a configuration file.
+ * files to serve, or `config`, the content of a configuration file. With `demo` false it publishes nothing.
  */
-export async function startServer({ vod, config } = {}) {
+export async function startServer({ vod, config, demo = true } = {}) {
   if (process.env.HEADWATER_URL && !vod && !config) {
     const url = process.env.HEADWATER_URL.replace(/\/$/, '');
     await untilLive(url);
@@ -59,7 +59,7 @@ export async function startServer({ vod, config } = {}) {
     binary,
     [
       'serve',
-      '--demo',
+      ...(demo ? ['--demo'] : []),
       '--http',
       '127.0.0.1:0',
       '--rtmp',
@@ -94,7 +94,7 @@ export async function startServer({ vod, config } = {}) {
   try {
     const { http, rtmp } = await within(PATIENCE, ready, 'the ready line');
     const url = `http://${http}`;
-    await untilLive(url);
+    if (demo) await untilLive(url);
     return { url, rtmp: `rtmp://${rtmp}`, stop };
   } catch (error) {
     if (child.exitCode === null && child.pid !== undefined) await stop();

@@ -5,6 +5,7 @@
 //! [`FORGOTTEN`] has gone. Who has been connected for [`SETTLED`] has heard everybody.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,12 +23,16 @@ pub const INTERVAL: Duration = Duration::from_secs(1);
 pub const FORGOTTEN: Duration = Duration::from_secs(10);
 /// After this time with a connection, a node has heard every other.
 pub const SETTLED: Duration = Duration::from_millis(1500);
-/// The most streams in one message. Names have up to 128 bytes, and a message up to a megabyte.
-const A_MESSAGE: usize = 4000;
+/// The most streams in one message, and the most copies. Names have up to 128 bytes, and a message up to a megabyte.
+const A_MESSAGE: usize = 3500;
 /// The most nodes that are remembered.
 const MOST_NODES: usize = 1000;
-/// The most streams of a node, and ten times as many of all nodes.
+/// The most streams of a node, and the most copies. Of all nodes there are ten times as many.
 const MOST_STREAMS: usize = 10_000;
+/// How long a node that has gone is remembered.
+const REMEMBERED: Duration = Duration::from_mins(10);
+/// The most nodes that have gone and are remembered.
+const MOST_GONE: usize = 100;
 /// The longest text in an announcement, in bytes.
 const LONGEST: usize = 256;
 
@@ -48,16 +53,41 @@ pub struct Announcement {
     pub message: (u32, u32),
     /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
     pub streams: Vec<(String, u64, bool)>,
+    /// What people see of the node. It follows the rest of the message: a node that does not know it leaves it out, and
+    /// one that does not read it passes over it.
+    #[serde(skip)]
+    pub report: Option<Report>,
+}
+
+/// What a node says of itself for people to see.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The share of its machine's processors that its program uses, in thousandths.
+    pub load: u16,
+    /// The streams of other nodes that it copies, and how long ago each copy had all that the stream's node told, in
+    /// milliseconds.
+    pub copies: Vec<(String, u32)>,
 }
 
 impl Announcement {
     /// The messages of which it consists.
     pub fn split(self) -> Vec<Self> {
-        let parts: Vec<_> = self.streams.chunks(A_MESSAGE).map(<[_]>::to_vec).collect();
-        let parts = if parts.is_empty() { vec![Vec::new()] } else { parts };
-        let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
-        let part = |(number, streams)| Self { message: (number, count), streams, ..self.clone() };
-        (0..).zip(parts).map(part).collect()
+        let copies = self.report.as_ref().map_or(0, |report| report.copies.len());
+        let count = self.streams.len().max(copies).div_ceil(A_MESSAGE).max(1);
+        let total = u32::try_from(count).unwrap_or(u32::MAX);
+        let part = |(number, begin)| Self {
+            message: (number, total),
+            streams: part_of(&self.streams, begin),
+            report: self
+                .report
+                .as_ref()
+                .map(|report| Report { load: report.load, copies: part_of(&report.copies, begin) }),
+            node: self.node.clone(),
+            address: self.address.clone(),
+            zone: self.zone.clone(),
+            ..self
+        };
+        (0..).zip((0..count).map(|part| part * A_MESSAGE)).map(part).collect()
     }
 
     /// The announcement as bytes.
@@ -65,7 +95,11 @@ impl Announcement {
     /// # Errors
     /// None that is known.
     pub fn write(&self) -> Result<Bytes, wire::Error> {
-        Ok(wire::seal(wire::head(self)?))
+        let mut bytes = wire::head(self)?;
+        if let Some(report) = &self.report {
+            bytes.extend(postcard::to_allocvec(report)?);
+        }
+        Ok(wire::seal(bytes))
     }
 
     /// Reads an announcement.
@@ -73,8 +107,17 @@ impl Announcement {
     /// # Errors
     /// The bytes are no announcement.
     pub fn read(bytes: &[u8]) -> Result<Self, wire::Error> {
-        Ok(postcard::from_bytes(wire::open(bytes)?)?)
+        let (mut announcement, rest) = postcard::take_from_bytes::<Self>(wire::open(bytes)?)?;
+        if !rest.is_empty() {
+            announcement.report = Some(postcard::from_bytes(rest)?);
+        }
+        Ok(announcement)
     }
+}
+
+/// What one message has of a list.
+fn part_of<T: Clone>(list: &[T], begin: usize) -> Vec<T> {
+    list.iter().skip(begin).take(A_MESSAGE).cloned().collect()
 }
 
 /// Where a stream is.
@@ -92,22 +135,32 @@ pub struct Holder {
 #[derive(Debug, Default)]
 pub struct Directory {
     nodes: HashMap<String, Node>,
+    /// Nodes that are silent or that nobody answers for, and when they were heard last.
+    gone: HashMap<String, Known>,
 }
 
 #[derive(Debug)]
 struct Node {
-    heard: UnixMicros,
-    address: String,
-    zone: String,
-    viewers: u32,
-    ready: bool,
-    streams: HashMap<String, (u64, bool)>,
-    /// The streams of an announcement of which messages are still to come, and how many came.
-    coming: (u32, HashMap<String, (u64, bool)>),
+    /// What its last announcement says, which others may keep while the next one comes.
+    known: Known,
+    /// What came of an announcement of which messages are still to come.
+    coming: Coming,
+}
+
+/// The streams that a node has, by name: the epochs of their leases, and whether somebody publishes them.
+pub type Streams = HashMap<String, (u64, bool)>;
+/// The copies that a node has, by name, and how long ago they had all, in milliseconds.
+pub type Copies = HashMap<String, u32>;
+
+#[derive(Debug, Default)]
+struct Coming {
+    messages: u32,
+    streams: Streams,
+    copies: Copies,
 }
 
 /// A node as others know it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     /// Its name.
     pub node: String,
@@ -121,65 +174,107 @@ pub struct Known {
     pub viewers: u32,
     /// Whether it takes new viewers.
     pub ready: bool,
-    /// How many streams it has.
-    pub streams: usize,
+    /// The share of its machine's processors that its program uses, in thousandths, if it says that.
+    pub load: Option<u16>,
+    /// The streams that it has.
+    pub streams: Arc<Streams>,
+    /// The streams of other nodes that it copies.
+    pub copies: Arc<Copies>,
 }
 
 impl Directory {
     /// Takes an announcement.
     pub fn hear(&mut self, announcement: Announcement, now: UnixMicros) {
-        self.nodes.retain(|_, node| now.since(node.heard) < FORGOTTEN);
+        self.expire(now);
         if self.nodes.len() >= MOST_NODES && !self.nodes.contains_key(&announcement.node) {
             return;
         }
         let texts = [&announcement.node, &announcement.address, &announcement.zone];
         let names = announcement.streams.iter().map(|(name, ..)| name);
+        let copied = announcement.report.iter().flat_map(|report| &report.copies);
+        let names = names.chain(copied.map(|(name, _)| name));
         if texts.into_iter().chain(names).any(|text| text.len() > LONGEST) {
             return;
         }
         let others = self.nodes.iter().filter(|(name, _)| **name != announcement.node);
-        let others: usize = others.map(|(_, node)| node.streams.len() + node.coming.1.len()).sum();
-        let room = MOST_STREAMS.min((10 * MOST_STREAMS).saturating_sub(others));
-        let Announcement { node, address, zone, viewers, ready, message: (number, count), streams } =
+        // Copies are for people to see. They take no room from streams.
+        let (mut room, mut room_for_copies) = (10 * MOST_STREAMS, 10 * MOST_STREAMS);
+        for (_, Node { known, coming }) in others {
+            room = room.saturating_sub(known.streams.len() + coming.streams.len());
+            room_for_copies =
+                room_for_copies.saturating_sub(known.copies.len() + coming.copies.len());
+        }
+        let Announcement { node, address, zone, viewers, ready, message, streams, report } =
             announcement;
-        let before = self.nodes.remove(&node);
-        let (mut known, (came, mut coming)) =
-            before.map(|node| (node.streams, node.coming)).unwrap_or_default();
-        let mut came = if number == 0 { 0 } else { came };
+        let (mut kept, mut coming) = match self.nodes.remove(&node) {
+            Some(Node { known, coming }) => ((known.streams, known.copies), coming),
+            None => Default::default(),
+        };
+        let load = report.as_ref().map(|report| report.load);
+        let (number, count) = message;
         if number == 0 {
-            coming.clear();
+            coming = Coming::default();
         }
         // One that is lost makes the whole wait for the next announcement.
-        if number == came {
-            came += 1;
-            let streams =
-                streams.into_iter().map(|(name, epoch, is_live)| (name, (epoch, is_live)));
-            coming.extend(streams.take(room.saturating_sub(coming.len())));
-            if came >= count {
-                known = std::mem::take(&mut coming);
+        if number == coming.messages {
+            coming.messages += 1;
+            let room = room.min(MOST_STREAMS).saturating_sub(coming.streams.len());
+            let streams = streams.into_iter().map(|(name, epoch, live)| (name, (epoch, live)));
+            coming.streams.extend(streams.take(room));
+            let room = room_for_copies.min(MOST_STREAMS).saturating_sub(coming.copies.len());
+            let copies = report.map(|report| report.copies).unwrap_or_default();
+            coming.copies.extend(copies.into_iter().take(room));
+            if coming.messages >= count {
+                let Coming { streams, copies, .. } = std::mem::take(&mut coming);
+                kept = (Arc::new(streams), Arc::new(copies));
             }
         }
-        let coming = (came, coming);
-        self.nodes.insert(
-            node,
-            Node { heard: now, address, zone, viewers, ready, streams: known, coming },
-        );
+        self.gone.remove(&node);
+        let (name, (streams, copies)) = (node.clone(), kept);
+        let known =
+            Known { node, heard: now, address, zone, viewers, ready, load, streams, copies };
+        self.nodes.insert(name, Node { known, coming });
+    }
+
+    /// Notes which nodes have gone: they were silent for too long.
+    pub fn expire(&mut self, now: UnixMicros) {
+        let silent = self.nodes.extract_if(|_, node| now.since(node.known.heard) >= FORGOTTEN);
+        let silent: Vec<_> = silent.map(|(_, node)| node.known).collect();
+        for known in silent {
+            self.bury(known);
+        }
+        self.gone.retain(|_, known| now.since(known.heard) < REMEMBERED);
     }
 
     /// Whether a node has announced itself lately.
     pub fn knows(&self, node: &str, now: UnixMicros) -> bool {
-        self.nodes.get(node).is_some_and(|node| now.since(node.heard) < FORGOTTEN)
+        self.nodes.get(node).is_some_and(|node| now.since(node.known.heard) < FORGOTTEN)
     }
 
     /// Forgets what a node said, because it has gone.
     pub fn forget(&mut self, node: &str) {
-        self.nodes.remove(node);
+        if let Some(node) = self.nodes.remove(node) {
+            self.bury(node.known);
+        }
+    }
+
+    /// Keeps the name of a node that has gone, for people to see.
+    fn bury(&mut self, known: Known) {
+        if self.gone.len() >= MOST_GONE {
+            let oldest = self.gone.values().min_by_key(|known| known.heard);
+            let oldest = oldest.map(|known| known.node.clone()).unwrap_or_default();
+            self.gone.remove(&oldest);
+        }
+        let known =
+            Known { ready: false, streams: Arc::default(), copies: Arc::default(), ..known };
+        self.gone.insert(known.node.clone(), known);
     }
 
     /// Where a stream is. If two nodes say that they have it, the one with the newer lease does.
     pub fn holder(&self, stream: &str, now: UnixMicros) -> Option<Holder> {
-        let present = self.nodes.iter().filter(|(_, node)| now.since(node.heard) < FORGOTTEN);
-        let holders = present.filter_map(|(name, node)| Some((node.streams.get(stream)?, name)));
+        let present = self.nodes.iter().filter(|(_, node)| now.since(node.known.heard) < FORGOTTEN);
+        let holders =
+            present.filter_map(|(name, node)| Some((node.known.streams.get(stream)?, name)));
         let newest = holders.max();
         newest.map(|(&(epoch, is_live), node)| Holder { node: node.clone(), epoch, is_live })
     }
@@ -187,162 +282,63 @@ impl Directory {
     /// Where to send a viewer: the address of the node with the fewest viewers, of those in `zone` if there are any.
     /// The viewer counts there at once: many come before a node announces itself again.
     pub fn route(&mut self, zone: Option<&str>, now: UnixMicros) -> Option<String> {
-        let takes = |node: &Node| {
+        let takes = |node: &Known| {
             node.ready && !node.address.is_empty() && now.since(node.heard) < FORGOTTEN
         };
-        let nearest =
-            self.nodes.iter_mut().filter(|(_, node)| takes(node)).min_by_key(|(name, node)| {
-                let is_far = zone.is_some_and(|zone| node.zone != zone);
-                (is_far, node.viewers, (*name).clone())
-            });
-        let (_, node) = nearest?;
+        let nodes = self.nodes.values_mut().map(|node| &mut node.known);
+        let nearest = nodes.filter(|node| takes(node)).min_by_key(|node| {
+            let is_far = zone.is_some_and(|zone| node.zone != zone);
+            (is_far, node.viewers, node.node.clone())
+        });
+        let node = nearest?;
         node.viewers = node.viewers.saturating_add(1);
         Some(node.address.clone())
     }
 
     /// The nodes, by name.
     pub fn nodes(&self) -> Vec<Known> {
-        let known = |(name, node): (&String, &Node)| Known {
-            node: name.clone(),
-            heard: node.heard,
-            address: node.address.clone(),
-            zone: node.zone.clone(),
-            viewers: node.viewers,
-            ready: node.ready,
-            streams: node.streams.len(),
-        };
-        let mut nodes: Vec<_> = self.nodes.iter().map(known).collect();
-        nodes.sort();
-        nodes
+        by_name(self.nodes.values().map(|node| &node.known))
     }
+
+    /// Nodes that have gone within the last ten minutes, by name: up to 100.
+    pub fn gone(&self) -> Vec<Known> {
+        by_name(self.gone.values())
+    }
+}
+
+fn by_name<'a>(nodes: impl Iterator<Item = &'a Known>) -> Vec<Known> {
+    let mut nodes: Vec<_> = nodes.cloned().collect();
+    nodes.sort_by(|one, other| one.node.cmp(&other.node));
+    nodes
+}
+
+/// A stream as people see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The node that has it, and whether somebody publishes it there. `None` if only copies are left.
+    pub holder: Option<(&'a str, bool)>,
+    /// The nodes that copy it, and how long ago each copy had all, in milliseconds.
+    pub copies: Vec<(&'a str, u32)>,
+}
+
+/// The first `most` streams of these nodes, by name, and how many more there are.
+pub fn streams(nodes: &[Known], most: usize) -> (Vec<Shared<'_>>, usize) {
+    let names = nodes.iter().flat_map(|node| node.streams.keys().chain(node.copies.keys()));
+    let mut names: Vec<_> = names.map(String::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    let more = names.len().saturating_sub(most);
+    names.truncate(most);
+    let shared = |name| {
+        let having = nodes.iter().filter_map(|node| Some((node.streams.get(name)?, &*node.node)));
+        let copying = nodes.iter().filter_map(|node| Some((&*node.node, *node.copies.get(name)?)));
+        let holder = having.max().map(|(&(_, is_live), node)| (node, is_live));
+        Shared { name, holder, copies: copying.collect() }
+    };
+    (names.into_iter().map(shared).collect(), more)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const START: UnixMicros = UnixMicros(1_700_000_000_000_000);
-
-    fn announce(node: &str, streams: &[(&str, u64)]) -> Announcement {
-        let streams = streams.iter().map(|&(name, epoch)| (name.to_owned(), epoch, true)).collect();
-        let announcement = Announcement {
-            node: node.to_owned(),
-            address: format!("http://{node}"),
-            zone: "eu".to_owned(),
-            viewers: 0,
-            ready: true,
-            message: (0, 1),
-            streams,
-        };
-        Announcement::read(&announcement.write().unwrap()).unwrap()
-    }
-
-    fn at(millis: u64) -> UnixMicros {
-        START.after(Duration::from_millis(millis))
-    }
-
-    #[test]
-    fn the_newest_lease_counts_and_who_is_silent_has_nothing() {
-        let mut directory = Directory::default();
-        let holder = |directory: &Directory, millis| {
-            directory.holder("x", at(millis)).map(|holder| (holder.node, holder.epoch))
-        };
-        assert_eq!(holder(&directory, 0), None);
-        directory.hear(announce("a", &[("x", 5), ("y", 6)]), at(0));
-        assert_eq!(holder(&directory, 9_999), Some(("a".to_owned(), 5)));
-        // It moved, and the old node does not know that yet.
-        directory.hear(announce("b", &[("x", 9)]), at(1000));
-        directory.hear(announce("a", &[("x", 5)]), at(2000));
-        assert_eq!(holder(&directory, 2000), Some(("b".to_owned(), 9)));
-        assert_eq!(holder(&directory, 11_000), Some(("a".to_owned(), 5)));
-        assert!(directory.knows("a", at(11_999)) && !directory.knows("a", at(12_000)));
-        directory.forget("a");
-        assert!(!directory.knows("a", at(11_000)));
-        assert_eq!(holder(&directory, 11_000), None);
-        directory.hear(announce("b", &[]), at(20_000));
-        let [known] = &directory.nodes()[..] else { panic!("{:?}", directory.nodes()) };
-        assert_eq!((&*known.node, known.heard, known.streams), ("b", at(20_000), 0));
-    }
-
-    #[test]
-    fn viewers_go_to_the_nearest_node_with_the_fewest() {
-        let mut directory = Directory::default();
-        assert_eq!(directory.route(None, START), None);
-        for (node, zone, viewers, ready) in [
-            ("a", "eu", 3, true),
-            ("b", "us", 2, true),
-            ("c", "us", 0, false),
-            ("d", "us", 5, true),
-        ] {
-            let mut announcement = announce(node, &[]);
-            (announcement.zone, announcement.viewers) = (zone.to_owned(), viewers);
-            announcement.ready = ready;
-            directory.hear(announcement, START);
-        }
-        let mut route = |zone| directory.route(zone, START).unwrap();
-        assert_eq!(route(Some("eu")), "http://a");
-        // In the United States, d has more than b until b has as many.
-        let us: Vec<_> = (0..5).map(|_| route(Some("us"))).collect();
-        assert_eq!(us, ["http://b", "http://b", "http://b", "http://b", "http://d"]);
-        // Nobody is in Asia, and a has four by now.
-        assert_eq!(route(Some("asia")), "http://a");
-        assert_eq!(directory.route(None, START.after(FORGOTTEN)), None);
-    }
-
-    #[test]
-    fn an_announcement_of_many_streams_comes_in_several_messages() {
-        let mut announcement = announce("a", &[]);
-        let names = (0..2 * A_MESSAGE + 5).map(|number| (format!("s{number}"), 7, true));
-        announcement.streams = names.collect();
-        let messages = announcement.split();
-        assert_eq!(messages.len(), 3);
-        let mut directory = Directory::default();
-        let count = |directory: &Directory| directory.nodes()[0].streams;
-        let [first, second, third] = &messages[..] else { panic!("{messages:?}") };
-        for message in [first, second] {
-            assert!(message.write().unwrap().len() < 1 << 20);
-            directory.hear(message.clone(), START);
-            assert_eq!(count(&directory), 0);
-        }
-        directory.hear(third.clone(), START);
-        assert_eq!(count(&directory), 2 * A_MESSAGE + 5);
-        // Of the next, a message is lost: what was known stays until one comes whole.
-        for message in [first, third] {
-            directory.hear(message.clone(), START);
-            assert_eq!(count(&directory), 2 * A_MESSAGE + 5);
-        }
-        directory.hear(announce("a", &[("x", 8)]), START);
-        assert_eq!(count(&directory), 1);
-    }
-
-    #[test]
-    fn hostile_announcements_are_refused() {
-        assert!(Announcement::read(&[]).is_err());
-        let sealed = |rest: &[u8]| wire::seal([&[0; 4], rest].concat());
-        let newer = [wire::FORMAT + 1, 1, b'a', 0, 0, 0, 0, 0, 1, 0];
-        for bytes in [&[wire::FORMAT, 255, 255, 255, 255, 15], &newer[..]] {
-            assert!(Announcement::read(&sealed(bytes)).is_err());
-        }
-        let damaged: Vec<_> = announce("a", &[]).write().unwrap().iter().map(|b| b ^ 1).collect();
-        assert!(matches!(Announcement::read(&damaged), Err(wire::Error::Damaged)));
-        let mut directory = Directory::default();
-        for number in 0..MOST_NODES + 5 {
-            directory.hear(announce(&format!("n{number}"), &[]), START);
-        }
-        assert_eq!(directory.nodes().len(), MOST_NODES);
-
-        let mut directory = Directory::default();
-        directory.hear(announce(&"n".repeat(LONGEST + 1), &[]), START);
-        directory.hear(announce("n", &[(&"s".repeat(LONGEST + 1), 1)]), START);
-        assert_eq!(directory.nodes(), []);
-        for node in 0..12 {
-            let mut announcement = announce(&format!("n{node}"), &[]);
-            let names = (0..MOST_STREAMS + 5).map(|number| (format!("s{number}"), 7, true));
-            announcement.streams = names.collect();
-            directory.hear(announcement, START);
-        }
-        let counts: Vec<_> = directory.nodes().iter().map(|known| known.streams).collect();
-        assert_eq!(counts.iter().max(), Some(&MOST_STREAMS));
-        assert_eq!(counts.iter().sum::<usize>(), 10 * MOST_STREAMS);
-    }
-}
+mod tests;

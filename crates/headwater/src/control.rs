@@ -55,12 +55,14 @@ struct Control {
     list: Once<bool>,
     /// Renderings of single streams, with the same flag.
     single: Once<(String, bool)>,
+    /// Renderings of the list of nodes.
+    nodes: Once<()>,
 }
 
 /// Makes the router for everything but media, and for the requests of WHIP and WHEP.
 pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Router {
-    let (list, single) = (Once::default(), Once::default());
-    let control = Arc::new(Control { origin, webrtc, list, single });
+    let (list, single, nodes) = (Once::default(), Once::default(), Once::default());
+    let control = Arc::new(Control { origin, webrtc, list, single, nodes });
     // These have no policy. A worker gets the policy of its script's response, and that response
     // may be a 304.
     let parts = Router::new()
@@ -71,6 +73,7 @@ pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Route
         .route("/", get(|| async { secured(page("index.html"), DASHBOARD) }))
         .route("/watch/{*stream}", get(player))
         .route("/publish/{*stream}", get(|| async { secured(page("publish.html"), DASHBOARD) }))
+        .route("/nodes", get(nodes::show))
         .route("/api/v1/streams", get(streams))
         .route("/api/v1/streams/{*name}", get(stream))
         .route("/api/v1/cluster", get(nodes::list))
@@ -240,7 +243,10 @@ fn rfc3339(time: UnixMicros) -> String {
 }
 
 #[derive(Serialize)]
-struct StreamList {
+struct StreamList<'a> {
+    /// The name of this node, if there is a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
     streams: Vec<StreamInfo>,
 }
 
@@ -295,7 +301,7 @@ async fn streams(
     let render = || {
         let (streams, now) = (origin.registry.streams(), origin.now());
         let streams = streams.iter().map(|stream| describe(stream, now, admin)).collect();
-        json(&StreamList { streams })
+        json(&StreamList { node: origin.cluster.get().map(|cluster| cluster.node()), streams })
     };
     api(control.list.get(admin, render).await, admin)
 }
@@ -422,6 +428,7 @@ mod tests {
             webrtc: None,
             list: Once::default(),
             single: Once::default(),
+            nodes: Once::default(),
         });
         let peer = || ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 1000)));
         let mut publishers = Vec::new();

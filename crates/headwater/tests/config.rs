@@ -36,6 +36,12 @@ fn the_reference_file_gives_the_defaults() {
 }
 
 #[test]
+fn the_file_for_kubernetes_is_accepted() {
+    let config = parse(include_str!("../../../deploy/kubernetes/headwater.toml")).unwrap();
+    assert_eq!((config.cluster.nats.len(), config.cluster.replicas), (3, 3));
+}
+
+#[test]
 fn the_reference_file_gives_every_option() {
     let mut documented = BTreeSet::new();
     keys(&REFERENCE.parse().unwrap(), "", &mut documented);

@@ -1,28 +1,20 @@
 import { Fragment } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { listStreams, type Stream } from '../shared/api';
+import { type Overview, readOverview, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import * as format from '../shared/format';
+import { Messages, usePolled } from '../shared/polled';
 import { playerUrls, watchUrl } from '../shared/streams';
 import { changes, describeTrack, inOrder, publishing, summary, viewersOf } from './model';
-
-/** How often the list is read, in milliseconds. */
-const EVERY = 1_000;
-
-interface Reading {
-  /** Null before the first answer. */
-  streams: Stream[] | null;
-  /** Why the last request failed. */
-  trouble: string | null;
-  /** What changed, for screen readers. */
-  news: string;
-}
 
 const clock = new ServerClock();
 
 /** The dashboard: which streams are live, who publishes them, and how many watch. */
 export function Dashboard() {
-  const { streams, trouble, news } = useStreams();
+  const reading = usePolled(readOverview, changed);
+  useEffect(() => void askTime(clock, 3), []);
+  const streams = reading.value?.streams ?? null;
+  const node = reading.value?.node ?? null;
   const empty = streams !== null && streams.length === 0;
   return (
     <>
@@ -31,6 +23,7 @@ export function Dashboard() {
           headwater
         </a>
         <h1>Streams</h1>
+        {node !== null && <a href="/nodes">Nodes</a>}
         {streams && (
           <span class="summary" data-testid="summary">
             {summary(streams)}
@@ -38,20 +31,7 @@ export function Dashboard() {
         )}
       </header>
       <main class="dashboard">
-        <div role="alert">
-          {trouble && (
-            <p class="trouble">
-              <strong>The server cannot be reached.</strong> {trouble}{' '}
-              {streams
-                ? 'What is shown below is the last it said; trying again every second.'
-                : 'Trying again every second.'}
-            </p>
-          )}
-        </div>
-        <p class="sr-only" role="status" aria-live="polite">
-          {news}
-        </p>
-        {streams === null && !trouble && <p>Asking the server…</p>}
+        <Messages {...reading} />
         {empty && (
           <section class="card empty" aria-labelledby="empty">
             <h2 id="empty">Nothing is live yet</h2>
@@ -78,6 +58,8 @@ export function Dashboard() {
     </>
   );
 }
+
+const changed = (before: Overview, after: Overview) => changes(before.streams, after.streams);
 
 function StreamCard({ stream }: { stream: Stream }) {
   const words = { live: 'Live', offline: 'Publisher lost', ended: 'Ended' };
@@ -249,44 +231,4 @@ function Command({ text, of }: { text: string; of: string }) {
       )}
     </div>
   );
-}
-
-/**
- * Reads the list every second while the page is visible. A failed request leaves the last list on
- * the page.
- */
-function useStreams(): Reading {
-  const [reading, setReading] = useState<Reading>({ streams: null, trouble: null, news: '' });
-  useEffect(() => {
-    let stopped = false;
-    let timer: ReturnType<typeof setTimeout>;
-    const read = async () => {
-      if (document.visibilityState === 'visible') {
-        try {
-          const streams = await listStreams();
-          setReading((before) => ({
-            streams,
-            trouble: null,
-            news: (before.streams && changes(before.streams, streams)) ?? before.news,
-          }));
-        } catch (error) {
-          setReading((before) => ({ ...before, trouble: sentence(error) }));
-        }
-      }
-      if (!stopped) timer = setTimeout(read, EVERY);
-    };
-    void askTime(clock, 3);
-    void read();
-    return () => {
-      stopped = true;
-      clearTimeout(timer);
-    };
-  }, []);
-  return reading;
-}
-
-function sentence(error: unknown): string {
-  if (error instanceof TypeError) return 'It does not answer.';
-  if (error instanceof DOMException) return 'It did not answer in time.';
-  return `It gave an answer that is not understood: ${error instanceof Error ? error.message : String(error)}.`;
 }

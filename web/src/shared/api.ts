@@ -48,14 +48,32 @@ const TIMEOUT = 5_000;
  * invalid.
  */
 export async function listStreams(signal?: AbortSignal): Promise<Stream[]> {
+  return parseStreams(await ask('/api/v1/streams', signal));
+}
+
+/** What the dashboard shows. */
+export interface Overview {
+  /** The name of the node that answers, if it is in a cluster. */
+  node: string | null;
+  streams: Stream[];
+}
+
+/** Gets the streams, and the name of the node. Rejects as `listStreams` does. */
+export async function readOverview(): Promise<Overview> {
+  const answer = await ask('/api/v1/streams');
+  return { node: text(record(answer).node), streams: parseStreams(answer) };
+}
+
+/** Asks the control API. Rejects if the server cannot be reached or answers with an error. */
+export async function ask(path: string, signal?: AbortSignal): Promise<unknown> {
   const timeout = AbortSignal.timeout(TIMEOUT);
-  const response = await fetch('/api/v1/streams', {
+  const response = await fetch(path, {
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     cache: 'no-store',
     headers: { accept: 'application/json' },
   });
   if (!response.ok) throw new BadAnswer(`the server answered ${response.status}`);
-  return parseStreams(await response.json());
+  return await response.json();
 }
 
 /**
@@ -103,20 +121,20 @@ function parseStream(value: unknown): Stream {
   };
 }
 
-function record(value: unknown): Record<string, unknown> {
+export function record(value: unknown): Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw new BadAnswer('not an object');
   return value as Record<string, unknown>;
 }
 
-function list(value: unknown): Record<string, unknown>[] {
+export function list(value: unknown): Record<string, unknown>[] {
   return Array.isArray(value) ? value.map(record) : [];
 }
 
-function text(value: unknown): string | null {
+export function text(value: unknown): string | null {
   return typeof value === 'string' ? value : null;
 }
 
-function number(value: unknown): number | null {
+export function number(value: unknown): number | null {
   return typeof value === 'number' && Number.isFinite(value) ? value : null;
 }

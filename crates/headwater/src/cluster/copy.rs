@@ -1,6 +1,7 @@
 //! Copies of streams that other nodes have.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::name;
@@ -37,9 +38,34 @@ pub(super) enum Progress {
     /// The node that has the stream was asked.
     Asks,
     /// There is a copy.
-    Copy(Arc<Stream>),
+    Copy(Arc<Copied>),
     /// The node does not answer.
     Failed,
+}
+
+/// A copy, and how far it is.
+#[derive(Debug)]
+pub(super) struct Copied {
+    stream: Arc<Stream>,
+    /// When it last had all that the stream's node told, in microseconds.
+    complete: AtomicU64,
+}
+
+impl Copied {
+    pub(super) fn stream(&self) -> &Arc<Stream> {
+        &self.stream
+    }
+
+    /// How long ago the copy had all, in milliseconds. The stream's node tells how far it is each half second, so up to
+    /// that much says nothing.
+    pub(super) fn behind(&self, now: UnixMicros) -> u32 {
+        let complete = UnixMicros(self.complete.load(Ordering::Relaxed));
+        u32::try_from(now.since(complete).as_millis()).unwrap_or(u32::MAX)
+    }
+
+    fn note_complete(&self, now: UnixMicros) {
+        self.complete.store(now.0, Ordering::Relaxed);
+    }
 }
 
 /// Why a copy ends.
@@ -136,8 +162,10 @@ async fn follow(
         return end;
     }
     let Some(mirror) = &copying.mirror else { return End::NoAnswer };
-    progress.send_replace(Progress::Copy(Arc::clone(mirror.stream())));
-    copying.keep(&mut changes).await
+    let complete = AtomicU64::new(copying.now().0);
+    let copied = Arc::new(Copied { stream: Arc::clone(mirror.stream()), complete });
+    progress.send_replace(Progress::Copy(Arc::clone(&copied)));
+    copying.keep(&mut changes, &copied).await
 }
 
 impl Copying<'_> {
@@ -146,7 +174,7 @@ impl Copying<'_> {
     }
 
     /// Takes changes as they come.
-    async fn keep(&mut self, changes: &mut Subscription) -> End {
+    async fn keep(&mut self, changes: &mut Subscription, copied: &Copied) -> End {
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
@@ -217,7 +245,13 @@ impl Copying<'_> {
                     Ok(()) => continue,
                     Err(end) => return end,
                 },
-                Message::Beat(beat) => !self.lacks(beat),
+                Message::Beat(beat) => {
+                    let has_all = !self.lacks(beat);
+                    if has_all {
+                        copied.note_complete(self.now());
+                    }
+                    has_all
+                }
                 Message::Done | Message::Ceded => true,
             };
             if !is_complete && self.asked.elapsed() > BETWEEN {

@@ -11,6 +11,7 @@
 //!
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
+mod announce;
 mod bus;
 mod copy;
 mod lease;
@@ -26,9 +27,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cluster::name;
-use cluster::presence::{self, Announcement, Directory, Holder, Known};
+use cluster::presence::{self, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
-use futures_util::StreamExt;
 use live::{Registry, Stream};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
@@ -47,9 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const GONE: u32 = 3;
 /// The time between these.
 const RETURNS: Duration = Duration::from_millis(700);
-
-/// The least time between two announcements: many streams may begin at once, and each announcement has all.
-const SPACING: Duration = Duration::from_millis(20);
 
 /// This node's part in the cluster.
 #[derive(Debug)]
@@ -130,8 +127,8 @@ impl Cluster {
             clock,
             runtime: tokio::runtime::Handle::current(),
         });
-        tokio::spawn(Arc::clone(&cluster).listen());
-        tokio::spawn(Arc::clone(&cluster).announce());
+        tokio::spawn(announce::hear(Arc::clone(&cluster)));
+        tokio::spawn(announce::run(Arc::clone(&cluster)));
         tokio::spawn(share::answer(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
         cluster
@@ -142,9 +139,11 @@ impl Cluster {
         self.directory().holder(stream, self.clock.now()).filter(|holder| holder.node != self.node)
     }
 
-    /// The nodes that this one knows, by name.
-    pub fn nodes(&self) -> Vec<Known> {
-        self.directory().nodes()
+    /// The nodes that this one knows, and those that have gone a short time ago, both by name.
+    pub fn nodes(&self) -> (Vec<Known>, Vec<Known>) {
+        let mut directory = self.directory();
+        directory.expire(self.clock.now());
+        (directory.nodes(), directory.gone())
     }
 
     /// Where to send a viewer: the address of the node with the fewest, of those in `zone` if there are any.
@@ -190,7 +189,7 @@ impl Cluster {
             progress.wait_for(|progress| !matches!(progress, copy::Progress::Asks)),
         );
         match made.await.map(|made| made.map(|made| made.clone())) {
-            Ok(Ok(copy::Progress::Copy(stream))) => Ok(Some(stream)),
+            Ok(Ok(copy::Progress::Copy(copied))) => Ok(Some(Arc::clone(copied.stream()))),
             _ => Err(Unreachable),
         }
     }
@@ -281,57 +280,5 @@ impl Cluster {
 
     fn copies(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<copy::Progress>>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hears what other nodes have.
-    async fn listen(self: Arc<Self>) {
-        let Ok(mut announced) = self.bus.subscribe(presence::SUBJECT.to_owned()).await else {
-            return;
-        };
-        while let Some(message) = announced.next().await {
-            match Announcement::read(&message.payload) {
-                Ok(announcement) => self.directory().hear(announcement, self.clock.now()),
-                Err(error) => self.refuse(&error),
-            }
-        }
-    }
-
-    /// Says what this node has.
-    async fn announce(self: Arc<Self>) {
-        loop {
-            let told =
-                |(name, &(epoch, live)): (&String, &(u64, bool))| (name.clone(), epoch, live);
-            let streams = self.owned().iter().map(told).collect();
-            let now = self.clock.now();
-            let of = |stream: &Arc<Stream>| {
-                stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>()
-            };
-            let viewers: usize = self.registry.streams().iter().map(of).sum();
-            let announcement = Announcement {
-                node: self.node.clone(),
-                address: self.address.clone(),
-                zone: self.zone.clone(),
-                viewers: u32::try_from(viewers).unwrap_or(u32::MAX),
-                ready: !self.leaves.load(Ordering::Relaxed),
-                message: (0, 1),
-                streams,
-            };
-            for message in announcement.split() {
-                let written = message.write().map_err(|error| error.to_string());
-                let sent = match written {
-                    Ok(bytes) => self
-                        .bus
-                        .publish(presence::SUBJECT.to_owned(), None, bytes)
-                        .await
-                        .map_err(|error| error.to_string()),
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = sent {
-                    tracing::warn!(error, "this node was not announced");
-                }
-            }
-            tokio::time::sleep(SPACING).await;
-            let _ = timeout(presence::INTERVAL, self.owns.notified()).await;
-        }
     }
 }

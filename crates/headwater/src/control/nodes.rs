@@ -6,17 +6,29 @@ use std::sync::Arc;
 use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use cluster::presence::{self, Known, Shared};
+use live::UnixMicros;
 use serde::Serialize;
 
-use super::{Control, api, denied, json};
+use super::{Control, DASHBOARD, api, denied, json, page, secured};
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
 
+/// The most streams that an answer has.
+const MOST_STREAMS: usize = 1000;
+
+/// The answer of `/api/v1/cluster`.
 #[derive(Serialize)]
-struct Nodes {
+struct Nodes<'a> {
     /// The node that answers.
-    node: String,
+    node: &'a str,
     nodes: Vec<Node>,
+    /// Nodes that have gone within the last ten minutes.
+    gone: Vec<Gone>,
+    /// The first streams by name.
+    streams: Vec<Stream<'a>>,
+    /// How many streams are left out here.
+    streams_left_out: usize,
 }
 
 #[derive(Serialize)]
@@ -26,13 +38,52 @@ struct Node {
     address: String,
     /// Whether it takes new viewers.
     ready: bool,
+    /// The share of its machine's processors that its program uses, from 0 to 1. `None` if it does not say that.
+    load: Option<f64>,
     viewers: u32,
+    /// How many streams it has.
     streams: usize,
+    /// How many streams of other nodes it copies.
+    copies: usize,
     /// How long ago it announced itself.
     heard_seconds: f64,
 }
 
-/// Lists the nodes.
+#[derive(Serialize)]
+struct Gone {
+    name: String,
+    zone: String,
+    address: String,
+    heard_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Stream<'a> {
+    name: String,
+    /// The node that has it. `None` if only copies are left.
+    node: Option<&'a str>,
+    /// Whether somebody publishes it.
+    live: bool,
+    copies: Vec<Copy<'a>>,
+}
+
+#[derive(Serialize)]
+struct Copy<'a> {
+    node: &'a str,
+    /// How long before its last announcement the copy had all that the stream's node told. The node tells how far it is
+    /// each half second.
+    behind_seconds: f64,
+}
+
+/// Serves the page of the nodes, where there is a cluster.
+pub(super) async fn show(State(control): State<Arc<Control>>) -> Response {
+    match control.origin.cluster.get() {
+        Some(_) => secured(page("nodes.html"), DASHBOARD),
+        None => (StatusCode::NOT_FOUND, "there is no cluster\n").into_response(),
+    }
+}
+
+/// Lists the nodes and the streams that they share.
 pub(super) async fn list(
     State(control): State<Arc<Control>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -46,18 +97,51 @@ pub(super) async fn list(
     let Some(cluster) = origin.cluster.get() else {
         return (StatusCode::NOT_FOUND, "there is no cluster\n").into_response();
     };
-    let now = origin.now();
-    let nodes = cluster.nodes().into_iter().map(|known| Node {
-        heard_seconds: now.since(known.heard).as_secs_f64(),
-        name: known.node,
-        zone: known.zone,
-        address: known.address,
+    let render = || {
+        let now = origin.now();
+        let (present, gone) = cluster.nodes();
+        let (streams, streams_left_out) = presence::streams(&present, MOST_STREAMS);
+        json(&Nodes {
+            node: cluster.node(),
+            nodes: present.iter().map(|known| node(known, now)).collect(),
+            gone: gone.into_iter().map(|known| left(known, now)).collect(),
+            streams: streams.into_iter().map(stream).collect(),
+            streams_left_out,
+        })
+    };
+    api(control.nodes.get((), render).await, false)
+}
+
+fn node(known: &Known, now: UnixMicros) -> Node {
+    Node {
+        name: known.node.clone(),
+        zone: known.zone.clone(),
+        address: known.address.clone(),
         ready: known.ready,
+        load: known.load.map(|thousandths| f64::from(thousandths) / 1000.0),
         viewers: known.viewers,
-        streams: known.streams,
-    });
-    let nodes = Nodes { node: cluster.node().to_owned(), nodes: nodes.collect() };
-    api(json(&nodes), false)
+        streams: known.streams.len(),
+        copies: known.copies.len(),
+        heard_seconds: now.since(known.heard).as_secs_f64(),
+    }
+}
+
+fn left(known: Known, now: UnixMicros) -> Gone {
+    let heard_seconds = now.since(known.heard).as_secs_f64();
+    Gone { name: known.node, zone: known.zone, address: known.address, heard_seconds }
+}
+
+fn stream(shared: Shared<'_>) -> Stream<'_> {
+    let copies = shared
+        .copies
+        .into_iter()
+        .map(|(node, millis)| Copy { node, behind_seconds: f64::from(millis) / 1000.0 });
+    Stream {
+        name: StreamPath::Live(shared.name).to_string(),
+        node: shared.holder.map(|(node, _)| node),
+        live: shared.holder.is_some_and(|(_, is_live)| is_live),
+        copies: copies.collect(),
+    }
 }
 
 /// Sends a viewer of a stream to the node with the fewest viewers. `?zone=` prefers the nodes there, and the rest of

@@ -1,8 +1,10 @@
 //! Where viewers go, and what is told of the nodes.
 
-use testkit::{Nats, eventually, http};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use testkit::{Nats, Server, eventually, http};
 
-use crate::support::{LIMIT, node, node_with};
+use crate::support::{LIMIT, clip, node, node_with, publish};
 
 #[test]
 fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
@@ -36,8 +38,61 @@ fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
 
 #[test]
 fn without_a_cluster_a_viewer_stays() {
-    let alone = testkit::Server::start(env!("CARGO_BIN_EXE_headwater"), testkit::NO_ARGUMENTS);
+    let alone = Server::start(env!("CARGO_BIN_EXE_headwater"), testkit::NO_ARGUMENTS);
     let answer = http::get(alone.http, "/route/live/x/index.m3u8?zone=eu");
     assert_eq!((answer.status(), answer.header("location")), (307, Some("/live/x/index.m3u8")));
-    assert_eq!(http::get(alone.http, "/api/v1/cluster").status(), 404);
+    for path in ["/api/v1/cluster", "/nodes"] {
+        assert_eq!(http::get(alone.http, path).status(), 404);
+    }
+    assert!(!http::get(alone.http, "/api/v1/streams").text().contains("\"node\""));
+}
+
+/// What a node tells of the cluster.
+fn told(node: &Server) -> Value {
+    serde_json::from_str(http::get(node.http, "/api/v1/cluster").text()).unwrap()
+}
+
+#[test]
+fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
+    let nats = Nats::start();
+    let (a, b) =
+        (node_with(&nats, "a", "zone = \"eu\"\n"), node_with(&nats, "b", "zone = \"us\"\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let _publisher = publish(&a, &clip(folder.path()), "live/x");
+    eventually(LIMIT, "a copy", || {
+        http::get(b.http, "/live/x/v0/media.m3u8").status() == 200
+            && told(&a)["streams"][0]["copies"] != json!([])
+    });
+    let told_by_a = told(&a);
+    let stream = &told_by_a["streams"][0];
+    assert_eq!(
+        (&stream["name"], &stream["node"], &stream["live"]),
+        (&json!("live/x"), &json!("a"), &json!(true))
+    );
+    assert_eq!(stream["copies"][0]["node"], "b");
+    let behind = || told(&b)["streams"][0]["copies"][0]["behind_seconds"].as_f64().unwrap();
+    eventually(LIMIT, "the copy has all", || behind() < 1.5);
+    // While its node tells nothing, the copy falls behind.
+    let signal = |signal| {
+        let process = Pid::from_raw(a.id().try_into().unwrap()).unwrap();
+        kill_process(process, signal).unwrap();
+    };
+    signal(Signal::STOP);
+    eventually(LIMIT, "the copy is late", || behind() > 2.0);
+    signal(Signal::CONT);
+    eventually(LIMIT, "the copy has all again", || behind() < 1.5);
+    let nodes = &told_by_a["nodes"];
+    let seen = |node: usize| {
+        (nodes[node]["zone"].clone(), nodes[node]["streams"].clone(), nodes[node]["copies"].clone())
+    };
+    assert_eq!(seen(0), (json!("eu"), json!(1), json!(0)));
+    assert_eq!(seen(1), (json!("us"), json!(0), json!(1)));
+    eventually(LIMIT, "a measures its load", || told(&b)["nodes"][0]["load"].as_f64() > Some(0.0));
+    assert_eq!((&told_by_a["gone"], &told_by_a["streams_left_out"]), (&json!([]), &json!(0)));
+
+    b.kill();
+    eventually(LIMIT, "b has gone", || told(&a)["gone"][0]["name"] == "b");
+    let told = told(&a);
+    assert_eq!((&told["gone"][0]["zone"], &told["nodes"][1]), (&json!("us"), &Value::Null));
+    assert_eq!(told["streams"][0]["copies"], json!([]));
 }

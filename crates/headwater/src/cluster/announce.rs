@@ -1,0 +1,112 @@
+//! What this node says of itself once a second, and what it hears of others.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use cluster::presence::{self, Announcement, Report};
+use futures_util::StreamExt;
+use live::Stream;
+use rustix::time::{ClockId, clock_gettime};
+use tokio::time::{Instant, timeout};
+
+use super::{Cluster, copy};
+
+/// The least time between two announcements: many streams may begin at once, and each announcement has all.
+const SPACING: Duration = Duration::from_millis(20);
+/// The least time over which the load is measured.
+const MEASURED: Duration = Duration::from_millis(900);
+
+/// Hears what other nodes have. Runs for ever.
+pub(super) async fn hear(cluster: Arc<Cluster>) {
+    let Ok(mut announced) = cluster.bus.subscribe(presence::SUBJECT.to_owned()).await else {
+        return;
+    };
+    while let Some(message) = announced.next().await {
+        match Announcement::read(&message.payload) {
+            Ok(announcement) => cluster.directory().hear(announcement, cluster.clock.now()),
+            Err(error) => cluster.refuse(&error),
+        }
+    }
+}
+
+/// Says what this node has. Runs for ever.
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut load = Load::new();
+    loop {
+        for message in announcement(&cluster, load.thousandths()).split() {
+            let written = message.write().map_err(|error| error.to_string());
+            let sent = match written {
+                Ok(bytes) => {
+                    let sent = cluster.bus.publish(presence::SUBJECT.to_owned(), None, bytes).await;
+                    sent.map_err(|error| error.to_string())
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = sent {
+                tracing::warn!(error, "this node was not announced");
+            }
+        }
+        tokio::time::sleep(SPACING).await;
+        let _ = timeout(presence::INTERVAL, cluster.owns.notified()).await;
+    }
+}
+
+fn announcement(cluster: &Cluster, load: u16) -> Announcement {
+    let now = cluster.clock.now();
+    let told = |(name, &(epoch, live)): (&String, &(u64, bool))| (name.clone(), epoch, live);
+    let streams = cluster.owned().iter().map(told).collect();
+    let of =
+        |stream: &Arc<Stream>| stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>();
+    let viewers: usize = cluster.registry.streams().iter().map(of).sum();
+    let copies = cluster.copies();
+    let copies = copies.iter().filter_map(|(name, progress)| match &*progress.borrow() {
+        copy::Progress::Copy(copied) => Some((name.clone(), copied.behind(now))),
+        copy::Progress::Asks | copy::Progress::Failed => None,
+    });
+    Announcement {
+        node: cluster.node.clone(),
+        address: cluster.address.clone(),
+        zone: cluster.zone.clone(),
+        viewers: u32::try_from(viewers).unwrap_or(u32::MAX),
+        ready: !cluster.leaves.load(Ordering::Relaxed),
+        message: (0, 1),
+        streams,
+        report: Some(Report { load, copies: copies.collect() }),
+    }
+}
+
+/// How much of the machine's processors this program uses.
+struct Load {
+    since: Instant,
+    used: Duration,
+    thousandths: u16,
+}
+
+impl Load {
+    fn new() -> Self {
+        Self { since: Instant::now(), used: processor_time(), thousandths: 0 }
+    }
+
+    /// The share in thousandths, over about the last second.
+    fn thousandths(&mut self) -> u16 {
+        let elapsed = self.since.elapsed();
+        if elapsed >= MEASURED {
+            let used = processor_time();
+            let processors = available_parallelism().map_or(1, usize::from);
+            let whole = elapsed.as_micros().saturating_mul(processors as u128).max(1);
+            let share = used.saturating_sub(self.used).as_micros().saturating_mul(1000) / whole;
+            self.thousandths = u16::try_from(share.min(1000)).unwrap_or(1000);
+            (self.since, self.used) = (Instant::now(), used);
+        }
+        self.thousandths
+    }
+}
+
+/// The processor time that this program has used.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+}

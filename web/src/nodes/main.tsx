@@ -1,0 +1,5 @@
+import { render } from 'preact';
+import { Nodes } from './view';
+
+const app = document.getElementById('app');
+if (app) render(<Nodes />, app);
