@@ -30,13 +30,14 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Admits a publisher.
+    /// Admits a publisher. If it takes over, whoever publishes the same is replaced.
     pub(crate) fn admit(
         stream: &Arc<Stream>,
         info: PublisherInfo,
+        takes_over: bool,
         now: UnixMicros,
     ) -> Result<Self, PublishError> {
-        let id = stream.enter(&info, None, now)?;
+        let id = stream.enter(&info, (None, takes_over), now)?;
         Ok(Self {
             stream: Arc::clone(stream),
             id,
@@ -95,10 +96,8 @@ impl Publisher {
         language: [u8; 3],
         now: UnixMicros,
     ) -> Result<(), Refused> {
+        packageable(&codec)?;
         let kind = codec.kind();
-        if kind == Kind::Other || matches!(codec, Codec::Other(_)) {
-            return Err(Refused::Codec(codec.rfc6381().into_owned()));
-        }
         let mut inner = self.stream.lock();
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
         inner.publishers[publisher].last_sample = now;
@@ -268,6 +267,14 @@ impl Drop for Publisher {
         }
         self.stream.announce(&inner);
         self.stream.note_readiness(&inner);
+    }
+}
+
+/// Refuses a codec that no track can have.
+pub(crate) fn packageable(codec: &Codec) -> Result<(), Refused> {
+    match codec.kind() == Kind::Other || matches!(codec, Codec::Other(_)) {
+        true => Err(Refused::Codec(codec.rfc6381().into_owned())),
+        false => Ok(()),
     }
 }
 
