@@ -102,12 +102,18 @@ impl Publisher {
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
         inner.publishers[publisher].last_sample = now;
         let rendition = self.names.get(&source).or(self.info.rendition.as_ref());
-        let known = inner.tracks.iter().position(|track| {
+        let mut alike = (0..).zip(&inner.tracks).filter(|(_, track)| {
             track.publisher == self.info.rendition
                 && track.handle.rendition.as_ref() == rendition
-                && track.source == source
                 && track.handle.kind == kind
         });
+        let is_others = |id| self.sources.iter().any(|(at, it)| *at != source && it.track == id);
+        let known = match alike.clone().find(|(_, track)| track.source == source) {
+            // Protocols number tracks differently. Where there is one video or one audio, that is it.
+            None => alike.next().filter(|(_, one)| alike.next().is_none() && !is_others(one.id())),
+            known => known,
+        };
+        let known = known.map(|(index, _)| index);
         let index = match known {
             Some(index) => {
                 if inner.tracks[index].configure(codec.clone(), language)? {

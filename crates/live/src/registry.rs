@@ -222,6 +222,11 @@ impl Registry {
         Ok(Mirror::new(stream))
     }
 
+    /// The copy that this machine's own stream became ([`Stream::become_copy`]). `None` if there is none.
+    pub fn resume_mirror(&self, name: &str) -> Option<Mirror> {
+        self.stream(name).filter(|stream| stream.is_mirrored()).map(Mirror::new)
+    }
+
     /// Makes the copy of a stream that another machine had the stream itself: the machine has gone, and the publisher
     /// comes here. Returns whether there was a copy.
     pub fn adopt(&self, name: &str, now: UnixMicros) -> bool {

@@ -140,17 +140,18 @@ impl Rules {
     }
 
     /// Notes whose media go on at another machine, and by which lease that has the stream. A publisher here of
-    /// that role has lost its place: there is one of each role in a cluster.
-    pub(super) fn place(&mut self, found: Option<(Role, u64)>, now: UnixMicros) {
+    /// that role has lost its place: there is one of each role in a cluster. Returns whether publishers here wait.
+    pub(super) fn place(&mut self, found: Option<(Role, u64)>, now: UnixMicros) -> bool {
         let found = found.filter(|(_, epoch)| *epoch > self.past);
         if found.is_none() && now < self.ceded {
-            return;
+            return true;
         }
         self.elsewhere = found.map(|(role, _)| role);
         self.last = self.elsewhere.or(self.last);
         if let Some(role) = self.elsewhere.filter(|role| self.live != Some(*role)) {
             self.seats[role as usize] = None;
         }
+        self.elsewhere.is_some()
     }
 
     /// The publisher here that should go on with a stream that another machine has. `silent` says that its media
@@ -171,9 +172,12 @@ impl Rules {
 
     /// Gives the stream to a publisher of this role on another machine, if that may have it. Returns whether it may.
     pub(super) fn cede(&mut self, to: Role, now: UnixMicros) -> bool {
+        let yields =
+            |role: Role| self.is_silent(role, now) || role == Role::Backup && to == Role::Primary;
         let cedes = match self.live {
-            None => true,
-            Some(live) => self.is_silent(live, now) || live == Role::Backup && to == Role::Primary,
+            Some(live) => yields(live),
+            // One that sends here goes on with its next keyframe.
+            None => Role::ALL.into_iter().all(yields),
         };
         if cedes {
             self.live = None;
@@ -213,3 +217,6 @@ impl Rules {
         since.is_some_and(|since| now.since(since) >= self.times.steady)
     }
 }
+
+#[cfg(test)]
+mod tests;

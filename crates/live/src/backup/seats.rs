@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rules::Rules;
 use super::{Role, Times};
-use crate::mirror::Mirror;
 use crate::{PublisherInfo, Registry, Status, UnixMicros};
 
 /// The publishers of one name.
@@ -77,9 +76,10 @@ impl Seats {
         roles.collect()
     }
 
-    /// Notes whose media go on at another machine, and by which lease that machine has the stream.
-    pub fn place(&self, name: &str, found: Option<(Role, u64)>, now: UnixMicros) {
-        self.with(name, |_, rules| rules.place(found, now));
+    /// Notes whose media go on at another machine, and by which lease that machine has the stream. Returns whether
+    /// publishers here wait for that.
+    pub fn place(&self, name: &str, found: Option<(Role, u64)>, now: UnixMicros) -> bool {
+        self.with(name, |_, rules| rules.place(found, now))
     }
 
     /// The publisher here that should go on with a stream of which there is a copy.
@@ -108,13 +108,6 @@ impl Seats {
             stream.cede(now);
         }
         cedes
-    }
-
-    /// Makes a stream that was given away a copy of what another machine goes on with. Its viewers stay. `None` if it is
-    /// over, or somebody publishes it here.
-    pub fn follow(&self, name: &str) -> Option<Mirror> {
-        let stream = self.registry.stream(name)?;
-        stream.become_copy().then(|| Mirror::new(stream))
     }
 
     /// How often publishers took over.

@@ -69,9 +69,9 @@ impl Stream {
         self.announce(&inner);
     }
 
-    /// Makes the stream a copy of what another machine goes on with. Returns whether it is one now: nobody may publish
-    /// it, and it must not be over.
-    pub(crate) fn become_copy(&self) -> bool {
+    /// Makes the stream a copy of what another machine goes on with. Its viewers stay. Returns whether it is one now:
+    /// nobody may publish it, and it must not be over.
+    pub fn become_copy(&self) -> bool {
         let mut inner = self.lock();
         let is_free = !inner.is_published() && !inner.is_over();
         inner.is_mirrored |= is_free;
