@@ -320,6 +320,14 @@ impl Directory {
         known.filter(move |known| now.since(known.heard) < FORGOTTEN)
     }
 
+    /// Another node than `here` that has a copy of a stream: of several, the one whose copy had all of it last.
+    pub fn copier(&self, stream: &str, here: &str, now: UnixMicros) -> Option<String> {
+        let nodes = self.nodes.values().map(|node| &node.known);
+        let present = nodes.filter(|it| it.node != here && now.since(it.heard) < FORGOTTEN);
+        let copiers = present.filter_map(|node| Some((node.copies.get(stream)?, &node.node)));
+        copiers.min().map(|(_, node)| node.clone())
+    }
+
     /// Where to send a viewer: the address of the node with the fewest viewers, of those in `zone` if there are any.
     /// The viewer counts there at once: many come before a node announces itself again.
     pub fn route(&mut self, zone: Option<&str>, now: UnixMicros) -> Option<String> {

@@ -6,6 +6,8 @@ use live::backup::{Role, Seat, Seats, Times};
 use live::cursor::Limits;
 use live::{PublishError, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros};
 
+use tokio::time::timeout;
+
 use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
 use crate::config::{Config, Size};
@@ -17,6 +19,9 @@ use crate::titles::{self, FlvTitles};
 /// Two clocks are compared only if reading them takes at most this long. If the process has to wait
 /// between the two, the wall clock looks as if somebody had set it.
 const AT_ONCE: Duration = Duration::from_millis(10);
+
+/// How long a publisher waits for what other nodes have of its stream.
+const FETCH: Duration = Duration::from_secs(3);
 
 /// State that all listeners share: the configuration, the live streams, the clock.
 #[derive(Debug)]
@@ -95,6 +100,29 @@ impl Origin {
             clock,
             config,
         }
+    }
+
+    /// Whether [`Origin::fetch`] may find something: a publisher of the live stream `name` comes here, and the stream is
+    /// not here.
+    pub fn may_fetch(&self, name: &str) -> bool {
+        let is_here =
+            |here: Arc<Stream>| !here.is_mirrored() && here.state().status != Status::Ended;
+        self.cluster.get().is_some() && !self.registry.stream(name).is_some_and(is_here)
+    }
+
+    /// Gets what other nodes have of the live stream `name`, whose publisher comes here, so that the stream goes on.
+    /// Finds out whether the node is still there that has it. Takes a few seconds at most.
+    pub async fn fetch(&self, name: &str) {
+        let Some(cluster) = self.cluster.get().filter(|_| self.may_fetch(name)) else { return };
+        let fetched = async {
+            let published = cluster.elsewhere(name).filter(|holder| holder.is_live);
+            match published {
+                Some(holder) if !cluster.has_gone(&holder.node).await => {}
+                // Where nothing comes, the stream begins anew.
+                _ => drop(self.stream(name).await),
+            }
+        };
+        let _ = timeout(FETCH, fetched).await;
     }
 
     /// Begins publishing the live stream `name`, returns to it, or waits beside its other publisher.

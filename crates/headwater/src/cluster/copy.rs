@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// How long a whole answer may take.
 const WHOLE_ANSWER: Duration = Duration::from_secs(10);
 /// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
-const SILENCE: Duration = Duration::from_millis(1500);
+const SILENCE: Duration = Duration::from_millis(1200);
 /// How often a copy looks whether it is needed, and where the stream is.
 const TICK: Duration = Duration::from_millis(250);
 /// The least time between two questions for the same stream.
@@ -50,6 +50,8 @@ pub(super) enum Progress {
 #[derive(Debug)]
 pub(super) struct Copied {
     stream: Arc<Stream>,
+    /// The epoch of the lease by which the stream's node has it.
+    epoch: AtomicU64,
     /// When it last had all that the stream's node told, in microseconds.
     complete: AtomicU64,
 }
@@ -57,6 +59,10 @@ pub(super) struct Copied {
 impl Copied {
     pub(super) fn stream(&self) -> &Arc<Stream> {
         &self.stream
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
     /// How long ago the copy had all, in milliseconds. The stream's node tells how far it is each half second, so up to
@@ -88,7 +94,8 @@ enum End {
     Refused(String),
 }
 
-/// The copy of a stream that `holder` has. Begins one if there is none.
+/// The copy of a stream that `holder` has. Begins one if there is none. If the epoch of the holder is 0, it has a copy
+/// itself, and its answer says of which epoch.
 pub(super) fn ensure(
     cluster: &Arc<Cluster>,
     name: &str,
@@ -168,8 +175,11 @@ async fn follow(
         return end;
     }
     let Some(mirror) = &copying.mirror else { return End::NoAnswer };
-    let complete = AtomicU64::new(copying.now().0);
-    let copied = Arc::new(Copied { stream: Arc::clone(mirror.stream()), complete });
+    if cluster.elsewhere(name).is_none() && copying.is_old() {
+        return End::Over;
+    }
+    let (epoch, complete) = (copying.holder.epoch.into(), copying.now().0.into());
+    let copied = Arc::new(Copied { stream: Arc::clone(mirror.stream()), epoch, complete });
     progress.send_replace(Progress::Copy(Arc::clone(&copied)));
     copying.keep(&mut changes, &copied).await
 }
@@ -206,7 +216,7 @@ impl Copying<'_> {
                                 // The new node goes on with the stream, if it had a copy.
                                 let before = std::mem::replace(&mut self.holder, holder);
                                 match self.ask().await {
-                                    Ok(()) => {}
+                                    Ok(()) => copied.epoch.store(self.holder.epoch, Ordering::Relaxed),
                                     Err(end @ End::Refused(_)) => return end,
                                     // The next turn tries again.
                                     Err(_) => self.holder = before,
@@ -287,6 +297,14 @@ impl Copying<'_> {
         } else {
             stream.settings().reconnect
         }
+    }
+
+    /// Whether the newest media are so old that the stream is over, if no node has it. Otherwise two copies could keep
+    /// each other for ever.
+    fn is_old(&self) -> bool {
+        let Some(mirror) = &self.mirror else { return true };
+        let newest = mirror.stream().newest_published();
+        newest.is_none_or(|newest| self.now().since(newest) > self.rests())
     }
 
     fn is_watched(&self) -> bool {
@@ -394,7 +412,13 @@ impl Copying<'_> {
             if message.is_unheard {
                 return Err(End::NoAnswer);
             }
-            match reader.read(&message.payload).map_err(|error| End::Refused(error.to_string()))? {
+            let read = reader.read(&message.payload);
+            let read = read.map_err(|error| End::Refused(error.to_string()))?;
+            if let (Some((epoch, _)), 0) = (&read, self.holder.epoch) {
+                self.holder.epoch = *epoch;
+            }
+            match read {
+                Some((0, _)) => return Err(End::Moved),
                 Some((epoch, _)) if epoch != self.holder.epoch => return Err(End::Moved),
                 Some((_, Message::Done)) => return Ok(false),
                 Some((_, Message::Ceded)) => return Ok(true),

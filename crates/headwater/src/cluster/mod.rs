@@ -48,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A node has gone when nobody answers for it so many times.
 const GONE: u32 = 3;
 /// The time between these.
-const RETURNS: Duration = Duration::from_millis(700);
+const RETURNS: Duration = Duration::from_millis(500);
 
 /// This node's part in the cluster.
 #[derive(Debug)]
@@ -175,23 +175,29 @@ impl Cluster {
         &self.node
     }
 
+    /// The node to make a copy of a stream from: the one that has it, or one that has a copy if no node has it any more.
+    fn source(&self, stream: &str) -> Option<Holder> {
+        self.elsewhere(stream).or_else(|| {
+            let node = self.directory().copier(stream, &self.node, self.clock.now())?;
+            Some(Holder { node, epoch: 0, is_live: false, is_backup: false })
+        })
+    }
+
     /// The copy of a stream that another node has. If there is none yet, makes one and waits for it. `None` if no node
     /// has the stream.
     ///
     /// # Errors
     /// The node does not answer.
     pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
-        if self.elsewhere(name).is_none() {
+        if self.source(name).is_none() {
             // A node that has just connected has not heard of all streams.
             let is_young = || self.clock.now().since(self.bus.connected()) < presence::SETTLED;
-            while is_young()
-                && self.elsewhere(name).is_none()
-                && self.registry.stream(name).is_none()
+            while is_young() && self.source(name).is_none() && self.registry.stream(name).is_none()
             {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
-        let Some(holder) = self.elsewhere(name) else {
+        let Some(holder) = self.source(name) else {
             let here = self.registry.stream(name);
             // Without a connection, nobody knows what others have.
             return if here.is_some() || self.is_connected() { Ok(here) } else { Err(Unreachable) };
@@ -213,7 +219,7 @@ impl Cluster {
 
     /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
     /// connects again.
-    async fn has_gone(&self, node: &str) -> bool {
+    pub async fn has_gone(&self, node: &str) -> bool {
         let question = Question { stream: String::new(), ask: Ask::Nothing };
         let Ok(question) = question.write() else { return false };
         for turn in 0..GONE {
@@ -304,6 +310,14 @@ impl Cluster {
 
     fn owned(&self) -> MutexGuard<'_, HashMap<String, (u64, bool)>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The copy that this node has of a stream.
+    fn copied(&self, stream: &str) -> Option<Arc<copy::Copied>> {
+        match &*self.copies().get(stream)?.borrow() {
+            copy::Progress::Copy(copied) => Some(Arc::clone(copied)),
+            copy::Progress::Asks | copy::Progress::Failed => None,
+        }
     }
 
     fn wanted(&self) -> MutexGuard<'_, units::Wanted> {

@@ -279,6 +279,11 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
                     is_ceded = true;
                     (epoch, None)
                 }
+                // The stream's node has gone, and its publisher or a viewer came to the asker.
+                (Ask::Changes(places), None, _) => match cluster.copied(&question.stream) {
+                    Some(copied) => (copied.epoch(), Some(Changes::since(copied.stream(), places))),
+                    None => (0, None),
+                },
                 // The asker learns that this node is there, and does not have the stream, or keeps it.
                 _ => (0, None),
             };

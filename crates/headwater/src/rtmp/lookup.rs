@@ -1,4 +1,4 @@
-//! Looks up what a player asks for: a file in the VOD folder, which may wait for a disk, or a live stream that another
+//! Looks up what a peer asks for: a file in the VOD folder, which may wait for a disk, or a live stream that another
 //! node has.
 
 use std::pin::Pin;
@@ -17,8 +17,19 @@ pub(super) type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
 
 /// The result of a lookup.
 pub(super) enum Found {
-    Title { flv_title: Result<Arc<FlvTitle>, NoTitle>, wanted: Wanted },
-    Live { name: String, stream: Result<Option<Arc<Stream>>, Unreachable> },
+    Title {
+        flv_title: Result<Arc<FlvTitle>, NoTitle>,
+        wanted: Wanted,
+    },
+    Live {
+        name: String,
+        stream: Result<Option<Arc<Stream>>, Unreachable>,
+    },
+    /// What other nodes have of a stream that a publisher comes with.
+    Fetched {
+        name: String,
+        query: String,
+    },
 }
 
 /// The request that the lookup serves.
@@ -69,6 +80,15 @@ pub(super) fn live(origin: &Arc<Origin>, name: String) -> Lookup {
     Box::pin(async move {
         let stream = origin.stream(&name).await;
         Found::Live { name, stream }
+    })
+}
+
+/// Gets what other nodes have of the live stream `name`, which a peer wants to publish.
+pub(super) fn fetch(origin: &Arc<Origin>, name: String, query: String) -> Lookup {
+    let origin = Arc::clone(origin);
+    Box::pin(async move {
+        origin.fetch(&name).await;
+        Found::Fetched { name, query }
     })
 }
 

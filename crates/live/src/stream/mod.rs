@@ -191,6 +191,12 @@ impl Stream {
         newest.unwrap_or(self.since)
     }
 
+    /// When the newest part of any of its tracks was published.
+    pub fn newest_published(&self) -> Option<UnixMicros> {
+        let newest = |track: &Arc<Track>| Some(track.window().newest()?.parts.last()?.published);
+        self.state().tracks.iter().filter_map(newest).max()
+    }
+
     /// The settings of this stream.
     pub fn settings(&self) -> &Settings {
         &self.settings

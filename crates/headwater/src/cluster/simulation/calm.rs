@@ -15,9 +15,12 @@ use super::{TURN, start};
 /// A node that an encoder publishes to, and one that copies the stream.
 struct Calm {
     network: Arc<Network>,
+    began: Instant,
     owner: Node,
     other: Node,
     encoder: Encoder,
+    /// How often the encoder was not let in.
+    refused: u32,
 }
 
 impl Calm {
@@ -27,7 +30,7 @@ impl Calm {
         let mut node = |at| start(&network, began, at, &mut random);
         let (owner, other) = (node(0), node(1));
         let encoder = Encoder::new(("x", Role::Primary), 0, 1);
-        let mut calm = Self { network, owner, other, encoder };
+        let mut calm = Self { network, began, owner, other, encoder, refused: 0 };
         calm.pass(5, |_| {}).await;
         calm.other.watch("x").await;
         calm
@@ -37,7 +40,10 @@ impl Calm {
     async fn pass(&mut self, seconds: u32, mut each: impl FnMut(&mut Self)) {
         for turn in 0..seconds * 10 {
             sleep(TURN).await;
-            assert!(!self.encoder.step(&self.owner), "the encoder is let in");
+            if self.encoder.step(&self.owner) {
+                self.refused += 1;
+                self.encoder.leave(self.encoder.at, TURN);
+            }
             if turn % 10 == 0 {
                 each(self);
                 self.owner.sweep();
@@ -57,6 +63,7 @@ impl Calm {
 async fn a_copy_that_lacks_nothing_asks_once() {
     let mut calm = Calm::begin().await;
     calm.pass(60, |_| {}).await;
+    assert_eq!(calm.refused, 0);
     assert_eq!(calm.network.sent("headwater.node.n0"), 1);
     assert_eq!(calm.network.sent("headwater.units.x"), 0);
     // Beside two beats a second, each part and the window that shows it are told. Nothing is told twice.
@@ -68,6 +75,34 @@ async fn a_copy_that_lacks_nothing_asks_once() {
     assert!(parts > 20, "{parts}");
     let told = calm.network.sent("headwater.live.x");
     assert!((65 * 2..65 * 30).contains(&told), "{told}");
+}
+
+/// The node of a stream is lost. Its encoder comes to a node at which nobody watches, and which has no copy.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_goes_on_where_there_is_no_copy() {
+    let mut calm = Calm::begin().await;
+    let mut third = start(&calm.network, calm.began, 2, &mut Random::new(2));
+    calm.pass(10, |_| {}).await;
+    let copy = calm.copy();
+    let newest = |stream: &live::Stream| {
+        let window = stream.track("v0").expect("video").window();
+        window.newest().expect("segments").msn
+    };
+    let before = newest(&copy);
+    calm.owner.bus.crash();
+    std::mem::swap(&mut calm.owner, &mut third);
+    calm.encoder.leave(2, Duration::from_secs(2));
+    assert!(calm.owner.origin.registry.stream("x").is_none());
+    calm.pass(10, |_| {}).await;
+    let stream = calm.owner.origin.registry.stream("x").expect("it is published");
+    let window = stream.track("v0").expect("video").window();
+    let numbers: Vec<_> = window.all().map(|segment| segment.msn).collect();
+    assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "{numbers:?}");
+    assert!(numbers.contains(&before) && newest(&stream) > before + 2, "{before} {numbers:?}");
+    // Who watches the copy stays.
+    assert!(Arc::ptr_eq(&copy, &calm.copy()));
+    assert!(newest(&copy) > before + 2);
+    assert_eq!(calm.refused, 0);
 }
 
 #[tokio::test(start_paused = true)]

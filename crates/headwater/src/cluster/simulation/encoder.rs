@@ -1,5 +1,6 @@
 //! An encoder that publishes, and comes back to any node when it is not let in or loses its own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -7,6 +8,7 @@ use live::PublisherInfo;
 use live::backup::{Role, Seat};
 use media::codec::{aac, avc};
 use media::{Codec, Sample};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::frame::Frame;
@@ -26,6 +28,8 @@ pub(super) struct Encoder {
     /// Whether its sessions that begin have audio.
     pub(super) has_audio: bool,
     publisher: Option<Seat>,
+    /// What the node does before it lets the encoder in.
+    fetching: Option<JoinHandle<()>>,
     frame: Frame,
     /// When its session began.
     began: Instant,
@@ -43,6 +47,7 @@ impl Encoder {
             at,
             has_audio: true,
             publisher: None,
+            fetching: None,
             frame: Frame { session: number << 20, number: 0 },
             began: Instant::now(),
             again: Instant::now(),
@@ -56,7 +61,8 @@ impl Encoder {
 
     /// Leaves its node, and comes to another after a while.
     pub(super) fn leave(&mut self, to: usize, after: Duration) {
-        (self.publisher, self.at, self.again) = (None, to, Instant::now() + after);
+        (self.publisher, self.fetching) = (None, None);
+        (self.at, self.again) = (to, Instant::now() + after);
     }
 
     /// Hangs for a while.
@@ -66,7 +72,6 @@ impl Encoder {
 
     /// Sends the frames that are due. Returns whether it has lost its publisher, or was not let in.
     pub(super) fn step(&mut self, node: &Node) -> bool {
-        let now = node.origin.now();
         if Instant::now() < self.hangs {
             return false;
         }
@@ -75,6 +80,17 @@ impl Encoder {
                 return false;
             }
             let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+            // What other nodes have is fetched first. Meanwhile time goes on for all.
+            let Some(fetching) = self.fetching.take() else {
+                let (origin, stream) = (Arc::clone(&node.origin), self.stream.clone());
+                self.fetching = Some(tokio::spawn(async move { origin.fetch(&stream).await }));
+                return false;
+            };
+            if !fetching.is_finished() {
+                self.fetching = Some(fetching);
+                return false;
+            }
+            let now = node.origin.now();
             let Ok(mut publisher) = node.origin.publish(&self.stream, self.role, info) else {
                 return true;
             };
@@ -91,6 +107,7 @@ impl Encoder {
             (self.publisher, self.began) = (Some(publisher), Instant::now());
         }
         let Some(publisher) = &mut self.publisher else { return false };
+        let now = node.origin.now();
         while self.began.elapsed().as_millis() >= u128::from(self.frame.number) * FRAME as u128 {
             let dts = i64::from(self.frame.number) * FRAME;
             let sync = self.frame.number.is_multiple_of(KEYFRAMES);

@@ -137,6 +137,16 @@ impl<S: Transport + 'static> Connection<S> {
             tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
             return self.refuse(code::PUBLISH_DENIED, "not allowed");
         }
+        if self.shared.origin.may_fetch(name) {
+            let lookup = lookup::fetch(&self.shared.origin, name.to_owned(), query.to_owned());
+            self.lookup = Some(lookup);
+            return Ok(());
+        }
+        self.begin_to_publish(name, query)
+    }
+
+    fn begin_to_publish(&mut self, name: &str, query: &str) -> Result<(), Error> {
+        let peer = self.peer;
         let (role, rendition) = published_as(query);
         if !self.admission.take(&self.shared.publishers) {
             let limit = self.shared.origin.config.rtmp.max_publishers;
@@ -257,6 +267,7 @@ impl<S: Transport + 'static> Connection<S> {
     pub(super) fn found(&mut self, found: Found) -> Result<(), Error> {
         let (flv_title, wanted) = match found {
             Found::Title { flv_title, wanted } => (flv_title, wanted),
+            Found::Fetched { name, query } => return self.begin_to_publish(&name, &query),
             Found::Live { name, stream: Ok(Some(stream)) } => return self.play_live(&name, stream),
             Found::Live { name, stream: Ok(None) } => return self.refuse_unknown(&name),
             Found::Live { name, stream: Err(error) } => {
