@@ -18,6 +18,11 @@ pub fn changes(stream: &str) -> String {
     format!("headwater.live.{}", token(stream))
 }
 
+/// The subject of a stream's access units.
+pub fn units(stream: &str) -> String {
+    format!("headwater.units.{}", token(stream))
+}
+
 /// The subject of what is asked of a node. Nodes' names obey the same rules.
 pub fn questions(node: &str) -> String {
     format!("headwater.node.{}", token(node))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use live::mirror::{
-    Adoption, Change, Description, NewPart, NewSegment, TrackDescription, WindowState,
+    Adoption, Change, Description, NewPart, NewSegment, NewUnit, TrackDescription, WindowState,
 };
 use live::{Header, PublisherInfo, SampleLayout, Settings, Status, UnixMicros};
 use media::Codec;
@@ -77,6 +77,8 @@ pub enum Error {
 pub enum Message {
     /// The stream has changed.
     Change(Change),
+    /// A unit of the stream, for copies whose viewers read single units.
+    Unit(NewUnit),
     /// How far the stream is. A copy that is not as far asks for the rest.
     Beat(Beat),
     /// A question was answered: this is all that the asker lacked.
@@ -111,9 +113,20 @@ pub enum Ask {
     /// Everything that the asker lacks, who has this of each track
     /// ([`Mirror::places`](live::mirror::Mirror::places)).
     Changes(Vec<(u32, (u64, usize))>),
+    /// Nothing: this says what viewers of a copy want, for the next seconds.
+    Wants(Wants),
     /// The stream itself: its publisher came to the asker. It is granted unless somebody publishes the stream at the
     /// node that has it.
     Cede,
+}
+
+/// What viewers of a copy want, besides parts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wants {
+    /// Single access units ([`Units`](live::mirror::Units)), on a subject of their own.
+    pub units: bool,
+    /// The tracks that they play, by track_ID. One whose publisher has gone goes on as silence while it is played.
+    pub played: Vec<u32>,
 }
 
 impl Question {
@@ -146,6 +159,7 @@ pub fn write(epoch: u64, message: &Message) -> Result<Vec<Bytes>, Error> {
         Message::Change(Change::Part(part)) => {
             (Head::Part(part.as_ref().try_into()?), Some(&part.bytes))
         }
+        Message::Unit(unit) => (Head::Unit(unit.into()), Some(&unit.data)),
         Message::Beat(beat) => (Head::Beat(beat.clone()), None),
         Message::Done => (Head::Done, None),
         Message::Ceded => (Head::Ceded, None),
@@ -155,6 +169,10 @@ pub fn write(epoch: u64, message: &Message) -> Result<Vec<Bytes>, Error> {
     if part.len() <= PIECE {
         first.extend_from_slice(part);
         return Ok(vec![seal(first)]);
+    }
+    if matches!(message, Message::Unit(_)) {
+        // It comes with its part.
+        return Ok(Vec::new());
     }
     let mut messages = vec![seal(first)];
     let mut offset = 0;
@@ -213,6 +231,7 @@ impl Reader {
                 }
                 Change::Part(Box::new(part.complete(sofar.freeze())?))
             }
+            Head::Unit(unit) => return Ok(Some((epoch, Message::Unit(unit.complete(rest))))),
             Head::Beat(beat) => return Ok(Some((epoch, Message::Beat(beat)))),
             Head::Done => return Ok(Some((epoch, Message::Done))),
             Head::Ceded => return Ok(Some((epoch, Message::Ceded))),
@@ -230,6 +249,7 @@ enum Head {
     /// The bytes from this offset of the part before.
     Piece(u32),
     Window(Window),
+    Unit(Unit),
     Beat(Beat),
     Done,
     Ceded,
@@ -313,6 +333,17 @@ struct Segment {
     captured: u64,
     expected_end: Option<i64>,
     header: TrackHeader,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Unit {
+    track: u32,
+    place: (u64, i64),
+    follows: Option<(u64, i64)>,
+    header: u64,
+    cts: i32,
+    duration: u32,
+    sync: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -591,6 +622,20 @@ impl Part {
             samples: samples.collect(),
             bytes,
         })
+    }
+}
+
+impl From<&NewUnit> for Unit {
+    fn from(of: &NewUnit) -> Self {
+        let &NewUnit { track, place, follows, header, cts, duration, sync, data: _ } = of;
+        Self { track, place, follows, header, cts, duration, sync }
+    }
+}
+
+impl Unit {
+    fn complete(self, data: Bytes) -> NewUnit {
+        let Self { track, place, follows, header, cts, duration, sync } = self;
+        NewUnit { track, place, follows, header, cts, duration, sync, data }
     }
 }
 

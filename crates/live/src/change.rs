@@ -125,6 +125,30 @@ pub struct NewSegment {
     pub header: Arc<Header>,
 }
 
+/// The period of a unit, and its decode time in the track's timescale. No two units of a track have the same.
+pub type UnitPlace = (u64, i64);
+
+/// An access unit of a track. The fields are those of [`Unit`](crate::tap::Unit).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewUnit {
+    /// The track's track_ID.
+    pub track: u32,
+    /// Its place.
+    pub place: UnitPlace,
+    /// The place of the unit before it; `None` if that is not known.
+    pub follows: Option<UnitPlace>,
+    /// The number of the segment from which on the header is used that decodes it ([`Header::msn`]).
+    pub header: u64,
+    /// Presentation time after its decode time, in the track's timescale.
+    pub cts: i32,
+    /// Its duration in the track's timescale; 0 if the publisher does not say.
+    pub duration: u32,
+    /// Whether decoding can start there.
+    pub sync: bool,
+    /// The unit.
+    pub data: Bytes,
+}
+
 /// A track's window, without its parts. The fields are those of [`Window`](crate::Window).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WindowState {

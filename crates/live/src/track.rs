@@ -14,8 +14,8 @@ use crate::change::NewPart;
 use crate::dates::Dates;
 use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
-use crate::tap::{FromKeyframe, Tap, Taps, Unit};
-use crate::window::{Header, SampleLayout, Window};
+use crate::tap::{FromKeyframe, Handing, Tap, Taps};
+use crate::window::{Header, Window};
 use crate::{UnixMicros, rescale, silence};
 
 /// How much video may come without audio before the audio counts as missing, in microseconds.
@@ -148,9 +148,14 @@ impl Track {
         self.asked.store(now.0, Ordering::Relaxed);
     }
 
+    /// When a viewer asked for it last.
+    pub(crate) fn asked(&self) -> UnixMicros {
+        UnixMicros(self.asked.load(Ordering::Relaxed))
+    }
+
     /// Whether a viewer asked for it within the last `recent`.
     pub(crate) fn is_asked_for(&self, now: UnixMicros, recent: Duration) -> bool {
-        now.since(UnixMicros(self.asked.load(Ordering::Relaxed))) < recent
+        now.since(self.asked()) < recent
     }
 
     /// Sets whether viewers are offered the track. Returns whether that is new.
@@ -193,6 +198,8 @@ pub(crate) struct TrackState {
     pub(crate) source: u32,
     pub(crate) packager: Packager,
     pub(crate) last_sample: UnixMicros,
+    /// Of a copy: what those got that read single units.
+    pub(crate) handing: Handing,
     /// When its publisher said that no sample follows, if none has come since.
     pub(crate) over: Option<UnixMicros>,
     /// When its first sample came.
@@ -228,6 +235,7 @@ impl TrackState {
             source,
             packager,
             last_sample: now,
+            handing: Handing::default(),
             over: None,
             began: None,
             waited: 0,
@@ -383,20 +391,10 @@ impl TrackState {
         Ok(())
     }
 
-    /// Gives the samples of a part that another machine has cut to all that read single units.
-    pub(crate) fn hand_units(&self, part: &NewPart, now: UnixMicros) {
-        let taps = &self.handle.taps;
-        let newest = self.packager.segments().open().filter(|_| taps.are_read());
-        let Some((period, header)) = newest.map(|open| (open.period, &open.header)) else {
-            return taps.rest();
-        };
-        for sample in &part.samples {
-            let bytes = sample.offset as usize..(sample.offset + sample.size) as usize;
-            let data = part.bytes.slice(bytes);
-            let SampleLayout { dts, cts, sync, .. } = *sample;
-            let sample = Sample { dts, cts, duration: 0, sync, data };
-            taps.hand(Unit { sample, period, header: Arc::clone(header), received: now });
-        }
+    /// Gives the units of a part that another machine has cut to all that read single units.
+    pub(crate) fn hand_part(&mut self, part: &NewPart, now: UnixMicros) {
+        let Some(open) = self.packager.segments().open() else { return };
+        self.handing.part(part, &self.handle.taps, (open.period, &open.header), now);
     }
 
     /// Empties and ends the window that viewers see.

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use cluster::name;
 use cluster::presence::Holder;
-use cluster::wire::{Ask, Beat, Message, Question, Reader};
+use cluster::wire::{Ask, Beat, Message, Question, Reader, Wants};
 use futures_util::StreamExt;
-use live::mirror::{Change, Mirror, Taken};
+use live::mirror::{Change, Mirror, NewUnit, Taken};
 use live::{Status, Stream, UnixMicros};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout_at};
 
 use super::Cluster;
-use super::bus::Subscription;
+use super::bus::{Incoming, Subscription};
 
 /// A copy that nobody watches for so long ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
@@ -26,6 +26,11 @@ const WHOLE_ANSWER: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_millis(1500);
 /// The least time between two questions for the same stream.
 const BETWEEN: Duration = Duration::from_millis(100);
+
+/// A track is played that somebody has asked for within this time.
+const PLAYED: Duration = Duration::from_secs(3);
+/// For how long the node that has a stream remembers what viewers of a copy want.
+pub(super) const WANTS: Duration = Duration::from_secs(3);
 
 /// How far the making of a copy is.
 #[derive(Debug, Clone)]
@@ -114,6 +119,22 @@ struct Copying<'a> {
     /// gone on with the stream where this copy had more.
     described: Option<u64>,
     asked: Instant,
+    /// Single units, while viewers read these.
+    units: Option<Subscription>,
+    /// What viewers want was told then.
+    told: Option<Instant>,
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The next single unit; waits for ever while nobody reads these.
+async fn next(units: &mut Option<Subscription>) -> Option<Incoming> {
+    match units {
+        Some(units) => units.next().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Makes and keeps a copy until something ends it.
@@ -127,8 +148,16 @@ async fn follow(
     let Ok(mut changes) = cluster.bus.subscribe(name::changes(name)).await else {
         return End::NoAnswer;
     };
-    let mut copying =
-        Copying { cluster, name, holder, mirror: None, described: None, asked: Instant::now() };
+    let mut copying = Copying {
+        cluster,
+        name,
+        holder,
+        mirror: None,
+        described: None,
+        asked: Instant::now(),
+        units: None,
+        told: None,
+    };
     if let Err(end) = copying.ask().await {
         return end;
     }
@@ -156,12 +185,14 @@ impl Copying<'_> {
                     Some(message) => message,
                     None => return End::NoAnswer,
                 },
+                Some(message) = next(&mut self.units) => message,
                 _ = ticks.tick() => {
                     if self.is_watched() {
                         watched = Instant::now();
                     } else if watched.elapsed() > UNWATCHED {
                         return End::Unwatched;
                     }
+                    self.tell_wants().await;
                     match self.cluster.elsewhere(self.name) {
                         Some(holder) => {
                             gone = None;
@@ -210,6 +241,10 @@ impl Copying<'_> {
                     Ok(taken) => taken != Taken::Missing,
                     Err(end) => return end,
                 },
+                Message::Unit(unit) => match self.hand(unit.clone()) {
+                    Ok(()) => continue,
+                    Err(end) => return end,
+                },
                 Message::Beat(beat) => {
                     let has_all = !self.lacks(beat);
                     if has_all {
@@ -242,6 +277,36 @@ impl Copying<'_> {
     fn is_watched(&self) -> bool {
         let Some(mirror) = &self.mirror else { return false };
         mirror.stream().viewers(self.now()).iter().any(|(_, viewers)| *viewers > 0)
+    }
+
+    /// Tells the node that has the stream what viewers want of it besides parts, if they want anything.
+    async fn tell_wants(&mut self) {
+        let Some(mirror) = &self.mirror else { return };
+        let (bus, now) = (&self.cluster.bus, self.now());
+        let units = mirror.wants_units();
+        if !units {
+            self.units = None;
+        } else if self.units.is_none() {
+            self.units = bus.subscribe(name::units(self.name)).await.ok();
+            self.told = None;
+        }
+        let played = mirror.asked_for(UnixMicros(now.0.saturating_sub(micros(PLAYED))));
+        let is_due = self.told.is_none_or(|told| told.elapsed() >= WANTS / 3);
+        if is_due && (units || !played.is_empty()) {
+            self.told = Some(Instant::now());
+            let ask = Ask::Wants(Wants { units, played });
+            let question = Question { stream: self.name.to_owned(), ask };
+            let Ok(question) = question.write() else { return };
+            let to = name::questions(&self.holder.node);
+            let _ = bus.publish(to, None, question).await;
+        }
+    }
+
+    /// Hands a unit to viewers that read single units.
+    fn hand(&mut self, unit: NewUnit) -> Result<(), End> {
+        let now = self.now();
+        let Some(mirror) = &mut self.mirror else { return Ok(()) };
+        mirror.hand(unit, now).map_err(|error| End::Refused(error.to_string()))
     }
 
     fn lacks(&self, beat: &Beat) -> bool {
@@ -299,7 +364,7 @@ impl Copying<'_> {
                 Some((_, Message::Change(change))) => {
                     self.apply(&change)?;
                 }
-                Some((_, Message::Beat(_) | Message::Ceded)) | None => {}
+                Some((_, Message::Unit(_) | Message::Beat(_) | Message::Ceded)) | None => {}
             }
         }
     }

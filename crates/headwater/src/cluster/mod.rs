@@ -19,6 +19,7 @@ mod nats;
 mod share;
 #[cfg(test)]
 mod simulation;
+mod units;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,6 +65,8 @@ pub struct Cluster {
     own: Mutex<HashMap<String, (u64, bool)>>,
     /// Streams of this node that another asked for.
     ceded: Mutex<HashSet<String>>,
+    /// Of which streams of this node viewers of copies want single units.
+    wanted: Mutex<units::Wanted>,
     /// Tells that `own` has changed.
     owns: Notify,
     /// The copies that this node has or is making.
@@ -117,6 +120,7 @@ impl Cluster {
             directory: Mutex::default(),
             own: Mutex::default(),
             ceded: Mutex::default(),
+            wanted: Mutex::default(),
             owns: Notify::new(),
             copies: Mutex::default(),
             registry,
@@ -268,6 +272,10 @@ impl Cluster {
 
     fn owned(&self) -> MutexGuard<'_, HashMap<String, (u64, bool)>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wanted(&self) -> MutexGuard<'_, units::Wanted> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn copies(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<copy::Progress>>> {

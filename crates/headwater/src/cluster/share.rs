@@ -12,8 +12,8 @@ use live::{Status, Stream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::Cluster;
 use super::lease::{Error, LASTS, Lease};
+use super::{Cluster, units};
 
 /// How often a node tells how far its streams are, so that copies find out what they lack.
 const BEAT: Duration = Duration::from_millis(500);
@@ -216,7 +216,6 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
     };
     let mut answers = JoinSet::new();
     while let Some(message) = questions.next().await {
-        let Some(reply) = message.reply else { continue };
         let question = match Question::read(&message.payload) {
             Ok(question) => question,
             Err(error) => {
@@ -224,6 +223,14 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
                 continue;
             }
         };
+        if let Ask::Wants(wants) = &question.ask {
+            let own = cluster.owned().contains_key(&question.stream);
+            if let Some(stream) = cluster.registry.stream(&question.stream).filter(|_| own) {
+                units::want(&cluster, &stream, wants);
+            }
+            continue;
+        }
+        let Some(reply) = message.reply else { continue };
         while answers.len() >= MOST_ANSWERS {
             answers.join_next().await;
         }

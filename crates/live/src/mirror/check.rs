@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use media::Kind;
 
-use crate::change::{Description, NewPart, WindowState};
+use crate::change::{Description, NewPart, NewUnit, WindowState};
 use crate::error::{MOST_TRACKS, Refused};
 use crate::window::Header;
 use crate::{Settings, UnixMicros};
@@ -109,6 +109,15 @@ pub(crate) fn part(part: &NewPart) -> Result<(), Refused> {
         return Err(invalid("a header's track"));
     }
     header(&begins.header)
+}
+
+/// Checks an access unit.
+pub(crate) fn unit(unit: &NewUnit) -> Result<(), Refused> {
+    let (period, dts) = unit.place;
+    if period >= MOST || !is_time(dts) {
+        return Err(invalid("a time"));
+    }
+    Ok(())
 }
 
 /// Checks a window.

@@ -180,7 +180,7 @@ fn take_part(inner: &mut Inner, part: &NewPart, now: UnixMicros) -> Result<Taken
     if taken == Taken::Yes {
         track.last_sample = now;
         segments.copy_part(part)?;
-        track.hand_units(part, now);
+        track.hand_part(part, now);
     }
     Ok(taken)
 }

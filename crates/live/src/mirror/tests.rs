@@ -519,3 +519,64 @@ fn a_copy_of_a_stream_that_is_over_does_not_go_on() {
     assert!(!Arc::ptr_eq(publisher.stream(), &copy));
     assert!(publisher.stream().next_msn() > newest);
 }
+
+/// Units that come singly are handed on at once, and those that are lost come with their part: each once, in order.
+#[tokio::test]
+async fn single_units_come_before_their_part_and_once() {
+    for bad in [0, 20] {
+        let mut scene = Scene::new(5 + bad);
+        let mut units = super::Units::new(&scene.stream);
+        for _ in 0..100 {
+            scene.publish(50, true);
+            scene.carry(0);
+        }
+        let copy = Arc::clone(scene.mirror.as_ref().unwrap().stream());
+        let mut taps = ["v0", "a0"].map(|name| (copy.track(name).unwrap().tap(), Vec::new(), 0));
+        assert!(scene.mirror.as_ref().unwrap().wants_units());
+        for turn in 0..300_usize {
+            // A new configuration begins a period.
+            if turn == 150 {
+                scene.publisher = None;
+                scene.now.0 += 3_000_000;
+                scene.publisher = Some(scene.registry.publish("x", info(), scene.now).unwrap());
+                scene.announce();
+            }
+            scene.publish(50, true);
+            while let Ok(unit) = tokio::time::timeout(std::time::Duration::ZERO, units.next()).await
+            {
+                let now = scene.now;
+                if !scene.happens(bad) {
+                    scene.mirror.as_mut().unwrap().hand(unit, now).unwrap();
+                }
+            }
+            scene.carry(bad / 4);
+            for (tap, got, behind) in &mut taps {
+                while let Some(crate::tap::Tapped::Unit(unit)) = tap.take() {
+                    got.push((unit.period, unit.sample.dts));
+                }
+                let newest = (scene.frame - 1) * 40;
+                let is_late = got.last().is_none_or(|(_, dts)| newest - dts % 1_000_000 > 60);
+                *behind += usize::from(is_late && turn > 20 && turn < 140);
+            }
+        }
+        scene.settle();
+        for ((tap, got, behind), name) in taps.iter_mut().zip(["v0", "a0"]) {
+            while let Some(crate::tap::Tapped::Unit(unit)) = tap.take() {
+                got.push((unit.period, unit.sample.dts));
+            }
+            let window = scene.stream.track(name).unwrap().window();
+            let all: Vec<_> = window
+                .all()
+                .flat_map(|s| {
+                    s.parts.iter().flat_map(|part| part.samples.iter().map(|l| (s.period, l.dts)))
+                })
+                .collect();
+            assert!(got.windows(2).all(|pair| pair[0] < pair[1]), "{name}: twice or out of order");
+            let first = all.iter().position(|place| *place >= got[0]).unwrap();
+            let missing = all[first..].iter().filter(|place| !got.contains(place)).count();
+            assert_eq!(missing, 0, "{name} with {bad}");
+            // Without loss, no unit waits for its part.
+            assert!(bad > 0 || *behind == 0, "{name}: {behind} times behind");
+        }
+    }
+}

@@ -66,6 +66,8 @@ pub(crate) struct Packager {
     /// The due time of the newest sample that viewers get. It is later than that of the sample before,
     /// even where the source's clock runs back.
     told: i64,
+    /// The due time of the sample that was pushed last, as viewers get it; `None` if it had no place.
+    placed: Option<i64>,
     /// Duration of the newest sample.
     lasted: i64,
     /// Number of frames so far, as long as there are few.
@@ -108,6 +110,7 @@ impl Packager {
             came: UnixMicros(0),
             newest: 0,
             told: 0,
+            placed: None,
             lasted: 0,
             frames: 0,
             expects: None,
@@ -191,6 +194,12 @@ impl Packager {
         Some((open.presents, open.expected_end))
     }
 
+    /// When the sample that was pushed last is due, as its [`SampleLayout`](crate::SampleLayout) says; `None` if it
+    /// had no place.
+    pub(crate) fn placed(&self) -> Option<i64> {
+        self.placed
+    }
+
     /// Longest duration of a segment, in the track's timescale.
     pub(crate) fn longest_segment(&self) -> i64 {
         self.duration_ticks(self.target_duration)
@@ -230,6 +239,7 @@ impl Packager {
         dates: &Dates,
     ) -> io::Result<bool> {
         let mut changed = false;
+        self.placed = None;
         let new_period = period != self.period;
         if new_period || self.new_header.is_some() {
             self.settle(sample.dts, 0);
@@ -287,10 +297,12 @@ impl Packager {
         }
         self.lasted = i64::from(sample.duration);
         self.pending_bytes += sample.data.len();
-        self.dues.push(match self.timing {
+        let due = match self.timing {
             Timing::Units(_) => sample.dts,
             Timing::Frames(_) => self.told,
-        });
+        };
+        self.dues.push(due);
+        self.placed = Some(due);
         self.pending.push(sample);
         self.came = now;
         if self.expects.is_none() {

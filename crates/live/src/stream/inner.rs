@@ -362,9 +362,13 @@ impl Inner {
         let opens = track.packager.is_between_segments();
         let changed = track.packager.push(sample, period, cutting, now, &self.dates)?;
         match tapped {
-            Some(sample) => {
+            Some(mut sample) => {
                 let header = Arc::clone(track.packager.header());
-                track.handle.taps.hand(Unit { sample, period, header, received: now });
+                // A unit has the time that it has in its part.
+                if let Some(due) = track.packager.placed() {
+                    sample.dts = due;
+                    track.handle.taps.hand(Unit { sample, period, header, received: now });
+                }
             }
             None => track.handle.taps.rest(),
         }

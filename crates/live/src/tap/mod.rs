@@ -11,11 +11,13 @@
 //! A decoder needs all units since a keyframe. A [`FromKeyframe`] has them from the start.
 
 mod from_keyframe;
+mod handing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use from_keyframe::FromKeyframe;
+pub(crate) use handing::Handing;
 use media::Sample;
 use tokio::sync::watch;
 
@@ -30,8 +32,8 @@ const MOST_BYTES: usize = 4 << 20;
 /// One access unit of a track.
 #[derive(Debug)]
 pub struct Unit {
-    /// The unit. Its times are the publisher's, moved to the stream's timeline, in the track's
-    /// timescale. Its duration is 0 if the publisher does not give one.
+    /// The unit. Its times are those of its [`SampleLayout`](crate::SampleLayout), in the track's timescale. Its
+    /// duration is 0 if the publisher does not give one.
     pub sample: Sample,
     /// Its period. If the number changes, the media before do not continue.
     pub period: u64,

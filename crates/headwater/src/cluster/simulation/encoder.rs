@@ -21,6 +21,8 @@ pub(super) struct Encoder {
     pub(super) stream: String,
     /// The node, by its place, at which it publishes or tries to.
     pub(super) at: usize,
+    /// Whether its sessions that begin have audio.
+    pub(super) has_audio: bool,
     publisher: Option<Publisher>,
     frame: Frame,
     /// When its session began.
@@ -34,6 +36,7 @@ impl Encoder {
         Self {
             stream: stream.to_owned(),
             at,
+            has_audio: true,
             publisher: None,
             frame: Frame { session: number << 20, number: 0 },
             began: Instant::now(),
@@ -61,9 +64,10 @@ impl Encoder {
             let Ok(mut publisher) = node.origin.publish(&self.stream, info) else { return true };
             let video = Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap());
             let audio = aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
-            let announced = publisher
-                .track(0, video, 1000, *b"und", now)
-                .and_then(|_| publisher.track(1, Codec::Aac(audio), 1000, *b"und", now));
+            let mut announced = publisher.track(0, video, 1000, *b"und", now);
+            if announced.is_ok() && self.has_audio {
+                announced = publisher.track(1, Codec::Aac(audio), 1000, *b"und", now);
+            }
             if announced.is_err() {
                 return true;
             }
@@ -77,8 +81,10 @@ impl Encoder {
             let data = self.frame.write();
             let video = Sample { dts, cts: 0, duration: 0, sync, data: data.clone() };
             let audio = Sample { dts, cts: 0, duration: 0, sync: true, data };
-            let sent =
-                publisher.sample(0, video, now).and_then(|()| publisher.sample(1, audio, now));
+            let mut sent = publisher.sample(0, video, now);
+            if sent.is_ok() && self.has_audio {
+                sent = publisher.sample(1, audio, now);
+            }
             if sent.is_err() {
                 self.publisher = None;
                 return true;

@@ -9,6 +9,7 @@
 //! - Numbers of segments are consecutive, and so are frames, unless a discontinuity is told.
 //! - When the faults end, each stream has one node, and all others show the same.
 
+mod calm;
 mod encoder;
 mod frame;
 mod network;
@@ -251,9 +252,10 @@ fn walk(seed: u64, steps: u64) {
     });
 }
 
+/// `SIMULATION_STEPS` and `SIMULATION_SEED` ask for a longer walk, or another one.
 #[test]
 fn one_node_tells_a_stream_and_viewers_miss_nothing_that_is_not_told() {
     let steps = std::env::var("SIMULATION_STEPS").ok().and_then(|steps| steps.parse().ok());
     let seed = std::env::var("SIMULATION_SEED").ok().and_then(|seed| seed.parse().ok());
-    walk(seed.unwrap_or(1), steps.unwrap_or(20_000));
+    walk(seed.unwrap_or(1), steps.unwrap_or(60_000));
 }

@@ -41,6 +41,8 @@ struct State {
     inboxes: u64,
     /// Messages that came or were lost, and uses of the bucket.
     steps: u64,
+    /// How many messages were sent to subjects that are not inboxes.
+    sent: HashMap<String, usize>,
     /// By which life changes of a stream were told with a lease of this epoch.
     tellers: HashMap<(String, u64), u64>,
 }
@@ -114,6 +116,7 @@ impl Network {
             revision: 0,
             inboxes: 0,
             steps: 0,
+            sent: HashMap::new(),
             tellers: HashMap::new(),
         })))
     }
@@ -131,6 +134,11 @@ impl Network {
     /// How much has happened.
     pub(super) fn steps(&self) -> u64 {
         lock(&self.0).steps
+    }
+
+    /// How many messages were sent to a subject.
+    pub(super) fn sent(&self, subject: &str) -> usize {
+        lock(&self.0).sent.get(subject).copied().unwrap_or(0)
     }
 
     /// How many messages in a thousand are lost, come twice, and overtake another one.
@@ -331,6 +339,9 @@ impl Bus for SimulatedBus {
                 pending::<()>().await;
             }
             let mut state = self.state();
+            if subject.starts_with("headwater.") {
+                *state.sent.entry(subject.clone()).or_default() += 1;
+            }
             if subject.starts_with("headwater.live.") {
                 let (_, epoch): (u8, u64) = postcard::take_from_bytes(&payload[4..]).unwrap().0;
                 let teller = state.tellers.entry((subject.clone(), epoch)).or_insert(self.life);

@@ -1,0 +1,113 @@
+//! Nothing fails: what nodes tell each other, and what they do not.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use testkit::Random;
+use tokio::time::{Instant, sleep};
+
+use super::encoder::Encoder;
+use super::network::Network;
+use super::node::Node;
+use super::{TURN, start};
+
+/// A node that an encoder publishes to, and one that copies the stream.
+struct Calm {
+    network: Arc<Network>,
+    owner: Node,
+    other: Node,
+    encoder: Encoder,
+}
+
+impl Calm {
+    async fn begin() -> Self {
+        let network = Network::new(1);
+        let (began, mut random) = (Instant::now(), Random::new(1));
+        let mut node = |at| start(&network, began, at, &mut random);
+        let (owner, other) = (node(0), node(1));
+        let encoder = Encoder::new("x", 0, 1);
+        let mut calm = Self { network, owner, other, encoder };
+        calm.pass(5, |_| {}).await;
+        calm.other.watch("x").await;
+        calm
+    }
+
+    /// Lets seconds pass, and does something each second.
+    async fn pass(&mut self, seconds: u32, mut each: impl FnMut(&mut Self)) {
+        for turn in 0..seconds * 10 {
+            sleep(TURN).await;
+            assert!(!self.encoder.step(&self.owner), "the encoder is let in");
+            if turn % 10 == 0 {
+                each(self);
+                self.owner.sweep();
+                self.other.sweep();
+            }
+        }
+    }
+
+    fn copy(&self) -> Arc<live::Stream> {
+        let copy = self.other.origin.registry.stream("x").expect("a copy");
+        assert!(copy.is_mirrored());
+        copy
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_lacks_nothing_asks_once() {
+    let mut calm = Calm::begin().await;
+    calm.pass(60, |_| {}).await;
+    assert_eq!(calm.network.sent("headwater.node.n0"), 1);
+    assert_eq!(calm.network.sent("headwater.units.x"), 0);
+    // Beside two beats a second, each part and the window that shows it are told. Nothing is told twice.
+    let parts: usize = {
+        let state = calm.owner.origin.registry.stream("x").expect("it is published").state();
+        let windows = state.tracks.iter().map(|track| track.window());
+        windows.map(|window| window.all().map(|s| s.parts.len()).sum::<usize>()).sum()
+    };
+    assert!(parts > 20, "{parts}");
+    let told = calm.network.sent("headwater.live.x");
+    assert!((65 * 2..65 * 30).contains(&told), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn units_are_told_while_somebody_reads_them() {
+    let mut calm = Calm::begin().await;
+    let track = calm.copy().track("v0").expect("video");
+    let mut tap = track.tap();
+    calm.pass(3, |_| {}).await;
+    let mut count = 0;
+    let before = calm.network.sent("headwater.units.x");
+    calm.pass(20, |_| {}).await;
+    while let Some(live::tap::Tapped::Unit(_)) = tap.take() {
+        count += 1;
+    }
+    let told = calm.network.sent("headwater.units.x") - before;
+    assert!((400..=402).contains(&told), "{told} of two tracks with ten a second");
+    assert!(count > 200, "{count}");
+    drop(tap);
+    calm.pass(5, |_| {}).await;
+    let before = calm.network.sent("headwater.units.x");
+    calm.pass(5, |_| {}).await;
+    assert_eq!(calm.network.sent("headwater.units.x"), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_track_goes_on_while_somebody_plays_a_copy_of_it() {
+    for is_played in [true, false] {
+        let mut calm = Calm::begin().await;
+        let stream = calm.owner.origin.registry.stream("x").expect("it is published");
+        assert!(stream.track("a0").is_some());
+        // The encoder comes again, without audio.
+        calm.encoder.leave(0, Duration::from_secs(1));
+        calm.encoder.has_audio = false;
+        calm.pass(60, |calm| {
+            if is_played && let Some(track) = calm.copy().track("a0") {
+                track.ask(calm.other.origin.now());
+            }
+        })
+        .await;
+        let has_audio = |stream: &live::Stream| stream.track("a0").is_some();
+        assert_eq!(has_audio(&stream), is_played);
+        assert_eq!(has_audio(&calm.copy()), is_played);
+    }
+}
