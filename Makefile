@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster check test repeat corpus interop build fmt lint bench audit fuzz peers figures clean
+.PHONY: help run cluster check test repeat corpus interop build fmt lint bench audit simulate fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
@@ -52,6 +52,9 @@ bench: ## the benchmarks (criterion); BENCH=NAME for one of them
 
 audit: ## licences, bans and sources of the dependencies (cargo-deny)
 	@scripts/audit.sh
+
+simulate: ## walk STEPS (1000000) of a cluster whose nodes and network fail; SEED=N for a walk of before
+	@scripts/simulate.sh
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of them
 	@scripts/fuzz.sh $(TARGET)

@@ -10,4 +10,5 @@
 
 pub mod name;
 pub mod presence;
+pub mod role;
 pub mod wire;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use live::UnixMicros;
 use serde::{Deserialize, Serialize};
 
+use crate::role::Role;
 use crate::wire;
 
 /// The subject of announcements.
@@ -53,10 +54,21 @@ pub struct Announcement {
     pub message: (u32, u32),
     /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
     pub streams: Vec<(String, u64, bool)>,
+    /// The streams of which a backup is in use there, or a publisher waits, by name.
+    pub seats: Vec<(String, Seats)>,
     /// What people see of the node. It follows the rest of the message: a node that does not know it leaves it out, and
     /// one that does not read it passes over it.
     #[serde(skip)]
     pub report: Option<Report>,
+}
+
+/// The publishers of a stream that has two, as far as they are at one node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seats {
+    /// Whether the media of the backup go on there.
+    pub backup_is_live: bool,
+    /// The publisher that waits there and sends.
+    pub waits: Option<Role>,
 }
 
 /// What a node says of itself for people to see.
@@ -73,11 +85,13 @@ impl Announcement {
     /// The messages of which it consists.
     pub fn split(self) -> Vec<Self> {
         let copies = self.report.as_ref().map_or(0, |report| report.copies.len());
-        let count = self.streams.len().max(copies).div_ceil(A_MESSAGE).max(1);
+        let longest = self.streams.len().max(self.seats.len()).max(copies);
+        let count = longest.div_ceil(A_MESSAGE).max(1);
         let total = u32::try_from(count).unwrap_or(u32::MAX);
         let part = |(number, begin)| Self {
             message: (number, total),
             streams: part_of(&self.streams, begin),
+            seats: part_of(&self.seats, begin),
             report: self
                 .report
                 .as_ref()
@@ -129,6 +143,15 @@ pub struct Holder {
     pub epoch: u64,
     /// Whether somebody publishes it. Otherwise the node waits for the publisher.
     pub is_live: bool,
+    /// Whether the one who publishes it is a backup.
+    pub is_backup: bool,
+}
+
+impl Holder {
+    /// Whose media go on at the node. `None` while it waits for the publisher.
+    pub fn publisher(&self) -> Option<Role> {
+        self.is_live.then_some(if self.is_backup { Role::Backup } else { Role::Primary })
+    }
 }
 
 /// What the nodes said.
@@ -156,6 +179,7 @@ pub type Copies = HashMap<String, u32>;
 struct Coming {
     messages: u32,
     streams: Streams,
+    seats: HashMap<String, Seats>,
     copies: Copies,
 }
 
@@ -178,6 +202,8 @@ pub struct Known {
     pub load: Option<u16>,
     /// The streams that it has.
     pub streams: Arc<Streams>,
+    /// Its publishers of streams that have two.
+    pub seats: Arc<HashMap<String, Seats>>,
     /// The streams of other nodes that it copies.
     pub copies: Arc<Copies>,
 }
@@ -192,7 +218,8 @@ impl Directory {
         let texts = [&announcement.node, &announcement.address, &announcement.zone];
         let names = announcement.streams.iter().map(|(name, ..)| name);
         let copied = announcement.report.iter().flat_map(|report| &report.copies);
-        let names = names.chain(copied.map(|(name, _)| name));
+        let seats = announcement.seats.iter().map(|(name, _)| name);
+        let names = names.chain(copied.map(|(name, _)| name)).chain(seats);
         if texts.into_iter().chain(names).any(|text| text.len() > LONGEST) {
             return;
         }
@@ -201,13 +228,14 @@ impl Directory {
         let (mut room, mut room_for_copies) = (10 * MOST_STREAMS, 10 * MOST_STREAMS);
         for (_, Node { known, coming }) in others {
             room = room.saturating_sub(known.streams.len() + coming.streams.len());
+            room = room.saturating_sub(known.seats.len() + coming.seats.len());
             room_for_copies =
                 room_for_copies.saturating_sub(known.copies.len() + coming.copies.len());
         }
-        let Announcement { node, address, zone, viewers, ready, message, streams, report } =
+        let Announcement { node, address, zone, viewers, ready, message, streams, seats, report } =
             announcement;
         let (mut kept, mut coming) = match self.nodes.remove(&node) {
-            Some(Node { known, coming }) => ((known.streams, known.copies), coming),
+            Some(Node { known, coming }) => ((known.streams, known.seats, known.copies), coming),
             None => Default::default(),
         };
         let load = report.as_ref().map(|report| report.load);
@@ -221,19 +249,22 @@ impl Directory {
             let room = room.min(MOST_STREAMS).saturating_sub(coming.streams.len());
             let streams = streams.into_iter().map(|(name, epoch, live)| (name, (epoch, live)));
             coming.streams.extend(streams.take(room));
+            let room = room.saturating_sub(coming.streams.len());
+            coming.seats.extend(seats.into_iter().take(room.saturating_sub(coming.seats.len())));
             let room = room_for_copies.min(MOST_STREAMS).saturating_sub(coming.copies.len());
             let copies = report.map(|report| report.copies).unwrap_or_default();
             coming.copies.extend(copies.into_iter().take(room));
             if coming.messages >= count {
-                let Coming { streams, copies, .. } = std::mem::take(&mut coming);
-                kept = (Arc::new(streams), Arc::new(copies));
+                let Coming { streams, seats, copies, .. } = std::mem::take(&mut coming);
+                kept = (Arc::new(streams), Arc::new(seats), Arc::new(copies));
             }
         }
         self.gone.remove(&node);
-        let (name, (streams, copies)) = (node.clone(), kept);
+        let (streams, seats, copies) = kept;
+        let heard = now;
         let known =
-            Known { node, heard: now, address, zone, viewers, ready, load, streams, copies };
-        self.nodes.insert(name, Node { known, coming });
+            Known { node, heard, address, zone, viewers, ready, load, streams, seats, copies };
+        self.nodes.insert(known.node.clone(), Node { known, coming });
     }
 
     /// Notes which nodes have gone: they were silent for too long.
@@ -265,18 +296,28 @@ impl Directory {
             let oldest = oldest.map(|known| known.node.clone()).unwrap_or_default();
             self.gone.remove(&oldest);
         }
-        let known =
-            Known { ready: false, streams: Arc::default(), copies: Arc::default(), ..known };
+        let (streams, seats, copies) = Default::default();
+        let known = Known { ready: false, streams, seats, copies, ..known };
         self.gone.insert(known.node.clone(), known);
     }
 
     /// Where a stream is. If two nodes say that they have it, the one with the newer lease does.
     pub fn holder(&self, stream: &str, now: UnixMicros) -> Option<Holder> {
-        let present = self.nodes.iter().filter(|(_, node)| now.since(node.known.heard) < FORGOTTEN);
-        let holders =
-            present.filter_map(|(name, node)| Some((node.known.streams.get(stream)?, name)));
-        let newest = holders.max();
-        newest.map(|(&(epoch, is_live), node)| Holder { node: node.clone(), epoch, is_live })
+        let having = self.present(now).filter_map(|it| Some((it.streams.get(stream)?, it)));
+        let (&(epoch, is_live), it) = having.max_by_key(|(lease, it)| (*lease, &it.node))?;
+        let is_backup = it.seats.get(stream).is_some_and(|seats| seats.backup_is_live);
+        Some(Holder { node: it.node.clone(), epoch, is_live, is_backup })
+    }
+
+    /// Whether a publisher of this role waits at another node than `here`, and sends.
+    pub fn waits(&self, stream: &str, role: Role, here: &str, now: UnixMicros) -> bool {
+        let mut seats = self.present(now).filter(|it| it.node != here);
+        seats.any(|it| it.seats.get(stream).is_some_and(|seats| seats.waits == Some(role)))
+    }
+
+    fn present(&self, now: UnixMicros) -> impl Iterator<Item = &Known> {
+        let known = self.nodes.values().map(|node| &node.known);
+        known.filter(move |known| now.since(known.heard) < FORGOTTEN)
     }
 
     /// Where to send a viewer: the address of the node with the fewest viewers, of those in `zone` if there are any.

@@ -16,8 +16,10 @@ use media::Codec;
 use media::codec::{aac, av1, avc, hevc, opus};
 use serde::{Deserialize, Serialize};
 
+use crate::role::Role;
+
 /// The version of this format.
-pub(crate) const FORMAT: u8 = 2;
+pub(crate) const FORMAT: u8 = 3;
 /// The most bytes of a part in one message.
 pub const PIECE: usize = 512 << 10;
 /// The longest part that is put together. No part has more: a packager holds fewer bytes back.
@@ -118,6 +120,10 @@ pub enum Ask {
     /// The stream itself: its publisher came to the asker. It is granted unless somebody publishes the stream at the
     /// node that has it.
     Cede,
+    /// The same, for a publisher of this role that waits at the asker, and all that the asker lacks, as of
+    /// [`Ask::Changes`]. It is also granted if the publisher at the node that has the stream is silent, or is the
+    /// backup of the one at the asker.
+    TakeOver(Vec<(u32, (u64, usize))>, Role),
 }
 
 /// What viewers of a copy want, besides parts.

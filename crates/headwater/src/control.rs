@@ -16,6 +16,7 @@ use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use bytes::Bytes;
+use live::backup::Role;
 use live::{Status, Stream, Track, UnixMicros};
 use media::Kind;
 pub(crate) use once::Once;
@@ -256,6 +257,10 @@ struct StreamInfo {
     state: &'static str,
     since: String,
     publishers: Vec<PublisherInfo>,
+    /// Publishers that are connected here, and whose media are dropped for now.
+    waiting: Vec<PublisherInfo>,
+    /// Whether a backup is connected to any node: it is `live` or `waiting`.
+    backup: Option<&'static str>,
     tracks: Vec<TrackInfo>,
     viewers: serde_json::Map<String, serde_json::Value>,
 }
@@ -265,6 +270,7 @@ struct PublisherInfo {
     peer: Option<String>,
     protocol: &'static str,
     rendition: Option<String>,
+    backup: bool,
 }
 
 #[derive(Serialize)]
@@ -300,7 +306,7 @@ async fn streams(
     let admin = may(Action::Administer(&origin.config.control.admin));
     let render = || {
         let (streams, now) = (origin.registry.streams(), origin.now());
-        let streams = streams.iter().map(|stream| describe(stream, now, admin)).collect();
+        let streams = streams.iter().map(|stream| describe(origin, stream, now, admin)).collect();
         json(&StreamList { node: origin.cluster.get().map(|cluster| cluster.node()), streams })
     };
     api(control.list.get(admin, render).await, admin)
@@ -324,7 +330,7 @@ async fn stream(
     }
     let Some(stream) = origin.registry.stream(live) else { return not_found() };
     let admin = may(Action::Administer(&origin.config.control.admin));
-    let render = || json(&describe(&stream, origin.now(), admin));
+    let render = || json(&describe(origin, &stream, origin.now(), admin));
     api(control.single.get((name, admin), render).await, admin)
 }
 
@@ -351,8 +357,20 @@ fn api(body: Option<Bytes>, admin: bool) -> Response {
 }
 
 /// Describes a stream. Only administrators get the addresses of publishers.
-fn describe(stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
-    let state = stream.state();
+fn describe(origin: &Origin, stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
+    let (state, presence) = (stream.state(), origin.seats.presence(stream.name(), now));
+    let cluster = origin.cluster.get();
+    let elsewhere = || Some(cluster?.elsewhere(stream.name())?.publisher()?.into());
+    let live = presence.live.or_else(elsewhere);
+    let is_backup = |(role, _): &(Role, _)| *role == Role::Backup;
+    let waits = presence.waiting.iter().any(is_backup)
+        || cluster.is_some_and(|it| it.waits_elsewhere(stream.name(), Role::Backup));
+    let info = |publisher: &live::PublisherInfo, role: Option<Role>| PublisherInfo {
+        peer: publisher.peer.filter(|_| admin).map(|peer| peer.to_string()),
+        protocol: publisher.protocol,
+        rendition: publisher.rendition.clone(),
+        backup: publisher.rendition.is_none() && role == Some(Role::Backup),
+    };
     StreamInfo {
         name: StreamPath::Live(stream.name()).to_string(),
         state: match state.status {
@@ -361,15 +379,12 @@ fn describe(stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
             Status::Ended => "ended",
         },
         since: rfc3339(stream.since()),
-        publishers: state
-            .publishers
-            .iter()
-            .map(|publisher| PublisherInfo {
-                peer: publisher.peer.filter(|_| admin).map(|peer| peer.to_string()),
-                protocol: publisher.protocol,
-                rendition: publisher.rendition.clone(),
-            })
-            .collect(),
+        publishers: state.publishers.iter().map(|publisher| info(publisher, live)).collect(),
+        waiting: presence.waiting.iter().map(|(role, it)| info(it, Some(*role))).collect(),
+        backup: match live {
+            Some(Role::Backup) => Some("live"),
+            _ => waits.then_some("waiting"),
+        },
         tracks: state.tracks.iter().filter(|track| track.is_present()).map(track).collect(),
         viewers: stream
             .viewers(now)

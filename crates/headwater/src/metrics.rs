@@ -36,6 +36,11 @@ struct ByDirection {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByRole {
+    to: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Viewers {
     stream: String,
     delivery: &'static str,
@@ -124,6 +129,17 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     registry.register("streams", "Streams by how far along they are", streams);
     registry.register("publishers", "Publishers now", publishers);
     registry.register("viewers", "Viewers now, by stream and delivery", viewers);
+    let waiting = Gauge::<i64>::default();
+    waiting.set(whole(origin.seats.waiting(now).len() as u64));
+    let help = "Publishers now whose media are dropped, because others of the same stream are used";
+    registry.register("publishers_waiting", help, waiting);
+    let takeovers = Family::<ByRole, Counter>::default();
+    let switches = origin.seats.switches();
+    for (to, count) in [("backup", switches.to_backup), ("primary", switches.to_primary)] {
+        takeovers.get_or_create(&ByRole { to }).inc_by(count);
+    }
+    let help = "Times a publisher went on in place of the other one of its stream";
+    registry.register("publisher_takeovers", help, takeovers);
     let slow = &origin.slow_viewers;
     registry.register(
         "slow_viewers_skipped",

@@ -2,10 +2,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use live::backup::{Role, Seat, Seats, Times};
 use live::cursor::Limits;
-use live::{
-    PublishError, Publisher, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros,
-};
+use live::{PublishError, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros};
 
 use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
@@ -26,6 +25,8 @@ pub struct Origin {
     pub config: Config,
     /// The live streams.
     pub registry: Arc<Registry>,
+    /// The publishers of the live streams.
+    pub seats: Arc<Seats>,
     /// Files packaged on the fly.
     pub titles: vod::Library,
     /// Viewers of the titles by HLS, DASH and push.
@@ -65,6 +66,11 @@ impl Origin {
             silence: live.silence.into(),
             foreign_renditions: live.foreign_renditions,
         };
+        let times = Times {
+            after: live.backup_after.into(),
+            steady: live.backup_steady.into(),
+            silence: live.silence.into(),
+        };
         let titles = vod::Settings {
             segment_target: config.vod.segment_target.into(),
             memory: usize::try_from(u64::from(config.vod.index_memory)).unwrap_or(usize::MAX),
@@ -72,8 +78,10 @@ impl Origin {
         let flv_titles =
             usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
         let live_memory = live_memory(config.live.memory, machine::memory);
+        let registry = Arc::new(Registry::with_memory(settings, live_memory));
         Self {
-            registry: Arc::new(Registry::with_memory(settings, live_memory)),
+            seats: Arc::new(Seats::new(Arc::clone(&registry), times)),
+            registry,
             titles: vod::Library::new(config.vod.root.clone(), titles),
             title_viewers: titles::Viewers::default(),
             flv_titles: FlvTitles::new(flv_titles),
@@ -89,22 +97,21 @@ impl Origin {
         }
     }
 
-    /// Begins publishing the live stream `name`, or returns to it.
+    /// Begins publishing the live stream `name`, returns to it, or waits beside its other publisher.
     ///
     /// # Errors
-    /// Those of [`Registry::publish`], and that another node has the stream.
-    pub fn publish(&self, name: &str, info: PublisherInfo) -> Result<Publisher, PublishError> {
-        if self.cluster.get().is_some_and(|cluster| cluster.is_published_elsewhere(name)) {
-            return Err(PublishError::Elsewhere);
-        }
-        match self.registry.publish(name, info.clone(), self.now()) {
-            // Nobody publishes it where it was: it goes on here.
-            Err(PublishError::Elsewhere) if self.cluster.get().is_some() => {
-                self.registry.adopt(name, self.now());
-                self.registry.publish(name, info, self.now())
-            }
-            published => published,
-        }
+    /// Those of [`Seats::enter`], and that another node has a publisher of this role.
+    pub fn publish(
+        &self,
+        name: &str,
+        role: Role,
+        info: PublisherInfo,
+    ) -> Result<Seat, PublishError> {
+        let elsewhere = match self.cluster.get() {
+            Some(cluster) => cluster.other_publisher(name, role, info.rendition.as_deref())?,
+            None => None,
+        };
+        self.seats.enter(name, (role, info), elsewhere, self.now())
     }
 
     /// A live stream by its name, `live/` not included, wherever in the cluster it is.

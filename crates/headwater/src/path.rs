@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use live::backup::Role;
+
 /// The path of a live stream or a title: `live/NAME` or `vod/PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamPath<'a> {
@@ -45,6 +47,15 @@ pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
     }
 }
 
+/// As what a query says that somebody publishes: which of a stream's two publishers, and of which rendition.
+pub(crate) fn published_as(query: &str) -> (Role, Option<String>) {
+    let mut pairs = query.split('&');
+    let rendition = pairs.clone().find_map(|pair| pair.strip_prefix("rendition="));
+    let is_backup = pairs.any(|pair| pair == "backup=1");
+    let role = if is_backup { Role::Backup } else { Role::Primary };
+    (role, rendition.filter(|name| !name.is_empty()).map(str::to_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,6 +76,21 @@ mod tests {
             if let Some(expected) = expected {
                 assert_eq!(expected.to_string(), path.trim_start_matches('/'));
             }
+        }
+    }
+
+    #[test]
+    fn queries_of_publishers() {
+        let low = || Some("low".to_owned());
+        for (query, role, rendition) in [
+            ("", Role::Primary, None),
+            ("backup=1", Role::Backup, None),
+            ("token=x&backup=1&rendition=", Role::Backup, None),
+            ("rendition=low&backup=0", Role::Primary, low()),
+            ("backup=10&rendition=low", Role::Primary, low()),
+            ("rendition=low&backup=1", Role::Backup, low()),
+        ] {
+            assert_eq!(published_as(query), (role, rendition), "{query}");
         }
     }
 

@@ -32,7 +32,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let config = &origin.config;
     if !config.cluster.nats.is_empty() {
         let cluster =
-            Cluster::join(&config.cluster, Arc::clone(&origin.registry), origin.clock).await?;
+            Cluster::join(&config.cluster, Arc::clone(&origin.seats), origin.clock).await?;
         let _ = origin.cluster.set(cluster);
     }
     let loops = http_config(config);

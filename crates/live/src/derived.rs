@@ -57,7 +57,7 @@ impl Stream {
         let info =
             PublisherInfo { peer: None, protocol: "ladder", rendition: Some(rendition.to_owned()) };
         let derives = Derives { awaited: Some(now.after(patience)) };
-        let id = self.enter(&info, Some(derives), now)?;
+        let id = self.enter(&info, (Some(derives), false), now)?;
         Ok(Derived {
             stream: Arc::clone(self),
             id,

@@ -21,6 +21,9 @@ pub enum PublishError {
     /// The name is not a valid name of a rendition.
     #[error("{0:?} is not a rendition's name (1 to 64 of A-Z a-z 0-9 . _ -)")]
     BadRendition(String),
+    /// A rendition is to have a backup.
+    #[error("a rendition has no backup of its own")]
+    BackupOfRendition,
     /// Somebody already publishes it.
     #[error("already published{}", .0.peer.map(|peer| format!(" by {peer}")).unwrap_or_default())]
     InUse(PublisherInfo),

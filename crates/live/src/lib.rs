@@ -16,6 +16,7 @@
 //! The crate's `README.md` gives the reasons: how a stream's time works, where segments end, what
 //! playlists list.
 
+pub mod backup;
 mod change;
 pub mod cursor;
 mod dates;

@@ -30,13 +30,14 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Admits a publisher.
+    /// Admits a publisher. If it takes over, whoever publishes the same is replaced.
     pub(crate) fn admit(
         stream: &Arc<Stream>,
         info: PublisherInfo,
+        takes_over: bool,
         now: UnixMicros,
     ) -> Result<Self, PublishError> {
-        let id = stream.enter(&info, None, now)?;
+        let id = stream.enter(&info, (None, takes_over), now)?;
         Ok(Self {
             stream: Arc::clone(stream),
             id,
@@ -95,20 +96,24 @@ impl Publisher {
         language: [u8; 3],
         now: UnixMicros,
     ) -> Result<(), Refused> {
+        packageable(&codec)?;
         let kind = codec.kind();
-        if kind == Kind::Other || matches!(codec, Codec::Other(_)) {
-            return Err(Refused::Codec(codec.rfc6381().into_owned()));
-        }
         let mut inner = self.stream.lock();
         let publisher = inner.publisher(self.id).ok_or(Refused::Replaced)?;
         inner.publishers[publisher].last_sample = now;
         let rendition = self.names.get(&source).or(self.info.rendition.as_ref());
-        let known = inner.tracks.iter().position(|track| {
+        let mut alike = (0..).zip(&inner.tracks).filter(|(_, track)| {
             track.publisher == self.info.rendition
                 && track.handle.rendition.as_ref() == rendition
-                && track.source == source
                 && track.handle.kind == kind
         });
+        let is_others = |id| self.sources.iter().any(|(at, it)| *at != source && it.track == id);
+        let known = match alike.clone().find(|(_, track)| track.source == source) {
+            // Protocols number tracks differently. Where there is one video or one audio, that is it.
+            None => alike.next().filter(|(_, one)| alike.next().is_none() && !is_others(one.id())),
+            known => known,
+        };
+        let known = known.map(|(index, _)| index);
         let index = match known {
             Some(index) => {
                 if inner.tracks[index].configure(codec.clone(), language)? {
@@ -268,6 +273,14 @@ impl Drop for Publisher {
         }
         self.stream.announce(&inner);
         self.stream.note_readiness(&inner);
+    }
+}
+
+/// Refuses a codec that no track can have.
+pub(crate) fn packageable(codec: &Codec) -> Result<(), Refused> {
+    match codec.kind() == Kind::Other || matches!(codec, Codec::Other(_)) {
+        true => Err(Refused::Codec(codec.rfc6381().into_owned())),
+        false => Ok(()),
     }
 }
 

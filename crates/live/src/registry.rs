@@ -127,6 +127,35 @@ impl Registry {
         info: PublisherInfo,
         now: UnixMicros,
     ) -> Result<Publisher, PublishError> {
+        self.admit(name, info, false, now)
+    }
+
+    /// Begins publishing `name` for a publisher whose turn it is. It replaces the one before, and goes on with a copy
+    /// of the stream if there is one.
+    pub(crate) fn publish_here(
+        &self,
+        name: &str,
+        info: PublisherInfo,
+        now: UnixMicros,
+    ) -> Result<Publisher, PublishError> {
+        // Publishers of renditions do not take turns.
+        let takes_over = info.rendition.is_none();
+        match self.admit(name, info.clone(), takes_over, now) {
+            Err(PublishError::Elsewhere) => {
+                self.adopt(name, now);
+                self.admit(name, info, takes_over, now)
+            }
+            admitted => admitted,
+        }
+    }
+
+    fn admit(
+        &self,
+        name: &str,
+        info: PublisherInfo,
+        takes_over: bool,
+        now: UnixMicros,
+    ) -> Result<Publisher, PublishError> {
         if !is_name(name) {
             return Err(PublishError::BadName(shown(name)));
         }
@@ -136,7 +165,7 @@ impl Registry {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.stream(name);
         if let Some(stream) = &before {
-            match Publisher::admit(stream, info.clone(), now) {
+            match Publisher::admit(stream, info.clone(), takes_over, now) {
                 Err(PublishError::Over) => {}
                 admitted => return admitted,
             }
@@ -153,7 +182,7 @@ impl Registry {
         let ahead = Arc::clone(&self.ahead);
         let settings = self.settings.clone();
         let stream = Arc::new(Stream::new(name.into(), settings, &self.memory, now, after, ahead));
-        let publisher = Publisher::admit(&stream, info, now)?;
+        let publisher = Publisher::admit(&stream, info, takes_over, now)?;
         self.insert(&mut count, stream);
         self.begun.send_modify(|count| *count += 1);
         Ok(publisher)
@@ -191,6 +220,11 @@ impl Registry {
         let stream = Arc::new(Stream::mirrored(name.into(), of, &self.memory, ahead));
         self.insert(&mut count, Arc::clone(&stream));
         Ok(Mirror::new(stream))
+    }
+
+    /// The copy that this machine's own stream became ([`Stream::become_copy`]). `None` if there is none.
+    pub fn resume_mirror(&self, name: &str) -> Option<Mirror> {
+        self.stream(name).filter(|stream| stream.is_mirrored()).map(Mirror::new)
     }
 
     /// Makes the copy of a stream that another machine had the stream itself: the machine has gone, and the publisher

@@ -1,5 +1,5 @@
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ struct NatsServer {
     /// Where the other servers connect to.
     routes: Port,
     program: Option<Program>,
+}
+
+fn binary() -> PathBuf {
+    let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats/bin/nats-server");
+    assert!(binary.is_file(), "no NATS server: scripts/nats.sh installs it");
+    binary
 }
 
 impl Nats {
@@ -46,17 +52,24 @@ impl Nats {
         nats
     }
 
+    /// Lets a server send its clients away, one after the other, and end ("lame duck").
+    ///
+    /// # Panics
+    /// The server does not run.
+    pub fn send_away(&self, server: usize) {
+        let signal = format!("ldm={}", self.program(server).id());
+        let sent = Command::new(binary()).args(["--signal", &signal]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "no signal to the server");
+    }
+
     /// Starts a server that was killed. What it held in memory is lost, what it held in files is not.
     ///
     /// # Panics
     /// The server does not start.
     pub fn run(&mut self, server: usize) {
-        let binary =
-            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/nats/bin/nats-server");
-        assert!(binary.is_file(), "no NATS server: scripts/nats.sh installs it");
         let name = format!("n{server}");
         let clients = self.servers[server].clients.number();
-        let mut command = Command::new(binary);
+        let mut command = Command::new(binary());
         command.args(["--addr", "127.0.0.1", "--port", &clients.to_string()]);
         command.args(["--jetstream", "--server_name", &name, "--store_dir"]);
         command.arg(self.folder.path().join(&name));

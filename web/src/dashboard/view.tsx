@@ -91,8 +91,8 @@ function StreamCard({ stream }: { stream: Stream }) {
           <h3>Publisher{stream.publishers.length > 1 ? 's' : ''}</h3>
           {stream.publishers.length === 0 && <p class="faint">none</p>}
           <ul>
-            {stream.publishers.map(({ peer, protocol, rendition }) => (
-              <li key={`${peer} ${rendition}`}>
+            {[...stream.publishers, ...stream.waiting].map(({ peer, protocol, rendition, backup }, at) => (
+              <li key={`${peer} ${rendition} ${backup}`}>
                 {format.delivery(protocol)}
                 {peer !== null && (
                   <>
@@ -101,6 +101,8 @@ function StreamCard({ stream }: { stream: Stream }) {
                   </>
                 )}
                 {rendition !== null && `, rendition ${rendition}`}
+                {backup && ', backup'}
+                {at >= stream.publishers.length && ', waits'}
               </li>
             ))}
           </ul>

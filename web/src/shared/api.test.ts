@@ -6,6 +6,7 @@ const stream = {
   state: 'live',
   since: '2026-01-02T03:04:05Z',
   publishers: [{ peer: '127.0.0.1:5000', protocol: 'rtmp', rendition: null }],
+  waiting: [{ peer: null, protocol: 'whip', rendition: null, backup: true }],
   tracks: [
     {
       name: 'v0',
@@ -29,6 +30,10 @@ describe('parseStreams', () => {
       state: 'live',
       since: new Date('2026-01-02T03:04:05Z'),
     });
+    expect(parsed?.publishers).toEqual([
+      { peer: '127.0.0.1:5000', protocol: 'rtmp', rendition: null, backup: false },
+    ]);
+    expect(parsed?.waiting).toEqual([{ peer: null, protocol: 'whip', rendition: null, backup: true }]);
     expect(parsed?.tracks[0]).toMatchObject({ kind: 'video', frameRate: 30, sampleRate: null });
     expect(parsed?.tracks[1]).toMatchObject({ kind: 'audio', sampleRate: 48_000, channels: 2, width: null });
     expect(parsed?.viewers).toEqual([
@@ -45,6 +50,7 @@ describe('parseStreams', () => {
       state: 'offline',
       since: null,
       publishers: [],
+      waiting: [],
       tracks: [],
       viewers: [],
     });

@@ -7,6 +7,8 @@ export interface Publisher {
   protocol: string;
   /** Which rendition this publisher sends, when a stream has several publishers. */
   rendition: string | null;
+  /** Whether it is the stream's backup. */
+  backup: boolean;
 }
 
 export interface Track {
@@ -32,6 +34,8 @@ export interface Stream {
   /** When the stream began; null if the answer has no valid time. */
   since: Date | null;
   publishers: Publisher[];
+  /** Publishers whose media are dropped, because others of the stream are used. */
+  waiting: Publisher[];
   tracks: Track[];
   /** Viewers by delivery, in the server's order. */
   viewers: { delivery: string; count: number }[];
@@ -98,11 +102,8 @@ function parseStream(value: unknown): Stream {
     name,
     state,
     since: Number.isNaN(since.getTime()) ? null : since,
-    publishers: list(stream.publishers).map((publisher) => ({
-      peer: text(publisher.peer),
-      protocol: text(publisher.protocol) ?? 'unknown',
-      rendition: text(publisher.rendition),
-    })),
+    publishers: list(stream.publishers).map(parsePublisher),
+    waiting: list(stream.waiting).map(parsePublisher),
     tracks: list(stream.tracks).map((track) => ({
       name: text(track.name) ?? '',
       kind: track.kind === 'audio' ? 'audio' : 'video',
@@ -118,6 +119,15 @@ function parseStream(value: unknown): Stream {
       delivery,
       count: number(count) ?? 0,
     })),
+  };
+}
+
+function parsePublisher(publisher: Record<string, unknown>): Publisher {
+  return {
+    peer: text(publisher.peer),
+    protocol: text(publisher.protocol) ?? 'unknown',
+    rendition: text(publisher.rendition),
+    backup: publisher.backup === true,
   };
 }
 

@@ -12,6 +12,7 @@ fn announce(node: &str, streams: &[(&str, u64)]) -> Announcement {
         ready: true,
         message: (0, 1),
         streams,
+        seats: Vec::new(),
         report: None,
     };
     Announcement::read(&announcement.write().unwrap()).unwrap()
@@ -42,6 +43,26 @@ fn the_newest_lease_counts_and_who_is_silent_has_nothing() {
     directory.hear(announce("b", &[]), at(20_000));
     let [known] = &directory.nodes()[..] else { panic!("{:?}", directory.nodes()) };
     assert_eq!((&*known.node, known.heard, known.streams.len()), ("b", at(20_000), 0));
+}
+
+#[test]
+fn a_publisher_that_waits_is_known_and_its_node_does_not_have_the_stream() {
+    let mut directory = Directory::default();
+    let mut announcement = announce("a", &[("x", 5), ("y", 5)]);
+    let live = Seats { backup_is_live: true, waits: None };
+    announcement.seats.push(("y".to_owned(), live));
+    directory.hear(Announcement::read(&announcement.write().unwrap()).unwrap(), at(0));
+    let mut announcement = announce("b", &[]);
+    let waits = Seats { waits: Some(Role::Backup), ..Seats::default() };
+    announcement.seats.push(("x".to_owned(), waits));
+    directory.hear(announcement, at(0));
+    let holder = |name| directory.holder(name, at(1)).map(|it| (it.publisher(), it.node));
+    assert_eq!(holder("x"), Some((Some(Role::Primary), "a".to_owned())));
+    assert_eq!(holder("y"), Some((Some(Role::Backup), "a".to_owned())));
+    let waits = |role, here| directory.waits("x", role, here, at(1));
+    assert!(waits(Role::Backup, "a") && waits(Role::Backup, "c"));
+    assert!(!waits(Role::Backup, "b") && !waits(Role::Primary, "a"));
+    assert!(!directory.waits("x", Role::Backup, "a", at(20_000)));
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn another_version_is_named() {
     let mut other = bytes.to_vec();
     other[SUM] = 9;
     let error = Reader::default().read(&seal(other)).unwrap_err();
-    assert_eq!(error.to_string(), "a message of format 9, not 2");
+    assert_eq!(error.to_string(), "a message of format 9, not 3");
     let question = Question { stream: "a/b".to_owned(), ask: Ask::Changes(vec![(1, (5, 3))]) };
     let written = question.write().unwrap();
     assert_eq!(Question::read(&written).unwrap(), question);

@@ -1,13 +1,15 @@
 //! What this node says of itself once a second, and what it hears of others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use cluster::presence::{self, Announcement, Report};
+use cluster::presence::{self, Announcement, Report, Seats};
 use futures_util::StreamExt;
 use live::Stream;
+use live::backup::Role;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, timeout};
 
@@ -73,8 +75,23 @@ fn announcement(cluster: &Cluster, load: u16) -> Announcement {
         ready: !cluster.leaves.load(Ordering::Relaxed),
         message: (0, 1),
         streams,
+        seats: seats(cluster),
         report: Some(Report { load, copies: copies.collect() }),
     }
+}
+
+/// The publishers here of streams that have two.
+fn seats(cluster: &Cluster) -> Vec<(String, Seats)> {
+    let now = cluster.clock.now();
+    let names: Vec<_> = cluster.owned().keys().cloned().collect();
+    let is_backup = |name: &String| cluster.seats.presence(name, now).live == Some(Role::Backup);
+    let backups = names.into_iter().filter(is_backup);
+    let live = Seats { backup_is_live: true, waits: None };
+    let mut seats: HashMap<_, _> = backups.map(|name| (name, live)).collect();
+    for (name, role) in cluster.seats.waiting(now) {
+        seats.entry((*name).to_owned()).or_default().waits = Some(role.into());
+    }
+    seats.into_iter().collect()
 }
 
 /// How much of the machine's processors this program uses.

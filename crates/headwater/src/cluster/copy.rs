@@ -8,8 +8,9 @@ use cluster::name;
 use cluster::presence::Holder;
 use cluster::wire::{Ask, Beat, Message, Question, Reader, Wants};
 use futures_util::StreamExt;
+use live::backup::Role;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
-use live::{Status, Stream, UnixMicros};
+use live::{PartIndex, Status, Stream, UnixMicros};
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout_at};
 
@@ -24,6 +25,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 const WHOLE_ANSWER: Duration = Duration::from_secs(10);
 /// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
 const SILENCE: Duration = Duration::from_millis(1500);
+/// How often a copy looks whether it is needed, and where the stream is.
+const TICK: Duration = Duration::from_millis(250);
 /// The least time between two questions for the same stream.
 const BETWEEN: Duration = Duration::from_millis(100);
 
@@ -79,6 +82,8 @@ enum End {
     NoAnswer,
     #[error("another node has the stream now")]
     Moved,
+    #[error("the stream is this node's now")]
+    Taken,
     #[error("{0}")]
     Refused(String),
 }
@@ -152,7 +157,8 @@ async fn follow(
         cluster,
         name,
         holder,
-        mirror: None,
+        // A stream that this node gave away is the copy from now on.
+        mirror: cluster.registry.resume_mirror(name),
         described: None,
         asked: Instant::now(),
         units: None,
@@ -178,7 +184,7 @@ impl Copying<'_> {
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
-        let mut ticks = interval(Duration::from_millis(500));
+        let mut ticks = interval(TICK);
         loop {
             let message = tokio::select! {
                 message = changes.next() => match message {
@@ -212,6 +218,15 @@ impl Copying<'_> {
                         None if !self.cluster.is_connected() => {}
                         None if gone.get_or_insert_with(Instant::now).elapsed() > self.rests() => return End::Over,
                         None => {}
+                    }
+                    if let Some(role) = self.cluster.seats.claims(self.name, self.now()) {
+                        match self.take_over(role).await {
+                            Ok(true) => return End::Taken,
+                            Err(End::NoAnswer) if self.cluster.is_connected() => {
+                                self.cluster.has_gone(&self.holder.node).await;
+                            }
+                            Ok(false) | Err(_) => {}
+                        }
                     }
                     if heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE {
                         // Messages may be lost, or the node has gone. The copy stays until the directory says so.
@@ -276,6 +291,9 @@ impl Copying<'_> {
 
     fn is_watched(&self) -> bool {
         let Some(mirror) = &self.mirror else { return false };
+        if !self.cluster.seats.presence(self.name, self.now()).waiting.is_empty() {
+            return true;
+        }
         mirror.stream().viewers(self.now()).iter().any(|(_, viewers)| *viewers > 0)
     }
 
@@ -339,12 +357,30 @@ impl Copying<'_> {
         mirror.apply(change, now).map_err(|error| refused(&error))
     }
 
+    /// Asks the node that has the stream to give it to a publisher of this role, which waits here. Returns whether it
+    /// does. The stream then goes on here.
+    async fn take_over(&mut self, role: Role) -> Result<bool, End> {
+        let is_ceded = self.question(|places| Ask::TakeOver(places, role.into())).await?;
+        if is_ceded {
+            self.cluster.seats.take(self.name, self.holder.epoch, self.now());
+        }
+        Ok(is_ceded)
+    }
+
     /// Asks the node that has the stream for all that is missing here.
     async fn ask(&mut self) -> Result<(), End> {
+        self.question(Ask::Changes).await.map(|_| ())
+    }
+
+    /// Asks the node that has the stream something, and takes what it tells. Returns whether it gives the stream away.
+    async fn question(
+        &mut self,
+        ask: impl FnOnce(Vec<(u32, PartIndex)>) -> Ask,
+    ) -> Result<bool, End> {
         self.asked = Instant::now();
         let bus = &self.cluster.bus;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
-        let question = Question { stream: self.name.to_owned(), ask: Ask::Changes(places) };
+        let question = Question { stream: self.name.to_owned(), ask: ask(places) };
         let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
         let inbox = bus.inbox();
         let mut answer = bus.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
@@ -360,11 +396,12 @@ impl Copying<'_> {
             }
             match reader.read(&message.payload).map_err(|error| End::Refused(error.to_string()))? {
                 Some((epoch, _)) if epoch != self.holder.epoch => return Err(End::Moved),
-                Some((_, Message::Done)) => return Ok(()),
+                Some((_, Message::Done)) => return Ok(false),
+                Some((_, Message::Ceded)) => return Ok(true),
                 Some((_, Message::Change(change))) => {
                     self.apply(&change)?;
                 }
-                Some((_, Message::Unit(_) | Message::Beat(_) | Message::Ceded)) | None => {}
+                Some((_, Message::Unit(_) | Message::Beat(_))) | None => {}
             }
         }
     }

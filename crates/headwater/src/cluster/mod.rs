@@ -12,6 +12,7 @@
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
 mod announce;
+mod backup;
 mod bus;
 mod copy;
 mod lease;
@@ -29,7 +30,8 @@ use std::time::Duration;
 use cluster::name;
 use cluster::presence::{self, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
-use live::{Registry, Stream};
+use live::backup::{Role, Seats};
+use live::{PublishError, Registry, Stream};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -67,11 +69,14 @@ pub struct Cluster {
     ceded: Mutex<HashSet<String>>,
     /// Of which streams of this node viewers of copies want single units.
     wanted: Mutex<units::Wanted>,
+    /// Tells that `ceded` has one more.
+    cedes: Notify,
     /// Tells that `own` has changed.
     owns: Notify,
     /// The copies that this node has or is making.
     copies: Mutex<HashMap<String, watch::Receiver<copy::Progress>>>,
     registry: Arc<Registry>,
+    seats: Arc<Seats>,
     clock: Clock,
     runtime: tokio::runtime::Handle,
 }
@@ -88,7 +93,7 @@ impl Cluster {
     /// The credentials cannot be read, or an address is none.
     pub async fn join(
         config: &config::Cluster,
-        registry: Arc<Registry>,
+        seats: Arc<Seats>,
         clock: Clock,
     ) -> anyhow::Result<Arc<Self>> {
         let node = match &*config.node {
@@ -98,7 +103,7 @@ impl Cluster {
         let bus = Arc::new(Nats::connect(config, &node, clock).await?);
         tracing::info!(node, servers = ?config.nats, "cluster");
         let address = config.advertise.trim_end_matches('/').to_owned();
-        Ok(Self::begin(bus, node, (address, config.zone.clone()), registry, clock))
+        Ok(Self::begin(bus, node, (address, config.zone.clone()), seats, clock))
     }
 
     /// Begins this node's part. It is at an address and in a zone.
@@ -106,7 +111,7 @@ impl Cluster {
         bus: Arc<dyn Bus>,
         node: String,
         (address, zone): (String, String),
-        registry: Arc<Registry>,
+        seats: Arc<Seats>,
         clock: Clock,
     ) -> Arc<Self> {
         let cluster = Arc::new(Self {
@@ -121,9 +126,11 @@ impl Cluster {
             own: Mutex::default(),
             ceded: Mutex::default(),
             wanted: Mutex::default(),
+            cedes: Notify::new(),
             owns: Notify::new(),
             copies: Mutex::default(),
-            registry,
+            registry: Arc::clone(seats.registry()),
+            seats,
             clock,
             runtime: tokio::runtime::Handle::current(),
         });
@@ -131,12 +138,18 @@ impl Cluster {
         tokio::spawn(announce::run(Arc::clone(&cluster)));
         tokio::spawn(share::answer(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
+        tokio::spawn(backup::run(Arc::clone(&cluster)));
         cluster
     }
 
     /// The other node that has a stream, as far as this one knows.
     pub fn elsewhere(&self, stream: &str) -> Option<Holder> {
         self.directory().holder(stream, self.clock.now()).filter(|holder| holder.node != self.node)
+    }
+
+    /// Whether a publisher of this role waits at another node for a stream.
+    pub fn waits_elsewhere(&self, stream: &str, role: Role) -> bool {
+        self.directory().waits(stream, role.into(), &self.node, self.clock.now())
     }
 
     /// The nodes that this one knows, and those that have gone a short time ago, both by name.
@@ -233,6 +246,7 @@ impl Cluster {
     /// Notes that another node asked for a stream of this one.
     fn cede(&self, stream: &str) {
         self.ceded.lock().unwrap_or_else(PoisonError::into_inner).insert(stream.to_owned());
+        self.cedes.notify_waiters();
     }
 
     /// Whether another node asked for a stream of this one since the last call.
@@ -240,9 +254,27 @@ impl Cluster {
         self.ceded.lock().unwrap_or_else(PoisonError::into_inner).remove(stream)
     }
 
-    /// Whether somebody publishes a stream at another node.
-    pub fn is_published_elsewhere(&self, stream: &str) -> bool {
-        self.elsewhere(stream).is_some_and(|holder| holder.is_live)
+    /// Whose media of a stream go on at another node, and by which lease that has it, for a publisher of this role that
+    /// comes here.
+    ///
+    /// # Errors
+    /// There is one of this role at another node. Publishers of renditions go where the stream is.
+    pub fn other_publisher(
+        &self,
+        stream: &str,
+        role: Role,
+        rendition: Option<&str>,
+    ) -> Result<Option<(Role, u64)>, PublishError> {
+        let holder = self.elsewhere(stream);
+        let other = holder.and_then(|holder| Some((Role::from(holder.publisher()?), holder.epoch)));
+        let waits = || self.waits_elsewhere(stream, role);
+        match other {
+            Some((other, _)) if other == role || rendition.is_some() => {
+                Err(PublishError::Elsewhere)
+            }
+            _ if rendition.is_none() && waits() => Err(PublishError::Elsewhere),
+            other => Ok(other),
+        }
     }
 
     /// Notes a message that nothing is made of.

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::lease::{Error, LASTS, Lease};
-use super::{Cluster, units};
+use super::{Cluster, copy, units};
 
 /// How often a node tells how far its streams are, so that copies find out what they lack.
 const BEAT: Duration = Duration::from_millis(500);
@@ -37,12 +37,20 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             let is_known = known.get(stream.name()).is_some_and(is_it);
             if !is_known && !stream.is_mirrored() && stream.state().status != Status::Ended {
                 known.insert(stream.name().to_owned(), Arc::downgrade(&stream));
-                shared.spawn(share(Arc::clone(&cluster), stream));
+                let (cluster, weak) = (Arc::clone(&cluster), Arc::downgrade(&stream));
+                shared.spawn(async move {
+                    let name = stream.name().to_owned();
+                    share(cluster, stream).await;
+                    (name, weak)
+                });
             }
         }
         tokio::select! {
             changed = begun.changed() => if changed.is_err() { return },
-            Some(_) = shared.join_next() => {}
+            // A stream that was given away may come back.
+            Some(ended) = shared.join_next() => if let Ok((name, stream)) = ended {
+                known.retain(|known, it| *known != name || !Weak::ptr_eq(it, &stream));
+            },
         }
     }
 }
@@ -70,25 +78,33 @@ async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
         };
         tracing::debug!(stream = stream.name(), epoch = lease.epoch, "shared");
         let left = tell(&cluster, &stream, lease).await;
-        cluster.disown(stream.name());
         let (lease, ceded) = match left {
             Left::Over(lease) => (lease, false),
             Left::Ceded(lease) => (lease, true),
-            Left::Taken => continue,
+            Left::Taken => {
+                cluster.disown(stream.name());
+                continue;
+            }
         };
+        // Who takes the stream asks for it until the lease is given back.
         if let Err(error) = cluster.leases.release(lease).await {
             tracing::debug!(stream = stream.name(), %error, "lease not given back");
         }
+        cluster.disown(stream.name());
         if !ceded {
             return;
         }
+        cluster.is_ceded(stream.name());
         // Viewers watch what is here until the other node has it.
         let since = Instant::now();
         while cluster.elsewhere(stream.name()).is_none() && since.elapsed() < CEDED {
             sleep(CEDED / 50).await;
         }
-        if cluster.elsewhere(stream.name()).is_some() && stream.state().status != Status::Live {
-            stream.expel();
+        if let Some(holder) = cluster.elsewhere(stream.name())
+            && stream.become_copy()
+        {
+            // Viewers who are here go on with what the other node makes of the stream.
+            copy::ensure(&cluster, stream.name(), holder);
             return;
         }
     }
@@ -148,8 +164,13 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
             change = changes.next() => {
                 send(cluster, stream, lease.epoch, &Message::Change(change)).await;
             }
+            () = cluster.cedes.notified() => {
+                if !is_live() && cluster.is_ceded(stream.name()) {
+                    return Left::Ceded(lease);
+                }
+            }
             _ = beats.tick() => {
-                if cluster.is_ceded(stream.name()) && !is_live() {
+                if !is_live() && cluster.is_ceded(stream.name()) {
                     return Left::Ceded(lease);
                 }
                 cluster.own(stream.name(), lease.epoch, is_live());
@@ -239,20 +260,29 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
         answers.spawn(async move {
             let own = cluster.owned().get(&question.stream).copied();
             let stream = own.and_then(|_| cluster.registry.stream(&question.stream));
+            let mut is_ceded = false;
             let (epoch, mut rest) = match (question.ask, own, stream) {
                 (Ask::Changes(places), Some((epoch, _)), Some(stream)) => {
                     (epoch, Some(Changes::since(&stream, places)))
+                }
+                (Ask::TakeOver(places, role), Some((epoch, _)), Some(stream)) => {
+                    is_ceded = cluster.seats.cede(stream.name(), role.into(), cluster.clock.now());
+                    if is_ceded {
+                        cluster.cede(stream.name());
+                    }
+                    (epoch, is_ceded.then(|| Changes::since(&stream, places)))
                 }
                 (Ask::Cede, Some((epoch, _)), Some(stream))
                     if stream.state().status == Status::Offline =>
                 {
                     cluster.cede(&question.stream);
+                    is_ceded = true;
                     (epoch, None)
                 }
                 // The asker learns that this node is there, and does not have the stream, or keeps it.
                 _ => (0, None),
             };
-            let last = if epoch > 0 && rest.is_none() { Message::Ceded } else { Message::Done };
+            let last = if is_ceded { Message::Ceded } else { Message::Done };
             let changes = std::iter::from_fn(|| rest.as_mut()?.take().map(Message::Change));
             for message in changes.chain([last]) {
                 for bytes in wire::write(epoch, &message).unwrap_or_default() {

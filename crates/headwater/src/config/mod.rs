@@ -163,6 +163,11 @@ pub struct Live {
     /// A publisher that is silent for this time may be replaced. After three times as long it is
     /// disconnected.
     pub silence: Time,
+    /// After this time without media of a stream's publisher, those of its backup go on, and the other way round.
+    pub backup_after: Time,
+    /// A publisher that returns is in use again when it has been steady for this time: no pause between its media was
+    /// longer than half of `backup_after`.
+    pub backup_steady: Time,
     /// Whether renditions may be published from other addresses than that of the stream's first
     /// publisher.
     pub foreign_renditions: bool,
@@ -372,6 +377,8 @@ impl Default for Live {
             window: Time::from_secs(30),
             reconnect: Time::from_secs(30),
             silence: Time::from_secs(10),
+            backup_after: Time::from_secs(1),
+            backup_steady: Time::from_secs(3),
             foreign_renditions: false,
             memory: Size::default(),
             viewer_queue: Size::from_mib(4),

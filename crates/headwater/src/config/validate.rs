@@ -61,6 +61,9 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("live.window", live.window, Time::from_secs(1), Time::from_secs(6 * 3600))?;
     within("live.reconnect", live.reconnect, Time::default(), hour)?;
     within("live.silence", live.silence, Time::from_secs(1), hour)?;
+    // Frames of a slow camera must not look like pauses.
+    within("live.backup_after", live.backup_after, Time::from_millis(200), live.silence)?;
+    within("live.backup_steady", live.backup_steady, Time::default(), hour)?;
     // With less memory, a single stream might have no room for its window.
     let least_memory = Size::from_mib(16);
     if live.memory != Size::default() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use live::PublisherInfo;
+use live::backup::Role;
 use media::mp4::{Index, Reader};
 use tokio::time::Instant;
 
@@ -21,7 +22,7 @@ pub static DEMO: &[u8] = include_bytes!("../../assets/demo.mp4");
 pub async fn publish(origin: Arc<Origin>, name: &str, clip: Bytes) -> anyhow::Result<()> {
     let index = Index::read(&clip)?;
     let info = PublisherInfo { peer: None, protocol: "file", rendition: None };
-    let mut publisher = origin.publish(name, info)?;
+    let mut publisher = origin.publish(name, Role::Primary, info)?;
     let playable: Vec<usize> = (0..index.tracks.len())
         .filter(|&at| {
             let track = &index.tracks[at];

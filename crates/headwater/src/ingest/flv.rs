@@ -1,7 +1,8 @@
 //! Takes FLV tags, or RTMP messages, into a live stream.
 
 use bytes::Bytes;
-use live::{Publisher, UnixMicros};
+use live::UnixMicros;
+use live::backup::Seat;
 use media::Kind;
 use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
 
@@ -25,12 +26,12 @@ impl Source for TrackId {
 
 impl FlvIngest {
     /// Makes an ingest for this publisher.
-    pub fn new(publisher: Publisher) -> Self {
+    pub fn new(publisher: Seat) -> Self {
         Self { ingest: Ingest::new(publisher), demuxer: Demuxer::new(), jump: None }
     }
 
-    /// The publisher, with its stream.
-    pub fn publisher(&self) -> &Publisher {
+    /// The publisher.
+    pub fn publisher(&self) -> &Seat {
         self.ingest.publisher()
     }
 

@@ -10,13 +10,14 @@ pub mod flv;
 use std::collections::HashMap;
 use std::fmt::Display;
 
-use live::{Publisher, Refused, UnixMicros};
+use live::backup::Seat;
+use live::{Refused, UnixMicros};
 use media::{Codec, Sample};
 
 /// Passes a publisher's tracks and samples into its live stream.
 #[derive(Debug)]
 pub struct Ingest {
-    publisher: Publisher,
+    publisher: Seat,
     /// Number of problems of each track. The first few are logged, the others only counted.
     problems: HashMap<Option<u32>, u64>,
     /// Number of problems of all tracks, and how many of them were not logged.
@@ -57,7 +58,7 @@ pub enum Error {
 
 impl Ingest {
     /// Makes an ingest for this publisher.
-    pub fn new(publisher: Publisher) -> Self {
+    pub fn new(publisher: Seat) -> Self {
         Self {
             publisher,
             problems: HashMap::new(),
@@ -68,8 +69,8 @@ impl Ingest {
         }
     }
 
-    /// The publisher, with its stream.
-    pub fn publisher(&self) -> &Publisher {
+    /// The publisher.
+    pub fn publisher(&self) -> &Seat {
         &self.publisher
     }
 
@@ -135,7 +136,7 @@ impl Ingest {
         if *count > of_track || self.problem_count - self.unlogged > of_all {
             self.unlogged += 1;
         } else {
-            let (stream, peer) = (self.publisher.stream().name(), self.publisher.info().peer);
+            let (stream, peer) = (self.publisher.name(), self.publisher.info().peer);
             let peer = peer.map(tracing::field::display);
             tracing::warn!(stream, peer, %problem, "publisher's media");
         }
@@ -153,7 +154,7 @@ impl Ingest {
     }
 
     fn stream(&self) -> &str {
-        self.publisher.stream().name()
+        self.publisher.name()
     }
 }
 

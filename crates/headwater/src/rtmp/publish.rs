@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use live::{Publisher, UnixMicros};
+use live::UnixMicros;
+use live::backup::Seat;
 use media::flv::TagKind;
 use tokio::time::Instant;
 use tracing::field::display;
@@ -20,16 +21,16 @@ pub(super) struct Publish {
 }
 
 impl Publish {
-    pub(super) fn new(publisher: Publisher) -> Self {
-        let (stream, info) = (publisher.stream().name(), publisher.info());
+    pub(super) fn new(publisher: Seat) -> Self {
+        let (stream, info) = (publisher.name(), publisher.info());
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
-        tracing::info!(peer, stream, rendition, "publisher");
+        tracing::info!(peer, stream, rendition, backup = publisher.is_backup(), "publisher");
         Self { ingest: FlvIngest::new(publisher), began: Instant::now(), bytes: 0 }
     }
 
     /// The stream's name.
     pub(super) fn name(&self) -> &str {
-        self.ingest.publisher().stream().name()
+        self.ingest.publisher().name()
     }
 
     /// Whether another publisher has taken over the stream.

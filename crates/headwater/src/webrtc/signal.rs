@@ -27,7 +27,7 @@ use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
 use crate::access::{self, Action, Credentials};
 use crate::ladder::companion::{Sources, Watching};
-use crate::path::StreamPath;
+use crate::path::{StreamPath, published_as};
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
 pub(crate) const MOST_OFFER: usize = 64 << 10;
@@ -187,12 +187,9 @@ async fn begin(
     }
     let wanted = match watched {
         None => {
-            let info = PublisherInfo {
-                peer: Some(request.peer),
-                protocol: "whip",
-                rendition: rendition(request.uri.query().unwrap_or_default()),
-            };
-            let publisher = origin.publish(to.stream, info);
+            let (role, rendition) = published_as(request.uri.query().unwrap_or_default());
+            let info = PublisherInfo { peer: Some(request.peer), protocol: "whip", rendition };
+            let publisher = origin.publish(to.stream, role, info);
             let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;
             let times =
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
@@ -390,11 +387,6 @@ fn text<'a>(request: &'a Request<'_>, wanted: &str) -> Result<&'a str, Refused> 
     std::str::from_utf8(body).map_err(|_| (StatusCode::BAD_REQUEST, "not UTF-8".to_owned()))
 }
 
-fn rendition(query: &str) -> Option<String> {
-    let value = query.split('&').find_map(|pair| pair.strip_prefix("rendition="))?;
-    (!value.is_empty()).then(|| value.to_owned())
-}
-
 fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused {
     tracing::warn!(peer = %request.peer, stream, %error, "publish refused");
     match error {
@@ -402,9 +394,9 @@ fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused
         PublishError::InUse(_) | PublishError::Elsewhere => {
             (StatusCode::CONFLICT, "already published".to_owned())
         }
-        PublishError::BadName(_) | PublishError::BadRendition(_) => {
-            (StatusCode::BAD_REQUEST, error.to_string())
-        }
+        PublishError::BadName(_)
+        | PublishError::BadRendition(_)
+        | PublishError::BackupOfRendition => (StatusCode::BAD_REQUEST, error.to_string()),
         PublishError::Foreign => (StatusCode::FORBIDDEN, error.to_string()),
         _ => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
     }

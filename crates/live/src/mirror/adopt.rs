@@ -51,6 +51,7 @@ impl Stream {
         for track in &mut inner.tracks {
             track.packager.adopt(learnt, LEFT_OUT);
             track.last_sample = now;
+            (track.silent, track.missing) = (false, false);
             track.began = track.packager.window().newest().map(|_| now);
         }
         self.announce_after(&inner, LEFT_OUT);

@@ -151,6 +151,7 @@ impl Packager {
     /// Continues a track that another machine has cut, with the next period, and so many versions later.
     pub(crate) fn adopt(&mut self, learnt: Option<Learnt>, versions: u64) {
         self.segments.leave_out(versions);
+        self.new_header = None;
         if let Some(newest) = self.segments.newest() {
             self.period = newest.period;
             self.header = Arc::clone(&newest.header);

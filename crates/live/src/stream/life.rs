@@ -14,7 +14,8 @@ use crate::{PublisherInfo, UnixMicros};
 /// would be too short.
 const HELD: Duration = Duration::from_secs(3);
 impl Stream {
-    /// Adds a publisher and returns its number.
+    /// Adds a publisher and returns its number. If it takes over, whoever publishes the same is replaced, and
+    /// otherwise only one that is silent for long enough.
     ///
     /// # Errors
     /// The stream is over, the publisher may not add a rendition, somebody else publishes, there are
@@ -22,7 +23,7 @@ impl Stream {
     pub(crate) fn enter(
         &self,
         info: &PublisherInfo,
-        derives: Option<Derives>,
+        (derives, takes_over): (Option<Derives>, bool),
         now: UnixMicros,
     ) -> Result<u64, PublishError> {
         let mut inner = self.lock();
@@ -38,19 +39,15 @@ impl Stream {
         if let Some(other) = inner.sends_among_others(info.rendition.as_ref()) {
             return Err(PublishError::InUse(other.clone()));
         }
-        if let Some(at) =
-            inner.publishers.iter().position(|active| active.info.rendition == info.rendition)
-        {
-            let active = &inner.publishers[at];
+        let before =
+            inner.publishers.iter().position(|active| active.info.rendition == info.rendition);
+        if let Some(active) = before.map(|at| &inner.publishers[at]) {
             // A rendition made of the stream's own media may be silent while it has no input.
-            let is_here =
-                active.derives.is_some() || now.since(active.last_sample) < self.settings.silence;
+            let is_here = active.derives.is_some()
+                || !takes_over && now.since(active.last_sample) < self.settings.silence;
             if is_here {
                 return Err(PublishError::InUse(active.info.clone()));
             }
-            let silent = inner.publishers.remove(at);
-            let peer = silent.info.peer.map(tracing::field::display);
-            tracing::info!(stream = %self.name, peer, "silent publisher replaced");
         }
         // The source itself may always return, whoever has added renditions to it.
         let renditions = inner.publishers.iter().filter(|active| active.info.rendition.is_some());
@@ -61,17 +58,23 @@ impl Stream {
             // A returning publisher's media do not continue the earlier media, so they begin a
             // period. If others publish, it finds its place on their timeline.
             let returns = inner.tracks.iter().any(|track| track.publisher == info.rendition);
-            if returns && !inner.is_published() {
+            let mut others = (0..).zip(&inner.publishers).filter(|(at, _)| Some(*at) != before);
+            let is_alone = others.all(|(_, active)| active.derives.is_some());
+            if returns && is_alone {
                 if inner.period_begun && !inner.turns.allows(now) {
                     return Err(PublishError::TooOften);
                 }
                 inner.next_period();
             }
-            if !inner.is_published() {
+            if is_alone {
                 inner.owner = Some(info.clone());
             }
             inner.lost = None;
             inner.account.resume();
+        }
+        if let Some(replaced) = before.map(|at| inner.publishers.remove(at)) {
+            let peer = replaced.info.peer.map(tracing::field::display);
+            tracing::info!(stream = %self.name, peer, "publisher replaced");
         }
         inner.next_publisher += 1;
         let id = inner.next_publisher;

@@ -184,6 +184,13 @@ impl Stream {
         self.lock().next_msn()
     }
 
+    /// When the newest sample of any of its tracks came to this machine.
+    pub(crate) fn newest_arrival(&self) -> UnixMicros {
+        let inner = self.lock();
+        let newest = inner.tracks.iter().map(|track| track.last_sample).max();
+        newest.unwrap_or(self.since)
+    }
+
     /// The settings of this stream.
     pub fn settings(&self) -> &Settings {
         &self.settings

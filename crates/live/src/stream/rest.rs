@@ -55,6 +55,29 @@ impl Stream {
         self.end_now(&mut inner, "another machine has it");
     }
 
+    /// Takes the stream from its publishers, for another machine goes on with it. Whatever they sent becomes parts.
+    pub(crate) fn cede(&self, now: UnixMicros) {
+        let mut inner = self.lock();
+        inner.publishers.clear();
+        for track in &mut inner.tracks {
+            match track.packager.flush(now) {
+                Ok(true) => track.publish(),
+                Ok(false) => {}
+                Err(error) => tracing::warn!(stream = %self.name, %error, "last samples"),
+            }
+        }
+        self.announce(&inner);
+    }
+
+    /// Makes the stream a copy of what another machine goes on with. Its viewers stay. Returns whether it is one now:
+    /// nobody may publish it, and it must not be over.
+    pub fn become_copy(&self) -> bool {
+        let mut inner = self.lock();
+        let is_free = !inner.is_published() && !inner.is_over();
+        inner.is_mirrored |= is_free;
+        is_free
+    }
+
     /// Ends a copy at once. Does nothing if the stream is no copy, or no longer.
     pub(crate) fn end_copy(&self) {
         let mut inner = self.lock();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use live::backup::Role;
 use testkit::Random;
 use tokio::time::{Instant, sleep};
 
@@ -25,7 +26,7 @@ impl Calm {
         let (began, mut random) = (Instant::now(), Random::new(1));
         let mut node = |at| start(&network, began, at, &mut random);
         let (owner, other) = (node(0), node(1));
-        let encoder = Encoder::new("x", 0, 1);
+        let encoder = Encoder::new(("x", Role::Primary), 0, 1);
         let mut calm = Self { network, owner, other, encoder };
         calm.pass(5, |_| {}).await;
         calm.other.watch("x").await;

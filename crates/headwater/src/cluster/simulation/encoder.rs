@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use live::{Publisher, PublisherInfo};
+use live::PublisherInfo;
+use live::backup::{Role, Seat};
 use media::codec::{aac, avc};
 use media::{Codec, Sample};
 use tokio::time::Instant;
@@ -19,28 +20,33 @@ const KEYFRAMES: u32 = 10;
 /// An encoder.
 pub(super) struct Encoder {
     pub(super) stream: String,
+    pub(super) role: Role,
     /// The node, by its place, at which it publishes or tries to.
     pub(super) at: usize,
     /// Whether its sessions that begin have audio.
     pub(super) has_audio: bool,
-    publisher: Option<Publisher>,
+    publisher: Option<Seat>,
     frame: Frame,
     /// When its session began.
     began: Instant,
     /// When it tries again.
     again: Instant,
+    /// Until when it hangs: it sends nothing, and keeps its connection.
+    hangs: Instant,
 }
 
 impl Encoder {
-    pub(super) fn new(stream: &str, at: usize, number: u32) -> Self {
+    pub(super) fn new((stream, role): (&str, Role), at: usize, number: u32) -> Self {
         Self {
             stream: stream.to_owned(),
+            role,
             at,
             has_audio: true,
             publisher: None,
             frame: Frame { session: number << 20, number: 0 },
             began: Instant::now(),
             again: Instant::now(),
+            hangs: Instant::now(),
         }
     }
 
@@ -53,15 +59,25 @@ impl Encoder {
         (self.publisher, self.at, self.again) = (None, to, Instant::now() + after);
     }
 
+    /// Hangs for a while.
+    pub(super) fn hang(&mut self, lasts: Duration) {
+        self.hangs = Instant::now() + lasts;
+    }
+
     /// Sends the frames that are due. Returns whether it has lost its publisher, or was not let in.
     pub(super) fn step(&mut self, node: &Node) -> bool {
         let now = node.origin.now();
+        if Instant::now() < self.hangs {
+            return false;
+        }
         if self.publisher.is_none() {
             if Instant::now() < self.again {
                 return false;
             }
             let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
-            let Ok(mut publisher) = node.origin.publish(&self.stream, info) else { return true };
+            let Ok(mut publisher) = node.origin.publish(&self.stream, self.role, info) else {
+                return true;
+            };
             let video = Codec::Avc(avc::Config::parse(testkit::avc_record(31).into()).unwrap());
             let audio = aac::Config::parse(Bytes::from_static(&[0x11, 0x90])).unwrap();
             let mut announced = publisher.track(0, video, 1000, *b"und", now);

@@ -2,12 +2,13 @@
 //!
 //! The nodes are real ones: leases, what is told of streams, and copies are the code that runs with NATS. Only the
 //! message system is another ([`network`]). Encoders go from node to node, nodes crash and start again, the network
-//! falls into two sides, and the bucket of the leases goes away or is lost. Meanwhile this must hold:
+//! falls into two sides, and the bucket of the leases goes away or is lost. Encoders hang, and each stream has a backup.
+//! Meanwhile this must hold:
 //!
 //! - At most one node tells changes of a stream with a lease of one epoch.
 //! - A part that a node has shown never changes.
 //! - Numbers of segments are consecutive, and so are frames, unless a discontinuity is told.
-//! - When the faults end, each stream has one node, and all others show the same.
+//! - When the faults end, each stream has one node, where its primary publishes, and all others show the same.
 
 mod calm;
 mod encoder;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use live::Status;
+use live::backup::{Role, Switches};
 use testkit::Random;
 use tokio::time::{Instant, sleep};
 
@@ -28,8 +30,15 @@ use self::network::Network;
 use self::node::{Checked, Node};
 
 const NODES: usize = 4;
-/// Two encoders contend for the first name.
-const STREAMS: [&str; 3] = ["x", "x", "y"];
+/// Two encoders contend for the first name. There is a backup of each.
+const ENCODERS: [(&str, Role); 5] = [
+    ("x", Role::Primary),
+    ("x", Role::Primary),
+    ("x", Role::Backup),
+    ("y", Role::Primary),
+    ("y", Role::Backup),
+];
+const STREAMS: [&str; 2] = ["x", "y"];
 /// The time between two looks.
 const TURN: Duration = Duration::from_millis(100);
 /// The time that passes until the next fault begins, at most.
@@ -66,14 +75,14 @@ impl World {
         let began = Instant::now();
         let mut random = Random::new(seed ^ 0x5eed);
         let nodes = (0..NODES).map(|at| start(&network, began, at, &mut random)).collect();
-        let encoder = |(number, stream): (u32, &&str)| Encoder::new(stream, 0, number + 1);
+        let encoder = |(number, of): (u32, &(&str, Role))| Encoder::new(*of, 0, number + 1);
         Self {
             network,
             random,
             began,
             nodes,
             away: HashMap::new(),
-            encoders: (0..).zip(&STREAMS).map(encoder).collect(),
+            encoders: (0..).zip(&ENCODERS).map(encoder).collect(),
             faults: Vec::new(),
             next_fault: Instant::now() + Duration::from_secs(5),
             turns: 0,
@@ -123,7 +132,7 @@ impl World {
     fn begin_fault(&mut self) {
         let at = self.random.index(NODES);
         let until = Instant::now() + Duration::from_millis(300) + self.time(20_000);
-        match self.random.below(9) {
+        match self.random.below(11) {
             0 | 1 => {
                 let after = Duration::from_millis(100) + self.time(4000);
                 let encoder = self.random.index(self.encoders.len());
@@ -153,6 +162,11 @@ impl World {
                 let bad = 1 + self.random.below(100);
                 self.network.worsen(bad);
                 self.faults.push((until, Fault::Loss));
+            }
+            8 | 9 => {
+                let lasts = Duration::from_millis(100) + self.time(15_000);
+                let encoder = self.random.index(self.encoders.len());
+                self.encoders[encoder].hang(lasts);
             }
             _ => self.network.lose_bucket(),
         }
@@ -192,12 +206,19 @@ impl World {
         while since.elapsed() < HEALED {
             self.turn(false).await;
         }
-        for name in ["x", "y"] {
-            let is_publishing = |it: &&Encoder| it.stream == name && it.is_publishing();
-            let publishing: Vec<_> = self.encoders.iter().filter(is_publishing).collect();
-            let [encoder] = publishing[..] else {
-                panic!("{} encoders of {name}", publishing.len())
+        for name in STREAMS {
+            let publishing = |role| {
+                let of = |it: &&Encoder| (&*it.stream, it.role) == (name, role);
+                let publishing = self.encoders.iter().filter(of).filter(|it| it.is_publishing());
+                publishing.collect::<Vec<_>>()
             };
+            let (primaries, backups) = (publishing(Role::Primary), publishing(Role::Backup));
+            let ([encoder], [backup]) = (&primaries[..], &backups[..]) else {
+                panic!("{name}: {} primaries, {} backups", primaries.len(), backups.len())
+            };
+            let origin = &self.nodes[backup.at].origin;
+            let waiting = origin.seats.presence(name, origin.now()).waiting;
+            assert!(waiting.iter().any(|(role, _)| *role == Role::Backup), "{name}");
             let owner = &self.nodes[encoder.at];
             let stream = owner.origin.registry.stream(name).expect("it is published");
             assert!(!stream.is_mirrored() && stream.state().status == Status::Live, "{name}");
@@ -247,7 +268,11 @@ fn walk(seed: u64, steps: u64) {
             world.heal().await;
         }
         let (minutes, checked) = (world.began.elapsed().as_secs() / 60, &world.checked);
-        println!("seed {seed}: {} steps, {minutes} minutes, {checked:?}", world.network.steps());
+        let switches: Vec<_> = world.nodes.iter().map(|it| it.origin.seats.switches()).collect();
+        let steps = world.network.steps();
+        println!("seed {seed}: {steps} steps, {minutes} minutes, {checked:?}, {switches:?}");
+        let both = |it: &Switches| it.to_backup > 0 && it.to_primary > 0;
+        assert!(switches.iter().any(both), "{switches:?}");
         assert!(checked.of_copies > 100 && checked.discontinuities > 5, "{checked:?}");
     });
 }

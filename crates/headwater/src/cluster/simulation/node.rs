@@ -64,9 +64,9 @@ impl Node {
         let bus = network.join(name, origin.clock);
         let origin = Arc::new(origin);
         let place = (String::new(), String::new());
-        let registry = Arc::clone(&origin.registry);
+        let seats = Arc::clone(&origin.seats);
         let cluster =
-            Cluster::begin(Arc::clone(&bus) as _, name.to_owned(), place, registry, origin.clock);
+            Cluster::begin(Arc::clone(&bus) as _, name.to_owned(), place, seats, origin.clock);
         origin.cluster.set(cluster).expect("it is new");
         Self {
             name: name.to_owned(),

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{Connection, Role};
 use crate::access::{self, Action, Credentials};
 use crate::pace::Pace;
-use crate::path::{StreamPath, of_rtmp};
+use crate::path::{StreamPath, of_rtmp, published_as};
 use crate::rtmp::lookup::{self, Found, NoTitle, Wanted};
 use crate::rtmp::publish::Publish;
 use crate::rtmp::{Error, REFUSED, file, play};
@@ -137,11 +137,7 @@ impl<S: Transport + 'static> Connection<S> {
             tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
             return self.refuse(code::PUBLISH_DENIED, "not allowed");
         }
-        let rendition = query
-            .split('&')
-            .find_map(|pair| pair.strip_prefix("rendition="))
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned);
+        let (role, rendition) = published_as(query);
         if !self.admission.take(&self.shared.publishers) {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
@@ -150,7 +146,7 @@ impl<S: Transport + 'static> Connection<S> {
             return Ok(());
         }
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
-        match self.shared.origin.publish(name, info) {
+        match self.shared.origin.publish(name, role, info) {
             Ok(publisher) => {
                 self.role = Role::Publish(Box::new(Publish::new(publisher)));
                 self.heard = Instant::now();
@@ -164,7 +160,9 @@ impl<S: Transport + 'static> Connection<S> {
                     PublishError::InUse(_) | PublishError::Elsewhere => {
                         (code::PUBLISH_BAD_NAME, "already published".into())
                     }
-                    PublishError::BadName(_) | PublishError::BadRendition(_) => {
+                    PublishError::BadName(_)
+                    | PublishError::BadRendition(_)
+                    | PublishError::BackupOfRendition => {
                         (code::PUBLISH_BAD_NAME, error.to_string())
                     }
                     _ => (code::PUBLISH_DENIED, error.to_string()),

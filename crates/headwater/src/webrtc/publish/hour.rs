@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use live::PublisherInfo;
+use live::backup::Role;
 use live::tap::{Tap, Tapped};
 use media::codec::avc;
 use rtp::reorder::Packet;
@@ -117,8 +118,8 @@ async fn sound_and_picture_stay_in_step_for_an_hour() {
     // It asks for keyframes in vain.
     let mut rtc = Rtc::builder().set_rtp_mode(true).build(Instant::now().into_std());
     let info = PublisherInfo { peer: None, protocol: "whip", rendition: None };
-    let publisher = origin.registry.publish("x", info, origin.now()).unwrap();
-    let stream = publisher.stream().clone();
+    let publisher = origin.publish("x", Role::Primary, info).unwrap();
+    let stream = origin.registry.stream("x").unwrap();
     let times = (Duration::from_millis(200), Duration::from_secs(2));
     let mut publish =
         Publish::new(publisher, times, (Some(video.line), &[]), Some(audio.line)).unwrap();

@@ -10,7 +10,8 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use live::{PublishError, Publisher};
+use live::PublishError;
+use live::backup::Seat;
 use media::Sample;
 use media::codec::opus;
 use rtp::reorder::{Next, Packet};
@@ -103,17 +104,18 @@ impl Publish {
     /// # Errors
     /// A layer's name may not name a rendition, or names that of another publisher.
     pub(super) fn new(
-        mut publisher: Publisher,
+        mut publisher: Seat,
         (jitter, distance): (Duration, Duration),
         (video, layers): (Option<Line>, &[Rid]),
         audio: Option<Line>,
     ) -> Result<Self, PublishError> {
         for (place, rid) in (0..).zip(layers) {
-            publisher.name(Kind::Video(place, Some(*rid)).number(), rid)?;
+            publisher.rendition(Kind::Video(place, Some(*rid)).number(), rid)?;
         }
-        let (stream, info) = (publisher.stream().name(), publisher.info());
+        let (stream, info) = (publisher.name(), publisher.info());
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
-        tracing::info!(peer, stream, rendition, layers = layers.len(), "whip publisher");
+        let (layers_count, backup) = (layers.len(), publisher.is_backup());
+        tracing::info!(peer, stream, rendition, layers = layers_count, backup, "whip publisher");
         let rids = match layers {
             [] => vec![None],
             layers => layers.iter().copied().map(Some).collect(),
@@ -135,7 +137,7 @@ impl Publish {
 
     /// The stream's name.
     pub(super) fn name(&self) -> &str {
-        self.ingest.publisher().stream().name()
+        self.ingest.publisher().name()
     }
 
     /// Whether another publisher has taken over the stream.
@@ -185,7 +187,7 @@ impl Publish {
         let sound = self.audio.as_ref().filter(|audio| audio.stream.is_some());
         let lead = self.lead.map(|place| &self.video[place].input);
         let Some(clock) = sound.or(lead).map(|input| input.clock.clone()) else { return };
-        let stream = self.ingest.publisher().stream().name();
+        let stream = self.ingest.publisher().name();
         for layer in &mut self.video {
             if let Some(by) = layer.align(&clock) {
                 let rid = layer.rid.map(display);

@@ -106,8 +106,8 @@ struct Table {
     entries: HashMap<String, Entry>,
     /// The first user fragment, by those of restarts.
     restarts: HashMap<String, String>,
-    /// Sessions that publish, by stream: the newest of each.
-    publishers: HashMap<String, Inbox>,
+    /// Sessions that publish, by stream.
+    publishers: HashMap<String, Vec<Inbox>>,
 }
 
 /// How a session is known.
@@ -182,9 +182,12 @@ impl Table {
             self.restarts.remove(&own.ufrag);
         }
         if let Some(stream) = &entry.publishes
-            && self.publishers.get(stream).is_some_and(|inbox| inbox.same_channel(&entry.inbox))
+            && let Some(inboxes) = self.publishers.get_mut(stream)
         {
-            self.publishers.remove(stream);
+            inboxes.retain(|inbox| !inbox.same_channel(&entry.inbox));
+            if inboxes.is_empty() {
+                self.publishers.remove(stream);
+            }
         }
         Some(entry)
     }
@@ -199,7 +202,8 @@ impl Sessions {
     pub(super) fn add(&self, fragment: String, entry: Entry) {
         let mut table = self.table();
         if let Some(stream) = &entry.publishes {
-            table.publishers.insert(stream.clone(), entry.inbox.clone());
+            let inboxes = table.publishers.entry(stream.clone()).or_default();
+            inboxes.push(entry.inbox.clone());
         }
         table.entries.insert(fragment, entry);
     }
@@ -293,10 +297,9 @@ impl Sessions {
         Asked::Restart(restart, entry.head.clone())
     }
 
-    /// Asks the publisher of this stream for a keyframe, if it publishes by WHIP.
+    /// Asks the publishers of this stream that publish by WHIP for a keyframe.
     pub(super) fn ask_for_keyframe(&self, stream: &str) {
-        let inbox = self.table().publishers.get(stream).cloned();
-        if let Some(inbox) = inbox {
+        for inbox in self.table().publishers.get(stream).into_iter().flatten() {
             // If its inbox is full, it has enough to do.
             let _ = inbox.try_send(Message::Keyframe);
         }

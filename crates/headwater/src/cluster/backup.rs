@@ -1,0 +1,51 @@
+//! Publishers that wait here for a stream that another node has.
+//!
+//! The node keeps a copy of the stream for them ([`copy`](super::copy)). [`Seats`](live::backup::Seats) decides when
+//! one of them should go on. The copy then asks for the stream itself.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use live::Status;
+use live::backup::Role;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::{Cluster, copy};
+
+/// How often a node looks where the streams are that publishers wait for. It adds to the gap that viewers see when
+/// nobody says that a publisher has left.
+const LOOKS: Duration = Duration::from_millis(200);
+
+/// Looks after the publishers that wait here. Runs for ever.
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut looks = interval(LOOKS);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before = HashSet::new();
+    loop {
+        looks.tick().await;
+        let now = cluster.clock.now();
+        let waiting: HashSet<_> =
+            cluster.seats.waiting(now).into_iter().map(|(name, role)| (name, role as u8)).collect();
+        for (name, _) in &waiting {
+            let holder = cluster.elsewhere(name);
+            let found = holder
+                .as_ref()
+                .and_then(|holder| Some((Role::from(holder.publisher()?), holder.epoch)));
+            let is_elsewhere = cluster.seats.place(name, found, now);
+            // A stream that was given away becomes the copy itself, when it is shared no longer.
+            let is_own = || {
+                let stream = cluster.registry.stream(name);
+                stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
+            };
+            if let Some(holder) = holder.filter(|_| is_elsewhere && !is_own()) {
+                copy::ensure(&cluster, name, holder);
+            }
+        }
+        // The other nodes refuse a third publisher.
+        if waiting != before {
+            cluster.owns.notify_one();
+            before = waiting;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Clips whose frames tell whose they are, and players that show which frames they got.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{NO_ARGUMENTS, Nats, Program, Server, eventually, ffmpeg, http};
+
+/// A time limit for anything that a test waits for, on a busy machine.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the clips last, and their frames between two keyframes. It is longer than the tests take on a busy machine.
+const SECONDS: u32 = 150;
+const KEYFRAMES: usize = 25;
+
+/// The video's playlist.
+pub(crate) const PLAYLIST: &str = "/live/x/v0/media.m3u8";
+
+/// Options of the table `live`. A busy machine pauses publishers, so a pause is longer here than by default. With a window
+/// as long as a test, the playlist has all of the stream.
+const OPTIONS: &str = "[live]\nbackup_after = \"2s\"\nwindow = \"5m\"\n";
+
+/// Starts a server.
+pub(crate) fn start() -> Server {
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), OPTIONS, NO_ARGUMENTS)
+}
+
+/// Starts a node of this name.
+pub(crate) fn node(nats: &Nats, name: &str) -> Server {
+    let text = format!("{OPTIONS}[cluster]\nnats = {:?}\nnode = \"{name}\"\n", nats.urls());
+    Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, NO_ARGUMENTS)
+}
+
+/// What the API says of the stream `live/x`.
+pub(crate) fn state(server: &Server) -> Value {
+    let answer = http::get(server.http, "/api/v1/streams/live/x");
+    serde_json::from_str(answer.text()).unwrap_or_default()
+}
+
+/// The numbers of the segments in a playlist of video.
+pub(crate) fn numbers(text: &str) -> Vec<u64> {
+    let segments = text.lines().filter(|line| line.ends_with(".m4s") && !line.starts_with('#'));
+    segments.filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
+}
+
+/// A clip of each publisher.
+pub(crate) struct Clips {
+    _folder: tempfile::TempDir,
+    pub(crate) primary: PathBuf,
+    pub(crate) backup: PathBuf,
+    /// Whose a video frame is, and its number, by the hash of its bytes.
+    frames: HashMap<String, (char, usize)>,
+}
+
+impl Clips {
+    pub(crate) fn make() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let primary = clip(folder.path(), "primary.flv", "testsrc2=size=160x90:rate=25");
+        let backup = clip(folder.path(), "backup.flv", "testsrc2=size=160x90:rate=25,negate");
+        let mut frames = HashMap::new();
+        for (mark, clip) in [('p', &primary), ('b', &backup)] {
+            let hashes = ["-i", clip.to_str().unwrap(), "-map", "0:v", "-c", "copy"];
+            let hashes = ffmpeg(hashes.iter().chain(&["-f", "framemd5", "-"]));
+            for (number, hash) in hashes_of(&hashes).into_iter().enumerate() {
+                assert_eq!(frames.insert(hash, (mark, number)), None, "{number} of {mark}");
+            }
+        }
+        Self { _folder: folder, primary, backup, frames }
+    }
+}
+
+fn clip(folder: &Path, name: &str, source: &str) -> PathBuf {
+    let path = folder.join(name);
+    let video = format!("{source},trim=end={SECONDS}");
+    let audio = format!("sine=r=48000:d={SECONDS}");
+    let input = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio];
+    let group = KEYFRAMES.to_string();
+    let coded = ["-c:v", "libx264", "-preset", "ultrafast", "-g", &group, "-b:v", "200k"];
+    let to = ["-c:a", "aac", path.to_str().unwrap()];
+    ffmpeg(input.iter().chain(&coded).chain(&to));
+    path
+}
+
+/// The hashes of the frames in a list of them.
+fn hashes_of(list: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(list);
+    let lines = text.lines().filter(|line| line.starts_with("0,"));
+    // The last line may not be complete.
+    let hashes = lines.filter_map(|line| line.rsplit(',').next().map(str::trim));
+    hashes.filter(|hash| hash.len() == 32).map(str::to_owned).collect()
+}
+
+/// Plays `file`, or by RTMP, and lists the frames.
+pub(crate) fn player(server: &Server, file: &str) -> Program {
+    let url = if file == "rtmp" { server.rtmp_url("live/x") } else { server.url(file) };
+    let mut viewer = Command::new("ffmpeg");
+    viewer.args(["-v", "error", "-i", &url, "-map", "0:v", "-c", "copy"]);
+    Program::spawn(viewer.args(["-flush_packets", "1", "-f", "framemd5", "-"]))
+}
+
+/// Waits until a viewer has got so many runs, and ten frames of the last, which is this publisher's.
+#[track_caller]
+pub(crate) fn await_runs(viewer: &Program, clips: &Clips, (count, mark): (usize, char)) {
+    eventually(LIMIT, &format!("run {count}, of {mark}"), || {
+        let Runs(runs) = Runs::of(&viewer.stdout(), clips);
+        assert!(runs.len() <= count, "more than {count} runs: {runs:?}; {}", viewer.stderr());
+        let last = runs.last().filter(|_| runs.len() == count);
+        last.is_some_and(|(of, first, last)| *of == mark && last - first >= 10)
+    });
+}
+
+/// The runs of consecutive frames that a viewer got: whose they are, and the numbers of the first and the last.
+#[derive(Debug)]
+pub(crate) struct Runs(pub(crate) Vec<(char, usize, usize)>);
+
+impl Runs {
+    /// # Panics
+    /// A frame is neither publisher's, or comes twice, or one is missing within a run.
+    pub(crate) fn of(list: &[u8], clips: &Clips) -> Self {
+        let mut runs: Vec<(char, usize, usize)> = Vec::new();
+        for hash in hashes_of(list) {
+            let (mark, number) = clips.frames[&hash];
+            match runs.last_mut() {
+                Some((of, _, last)) if *of == mark => {
+                    assert_eq!(number, *last + 1, "of {mark}, in {runs:?}");
+                    *last = number;
+                }
+                _ => runs.push((mark, number, number)),
+            }
+        }
+        Self(runs)
+    }
+
+    /// Asserts that each run but the first begins with a keyframe.
+    pub(crate) fn assert_each_in_order(&self) {
+        let later = self.0.iter().skip(1);
+        assert!(later.clone().all(|(_, first, _)| first % KEYFRAMES == 0), "{self:?}");
+    }
+
+    /// Asserts also that no publisher's frames come twice or go back.
+    pub(crate) fn assert_in_order(&self) {
+        self.assert_each_in_order();
+        for mark in ['p', 'b'] {
+            let of: Vec<_> = self.0.iter().filter(|run| run.0 == mark).collect();
+            assert!(of.windows(2).all(|pair| pair[0].2 < pair[1].1), "{self:?}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Who of a stream's two publishers may go on. No I/O, and time is an argument.
+
+use std::time::Duration;
+
+use super::{Role, Times};
+use crate::{PublishError, PublisherInfo, UnixMicros};
+
+/// How long a stream that was given to another machine is that machine's before it has told so.
+const CEDED: Duration = Duration::from_secs(5);
+
+/// The publishers of one stream name, and whose media go on.
+#[derive(Debug)]
+pub(super) struct Rules {
+    times: Times,
+    /// By role.
+    seats: [Option<Taken>; 2],
+    /// Whose media go on here.
+    live: Option<Role>,
+    /// Whose media go on at another machine.
+    elsewhere: Option<Role>,
+    /// Whose media went on last, here or elsewhere.
+    last: Option<Role>,
+    /// Until when [`Self::elsewhere`] holds although no machine says so.
+    ceded: UnixMicros,
+    /// Other machines had the stream by leases up to this epoch. They have it no longer.
+    past: u64,
+    next: u64,
+}
+
+/// A seat that a publisher has.
+#[derive(Debug)]
+struct Taken {
+    id: u64,
+    info: PublisherInfo,
+    /// When its last sample came, or when it came itself.
+    heard: UnixMicros,
+    /// Since when it has sent without a long pause. `None` before its first sample.
+    steady: Option<UnixMicros>,
+}
+
+/// Where a publisher stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Its media go on.
+    Live,
+    /// The other's media go on, or nobody's yet.
+    Waits,
+    /// Another publisher has its seat.
+    Replaced,
+}
+
+impl Rules {
+    pub(super) fn new(times: Times) -> Self {
+        Self {
+            times,
+            seats: [None, None],
+            live: None,
+            elsewhere: None,
+            last: None,
+            ceded: UnixMicros(0),
+            past: 0,
+            next: 0,
+        }
+    }
+
+    /// Gives a publisher its seat. Returns the number of the seat's holder. A publisher that waits and is silent
+    /// makes room: its encoder may come back by a new connection before the old one is known to be broken.
+    ///
+    /// # Errors
+    /// Somebody else has the seat and is not silent for long enough.
+    pub(super) fn enter(
+        &mut self,
+        role: Role,
+        info: PublisherInfo,
+        now: UnixMicros,
+    ) -> Result<u64, PublishError> {
+        let is_live = self.live == Some(role);
+        if let Some(other) = &self.seats[role as usize] {
+            let patience = if is_live { self.times.silence } else { self.times.after };
+            if now.since(other.heard) < patience {
+                return Err(PublishError::InUse(other.info.clone()));
+            }
+        }
+        if is_live {
+            self.live = None;
+        }
+        self.next += 1;
+        let taken = Taken { id: self.next, info, heard: now, steady: None };
+        self.seats[role as usize] = Some(taken);
+        Ok(self.next)
+    }
+
+    /// Takes back the seat of a publisher that leaves.
+    pub(super) fn leave(&mut self, role: Role, id: u64) {
+        if self.standing(role, id) != Standing::Replaced {
+            self.seats[role as usize] = None;
+            self.live.take_if(|live| *live == role);
+        }
+    }
+
+    /// Where the publisher with this number stands.
+    pub(super) fn standing(&self, role: Role, id: u64) -> Standing {
+        match &self.seats[role as usize] {
+            Some(taken) if taken.id == id && self.live == Some(role) => Standing::Live,
+            Some(taken) if taken.id == id => Standing::Waits,
+            _ => Standing::Replaced,
+        }
+    }
+
+    /// Notes that a sample of a publisher came, and returns where the publisher stands.
+    pub(super) fn hear(&mut self, role: Role, id: u64, now: UnixMicros) -> Standing {
+        let standing = self.standing(role, id);
+        if let Some(taken) = &mut self.seats[role as usize]
+            && standing != Standing::Replaced
+        {
+            if now.since(taken.heard) > self.times.after / 2 {
+                taken.steady = None;
+            }
+            taken.heard = now;
+            taken.steady.get_or_insert(now);
+        }
+        standing
+    }
+
+    /// Whether a publisher that waits here may go on with its next keyframe.
+    pub(super) fn may_begin(&self, role: Role, now: UnixMicros) -> bool {
+        match (self.elsewhere, self.live) {
+            (Some(_), _) => false,
+            (None, None) => true,
+            (None, Some(live)) => {
+                live != role && (self.is_silent(live, now) || self.takes_back(role, now))
+            }
+        }
+    }
+
+    /// Notes that the media of a publisher go on. Returns whether they do so in place of the other's.
+    pub(super) fn begin(&mut self, role: Role) -> bool {
+        self.live = Some(role);
+        self.last.replace(role) == Some(role.other())
+    }
+
+    /// Notes whose media go on at another machine, and by which lease that has the stream. A publisher here of
+    /// that role has lost its place: there is one of each role in a cluster. Returns whether publishers here wait.
+    pub(super) fn place(&mut self, found: Option<(Role, u64)>, now: UnixMicros) -> bool {
+        let found = found.filter(|(_, epoch)| *epoch > self.past);
+        if found.is_none() && now < self.ceded {
+            return true;
+        }
+        self.elsewhere = found.map(|(role, _)| role);
+        self.last = self.elsewhere.or(self.last);
+        if let Some(role) = self.elsewhere.filter(|role| self.live != Some(*role)) {
+            self.seats[role as usize] = None;
+        }
+        self.elsewhere.is_some()
+    }
+
+    /// The publisher here that should go on with a stream that another machine has. `silent` says that its media
+    /// have not gone on for long enough.
+    pub(super) fn claims(&self, silent: bool, now: UnixMicros) -> Option<Role> {
+        let other = self.elsewhere?;
+        let role = other.other();
+        let sends = !self.is_silent(role, now);
+        (sends && (silent || self.takes_back(role, now))).then_some(role)
+    }
+
+    /// Notes that another machine gave the stream away, which it had by a lease of this epoch.
+    pub(super) fn granted(&mut self, epoch: u64) {
+        self.past = self.past.max(epoch);
+        self.elsewhere = None;
+        self.ceded = UnixMicros(0);
+    }
+
+    /// Gives the stream to a publisher of this role on another machine, if that may have it. Returns whether it may.
+    pub(super) fn cede(&mut self, to: Role, now: UnixMicros) -> bool {
+        let yields =
+            |role: Role| self.is_silent(role, now) || role == Role::Backup && to == Role::Primary;
+        let cedes = match self.live {
+            Some(live) => yields(live),
+            // One that sends here goes on with its next keyframe.
+            None => Role::ALL.into_iter().all(yields),
+        };
+        if cedes {
+            self.live = None;
+            (self.elsewhere, self.last) = (Some(to), Some(to));
+            self.ceded = now.after(CEDED);
+        }
+        cedes
+    }
+
+    /// Whose media go on here.
+    pub(super) fn live(&self) -> Option<Role> {
+        self.live
+    }
+
+    /// The publishers that wait here and send.
+    pub(super) fn waiting(&self, now: UnixMicros) -> impl Iterator<Item = (Role, &PublisherInfo)> {
+        let waits = move |role: &Role| self.live != Some(*role) && !self.is_silent(*role, now);
+        let info = |role: Role| Some((role, &self.seats[role as usize].as_ref()?.info));
+        Role::ALL.into_iter().filter(waits).filter_map(info)
+    }
+
+    /// Whether nobody has a seat.
+    pub(super) fn is_empty(&self) -> bool {
+        self.seats.iter().all(Option::is_none)
+    }
+
+    /// Whether no media come of this role.
+    fn is_silent(&self, role: Role, now: UnixMicros) -> bool {
+        let taken = self.seats[role as usize].as_ref();
+        taken.is_none_or(|taken| now.since(taken.heard) >= self.times.after)
+    }
+
+    /// Whether a publisher of this role takes the stream back from one that sends.
+    fn takes_back(&self, role: Role, now: UnixMicros) -> bool {
+        let taken = self.seats[role as usize].as_ref();
+        let since = taken.and_then(|taken| taken.steady).filter(|_| role == Role::Primary);
+        since.is_some_and(|since| now.since(since) >= self.times.steady)
+    }
+}
+
+#[cfg(test)]
+mod tests;

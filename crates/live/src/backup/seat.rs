@@ -1,0 +1,287 @@
+//! A publisher's place: its media go on, or it waits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, MutexGuard};
+
+use media::{Codec, Kind, Sample};
+
+use super::Role;
+use super::rules::{Rules, Standing};
+use super::seats::{Pair, Seats};
+use crate::error::{MOST_TRACKS, PublishError, Refused};
+use crate::names::{is_name, is_rendition, shown};
+use crate::publisher::{Publisher, packageable};
+use crate::{PublisherInfo, UnixMicros};
+
+/// A publisher's seat. It takes tracks and samples as [`Publisher`] does. While the publisher waits, it keeps the
+/// configuration of the tracks and drops the samples. Dropping it frees the seat.
+#[derive(Debug)]
+pub struct Seat {
+    seats: Arc<Seats>,
+    name: Arc<str>,
+    info: PublisherInfo,
+    /// `None` for a publisher of a rendition, which has no backup.
+    place: Option<Place>,
+    /// The right to publish, while its media go on.
+    publisher: Option<Publisher>,
+    /// The names of the renditions that its tracks are, if they have names of their own.
+    renditions: BTreeMap<u32, String>,
+    /// Its tracks, by the publisher's own numbers for them. There are at most [`MOST_TRACKS`].
+    tracks: BTreeMap<u32, Described>,
+    /// Why it could not go on when it last tried. The log says each reason once.
+    refused: Option<PublishError>,
+}
+
+/// Where a publisher's place is.
+#[derive(Debug)]
+struct Place {
+    pair: Arc<Pair>,
+    role: Role,
+    id: u64,
+}
+
+impl Place {
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.pair.lock()
+    }
+
+    fn standing(&self) -> Standing {
+        self.rules().standing(self.role, self.id)
+    }
+}
+
+/// A track as its publisher described it last.
+#[derive(Debug, Clone)]
+struct Described {
+    codec: Codec,
+    timescale: u32,
+    language: [u8; 3],
+    /// Whether the publisher ended the track, and has sent no sample since.
+    over: bool,
+}
+
+impl Seats {
+    /// Gives a publisher of `name` its seat. Its media go on at once if nobody else's do, here or, as `elsewhere` says,
+    /// on another machine.
+    ///
+    /// # Errors
+    /// Somebody else has the seat, a rendition is to have a backup, or those of [`Registry::publish`](crate::Registry::publish).
+    pub fn enter(
+        self: &Arc<Self>,
+        name: &str,
+        (role, info): (Role, PublisherInfo),
+        elsewhere: Option<(Role, u64)>,
+        now: UnixMicros,
+    ) -> Result<Seat, PublishError> {
+        if !is_name(name) {
+            return Err(PublishError::BadName(shown(name)));
+        }
+        let mut seat = Seat {
+            seats: Arc::clone(self),
+            name: name.into(),
+            info,
+            place: None,
+            publisher: None,
+            renditions: BTreeMap::new(),
+            tracks: BTreeMap::new(),
+            refused: None,
+        };
+        if seat.info.rendition.is_some() {
+            if role == Role::Backup {
+                return Err(PublishError::BackupOfRendition);
+            }
+            seat.publisher = Some(self.registry().publish_here(name, seat.info.clone(), now)?);
+            return Ok(seat);
+        }
+        let (place, begins) = self.with(name, |pair, rules| {
+            let id = rules.enter(role, seat.info.clone(), now)?;
+            rules.place(elsewhere, now);
+            let place = Place { pair: Arc::clone(pair), role, id };
+            Ok::<_, PublishError>((place, rules.may_begin(role, now)))
+        })?;
+        seat.place = Some(place);
+        if begins {
+            seat.begin(now)?;
+        }
+        Ok(seat)
+    }
+}
+
+impl Seat {
+    /// The name of the stream.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Information about the publisher.
+    pub fn info(&self) -> &PublisherInfo {
+        &self.info
+    }
+
+    /// Whether it is a backup.
+    pub fn is_backup(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.role == Role::Backup)
+    }
+
+    /// Whether another publisher took its place because it was silent.
+    pub fn is_replaced(&self) -> bool {
+        let has_lost = self.publisher.as_ref().is_none_or(Publisher::is_replaced);
+        let waits = || self.place.as_ref().is_some_and(|it| it.standing() == Standing::Waits);
+        has_lost && !waits()
+    }
+
+    /// Names the rendition that the samples of `source` are, as [`Publisher::name`].
+    ///
+    /// # Errors
+    /// Those of [`Publisher::name`]. For a publisher that waits, names of others are found when it goes on.
+    pub fn rendition(&mut self, source: u32, rendition: &str) -> Result<(), PublishError> {
+        match &mut self.publisher {
+            Some(publisher) => publisher.name(source, rendition)?,
+            None if !is_rendition(rendition) => {
+                return Err(PublishError::BadRendition(shown(rendition)));
+            }
+            None => {}
+        }
+        self.renditions.insert(source, rendition.to_owned());
+        Ok(())
+    }
+
+    /// Announces a track, or a new configuration of one, as [`Publisher::track`].
+    ///
+    /// # Errors
+    /// Those of [`Publisher::track`]. For a publisher that waits, most are found when it goes on.
+    pub fn track(
+        &mut self,
+        source: u32,
+        codec: Codec,
+        timescale: u32,
+        language: [u8; 3],
+        now: UnixMicros,
+    ) -> Result<(), Refused> {
+        packageable(&codec)?;
+        if !self.tracks.contains_key(&source) && self.tracks.len() >= MOST_TRACKS {
+            return Err(Refused::TooManyTracks);
+        }
+        let described = Described { codec, timescale, language, over: false };
+        self.tracks.insert(source, described.clone());
+        let Described { codec, .. } = described;
+        self.publish(|publisher| publisher.track(source, codec, timescale, language, now))
+    }
+
+    /// Marks that no sample of a track follows, as [`Publisher::end_track`].
+    pub fn end_track(&mut self, source: u32, now: UnixMicros) {
+        if let Some(described) = self.tracks.get_mut(&source) {
+            described.over = true;
+        }
+        if let Some(publisher) = &mut self.publisher {
+            publisher.end_track(source, now);
+        }
+    }
+
+    /// Takes a sample of an announced track, as [`Publisher::sample`]. If the publisher waits, and its turn has come,
+    /// its media go on with the first keyframe.
+    ///
+    /// # Errors
+    /// Those of [`Publisher::sample`].
+    pub fn sample(&mut self, source: u32, sample: Sample, now: UnixMicros) -> Result<(), Refused> {
+        let described = self.tracks.get_mut(&source).ok_or(Refused::UnknownTrack)?;
+        described.over = false;
+        let standing = match &self.place {
+            Some(place) => place.rules().hear(place.role, place.id, now),
+            None => Standing::Live,
+        };
+        match standing {
+            Standing::Replaced => Err(Refused::Replaced),
+            Standing::Live => self.publish(|publisher| publisher.sample(source, sample, now)),
+            Standing::Waits => {
+                self.publisher = None;
+                if self.can_begin_with(source, &sample) && self.tries(now) {
+                    self.publish(|publisher| publisher.sample(source, sample, now))
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// Publishes, if its media go on. If another took over meanwhile, it waits from now on.
+    fn publish(
+        &mut self,
+        publish: impl FnOnce(&mut Publisher) -> Result<(), Refused>,
+    ) -> Result<(), Refused> {
+        let Some(publisher) = &mut self.publisher else { return Ok(()) };
+        let published = publish(publisher);
+        if matches!(published, Err(Refused::Replaced))
+            && self.place.as_ref().is_some_and(|place| place.standing() == Standing::Waits)
+        {
+            self.publisher = None;
+            return Ok(());
+        }
+        published
+    }
+
+    /// Whether viewers can go on with this sample. Audio alone goes on with any.
+    fn can_begin_with(&self, source: u32, sample: &Sample) -> bool {
+        let is_video = |described: &Described| described.codec.kind() == Kind::Video;
+        let has_video = self.tracks.values().any(|it| is_video(it) && !it.over);
+        sample.sync && (!has_video || self.tracks.get(&source).is_some_and(is_video))
+    }
+
+    /// Lets the media of a publisher that waits go on, if that is its turn. Returns whether they do.
+    fn tries(&mut self, now: UnixMicros) -> bool {
+        match self.begin(now) {
+            Ok(begins) => begins,
+            Err(error) => {
+                if self.refused.as_ref() != Some(&error) {
+                    let peer = self.info.peer.map(tracing::field::display);
+                    tracing::warn!(stream = %self.name, peer, %error, "publisher cannot go on");
+                    self.refused = Some(error);
+                }
+                false
+            }
+        }
+    }
+
+    /// Lets its media go on, if that is its turn. Returns whether they do.
+    ///
+    /// # Errors
+    /// Those of [`Registry::publish`](crate::Registry::publish).
+    fn begin(&mut self, now: UnixMicros) -> Result<bool, PublishError> {
+        let Some(place) = &self.place else { return Ok(true) };
+        let mut rules = place.rules();
+        if !rules.may_begin(place.role, now) {
+            return Ok(false);
+        }
+        let mut publisher =
+            self.seats.registry().publish_here(&self.name, self.info.clone(), now)?;
+        if rules.begin(place.role) {
+            self.seats.switched(&self.name, &self.info, place.role);
+        }
+        drop(rules);
+        self.refused = None;
+        let (stream, peer) = (&*self.name, self.info.peer.map(tracing::field::display));
+        for (&source, rendition) in &self.renditions {
+            if let Err(error) = publisher.name(source, rendition) {
+                tracing::warn!(stream, peer, rendition, %error, "rendition of a publisher");
+            }
+        }
+        for (&source, described) in self.tracks.iter().filter(|(_, described)| !described.over) {
+            let Described { codec, timescale, language, .. } = described.clone();
+            if let Err(error) = publisher.track(source, codec, timescale, language, now) {
+                tracing::warn!(stream, peer, source, %error, "track of a publisher");
+            }
+        }
+        self.publisher = Some(publisher);
+        Ok(true)
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // The stream loses its publisher before another may take the seat.
+        self.publisher = None;
+        if let Some(Place { role, id, .. }) = self.place {
+            self.seats.with(&self.name, |_, rules| rules.leave(role, id));
+        }
+    }
+}

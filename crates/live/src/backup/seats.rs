@@ -1,0 +1,159 @@
+//! The publishers of all streams, by name.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::rules::Rules;
+use super::{Role, Times};
+use crate::{PublisherInfo, Registry, Status, UnixMicros};
+
+/// The publishers of one name.
+#[derive(Debug)]
+pub(super) struct Pair(Mutex<Rules>);
+
+impl Pair {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Rules> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The publishers of a name that are here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// Whose media go on.
+    pub live: Option<Role>,
+    /// Those who wait and send.
+    pub waiting: Vec<(Role, PublisherInfo)>,
+}
+
+/// How often publishers took over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switches {
+    /// How often a backup went on in place of the primary.
+    pub to_backup: u64,
+    /// How often a primary went on again in place of its backup.
+    pub to_primary: u64,
+}
+
+/// The publishers of all live streams. There is a pair for each name of which somebody has a seat, so publishers bound
+/// their number.
+#[derive(Debug)]
+pub struct Seats {
+    registry: Arc<Registry>,
+    times: Times,
+    pairs: Mutex<HashMap<Arc<str>, Arc<Pair>>>,
+    /// How often a publisher of each role took over.
+    switches: [AtomicU64; 2],
+}
+
+impl Seats {
+    /// Nobody publishes yet. What publishers send goes into the streams of `registry`.
+    pub fn new(registry: Arc<Registry>, times: Times) -> Self {
+        Self { registry, times, pairs: Mutex::default(), switches: Default::default() }
+    }
+
+    /// The streams.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// The publishers of a name that are here.
+    pub fn presence(&self, name: &str, now: UnixMicros) -> Presence {
+        let Some(pair) = self.get(name) else { return Presence::default() };
+        let rules = pair.lock();
+        let waiting = rules.waiting(now).map(|(role, info)| (role, info.clone()));
+        Presence { live: rules.live(), waiting: waiting.collect() }
+    }
+
+    /// The names of which a publisher waits here and sends, and its role.
+    pub fn waiting(&self, now: UnixMicros) -> Vec<(Arc<str>, Role)> {
+        let pairs = self.pairs();
+        let roles = pairs.iter().flat_map(|(name, pair)| {
+            let rules = pair.lock();
+            rules.waiting(now).map(|(role, _)| (Arc::clone(name), role)).collect::<Vec<_>>()
+        });
+        roles.collect()
+    }
+
+    /// Notes whose media go on at another machine, and by which lease that machine has the stream. Returns whether
+    /// publishers here wait for that.
+    pub fn place(&self, name: &str, found: Option<(Role, u64)>, now: UnixMicros) -> bool {
+        self.with(name, |_, rules| rules.place(found, now))
+    }
+
+    /// The publisher here that should go on with a stream of which there is a copy.
+    pub fn claims(&self, name: &str, now: UnixMicros) -> Option<Role> {
+        let pair = self.get(name)?;
+        let stream = self.registry.stream(name)?;
+        let silent = stream.state().status == Status::Offline
+            || now.since(stream.newest_arrival()) >= self.times.after;
+        pair.lock().claims(silent, now)
+    }
+
+    /// Makes a copy the stream, for a publisher that waits here: the other machine gave the stream away, which it had
+    /// by a lease of this epoch.
+    pub fn take(&self, name: &str, epoch: u64, now: UnixMicros) {
+        self.registry.adopt(name, now);
+        self.with(name, |_, rules| rules.granted(epoch));
+    }
+
+    /// Gives a stream to a publisher of this role at another machine, if the publisher here is silent, or is the backup
+    /// of that one. Returns whether it does. Publishers here wait from then on.
+    pub fn cede(&self, name: &str, to: Role, now: UnixMicros) -> bool {
+        let stream = self.registry.stream(name).filter(|stream| !stream.is_mirrored());
+        let Some(stream) = stream else { return false };
+        let cedes = self.with(name, |_, rules| rules.cede(to, now));
+        if cedes {
+            stream.cede(now);
+        }
+        cedes
+    }
+
+    /// How often publishers took over.
+    pub fn switches(&self) -> Switches {
+        let [to_primary, to_backup] = &self.switches;
+        Switches {
+            to_backup: to_backup.load(Ordering::Relaxed),
+            to_primary: to_primary.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Counts and logs that a publisher takes over. A stream begins no more than a few periods in a minute, so there
+    /// are no more lines than that.
+    pub(super) fn switched(&self, stream: &str, info: &PublisherInfo, to: Role) {
+        self.switches[to as usize].fetch_add(1, Ordering::Relaxed);
+        let peer = info.peer.map(tracing::field::display);
+        match to {
+            Role::Backup => tracing::warn!(stream, peer, "backup goes on in place of the primary"),
+            Role::Primary => tracing::info!(stream, peer, "primary goes on in place of its backup"),
+        }
+    }
+
+    /// Changes the rules of a name, whether or not anybody has a seat of it.
+    pub(super) fn with<T>(
+        &self,
+        name: &str,
+        change: impl FnOnce(&Arc<Pair>, &mut Rules) -> T,
+    ) -> T {
+        let mut pairs = self.pairs();
+        let pair = pairs.get(name).cloned();
+        let pair = pair.unwrap_or_else(|| Arc::new(Pair(Mutex::new(Rules::new(self.times)))));
+        let mut rules = pair.lock();
+        let changed = change(&pair, &mut rules);
+        if rules.is_empty() {
+            pairs.remove(name);
+        } else if !pairs.contains_key(name) {
+            pairs.insert(name.into(), Arc::clone(&pair));
+        }
+        changed
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<Pair>> {
+        self.pairs().get(name).cloned()
+    }
+
+    fn pairs(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Pair>>> {
+        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
