@@ -346,7 +346,8 @@ def main():
     parser.add_argument("-o", dest="out", type=Path, default=cluster.REPOSITORY / f"lab/runs/{day}-cluster", metavar="DIR")
     parser.add_argument("--streamgauge", default=os.environ.get("STREAMGAUGE", built / "streamgauge"), metavar="PROGRAM")
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, metavar="NAME,...")
-    for name, count in (("streams", 10), ("viewers", 1000), ("many", 500), ("rounds", 5), ("seconds", 30)):
+    sizes = {"streams": 10, "viewers": 1000, "many": 500, "rounds": 5, "seconds": 30}
+    for name, count in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"default: {count}")
     asked = parser.parse_args()
     if unknown := set(asked.only) - set(names):
@@ -355,7 +356,7 @@ def main():
         setattr(asked, name, cluster.absolute(getattr(asked, name)))
     asked.out.mkdir(parents=True, exist_ok=True)
     figures = {"machine": {"cores": os.cpu_count(), "kernel": os.uname().release, "load": os.getloadavg(), "day": day},
-               "asked": {key: str(value) for key, value in vars(asked).items()}}
+               "asked": {name: getattr(asked, name) for name in sizes}}
     with tempfile.TemporaryDirectory(prefix="bench-cluster-") as work:
         bench = Bench(asked, Path(work))
         for name in asked.only:

@@ -17,6 +17,8 @@ import sys
 NO_CODE = re.compile(
     r"""//[^\n]*|b?r(#*)".*?"\1|"(?:\\.|[^"\\])*"|'(?:\\[^\n]+?|[^'\\\n])'""", re.DOTALL
 )
+# A module in a file of its own that only tests have.
+TEST_MODULE = re.compile(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))? )?mod (\w+);")
 PATH = re.compile(r"\b(crate|super|self)((?:::\w+)*)(?:::\{)?")
 
 
@@ -66,7 +68,15 @@ def unfold(base, text, at):
 
 def files_and_modules(source):
     """Returns the files of a crate without its tests, and the modules in them."""
-    files = sorted(file for file in source.rglob("*.rs") if "tests" not in module_of(source, file))
+    all_files = sorted(source.rglob("*.rs"))
+    declared = {
+        (*module_of(source, file), name) for file in all_files for name in TEST_MODULE.findall(file.read_text())
+    }
+
+    def is_test(names):
+        return "tests" in names or any(names[:depth] in declared for depth in range(1, len(names) + 1))
+
+    files = [file for file in all_files if not is_test(module_of(source, file))]
     return files, {module_of(source, file)[:depth] for file in files for depth in range(len(file.parts))}
 
 
