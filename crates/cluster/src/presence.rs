@@ -25,7 +25,7 @@ pub const FORGOTTEN: Duration = Duration::from_secs(10);
 /// After this time with a connection, a node has heard every other.
 pub const SETTLED: Duration = Duration::from_millis(1500);
 /// The most streams in one message, and the most copies. Names have up to 128 bytes, and a message up to a megabyte.
-const A_MESSAGE: usize = 3500;
+const A_MESSAGE: usize = 2300;
 /// The most nodes that are remembered.
 const MOST_NODES: usize = 1000;
 /// The most streams of a node, and the most copies. Of all nodes there are ten times as many.

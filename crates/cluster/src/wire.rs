@@ -129,8 +129,8 @@ pub enum Ask {
 /// What viewers of a copy want, besides parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wants {
-    /// Single access units ([`Units`](live::mirror::Units)), on a subject of their own.
-    pub units: bool,
+    /// The tracks of which they want single access units ([`Units`](live::mirror::Units)), on a subject of their own.
+    pub units: Vec<u32>,
     /// The tracks that they play, by track_ID. One whose publisher has gone goes on as silence while it is played.
     pub played: Vec<u32>,
 }

@@ -391,6 +391,15 @@ impl TrackState {
         Ok(())
     }
 
+    /// Notes that another machine than before tells how the stream goes on.
+    pub(crate) fn follow_another(&mut self) {
+        let newest =
+            self.packager.segments().newest().and_then(|segment| {
+                Some((segment.period, segment.parts.last()?.samples.last()?.dts))
+            });
+        self.handing.go_elsewhere(newest);
+    }
+
     /// Gives the units of a part that another machine has cut to all that read single units.
     pub(crate) fn hand_part(&mut self, part: &NewPart, now: UnixMicros) {
         let Some(open) = self.packager.segments().open() else { return };
@@ -400,6 +409,7 @@ impl TrackState {
     /// Empties and ends the window that viewers see.
     pub(crate) fn vanish(self) {
         self.handle.set_present(false);
+        self.handle.taps.end();
         let version = self.packager.window().version + 1;
         let nothing = Window { ended: true, version, ..Window::default() };
         self.handle.window.send_replace(Arc::new(nothing));

@@ -94,17 +94,21 @@ pub(super) trait Bus: Debug + Send + Sync {
 
     /// Sends a request and waits for its answer.
     fn request(&self, subject: String, payload: Bytes) -> BoxFuture<'_, Result<Answer, Failed>> {
-        async move {
+        let asked = async move {
             let inbox = self.inbox();
             let mut answers = self.subscribe(inbox.clone()).await?;
             self.publish(subject, Some(inbox), payload).await?;
-            let answer = timeout(ANSWER, answers.next()).await;
-            match answer.map_err(|_| Failed("nobody answered in time".to_owned()))? {
+            match answers.next().await {
                 Some(answer) if answer.is_unheard => Ok(Answer::Unheard),
                 Some(answer) => Ok(Answer::Payload(answer.payload)),
                 None => Err(Failed("the connection has ended".to_owned())),
             }
-        }
-        .boxed()
+        };
+        // Without a connection, the request may wait, too.
+        let answered = timeout(ANSWER, asked);
+        let in_time = |answered: Result<_, _>| {
+            answered.unwrap_or_else(|_| Err(Failed("nobody answered in time".to_owned())))
+        };
+        answered.map(in_time).boxed()
     }
 }

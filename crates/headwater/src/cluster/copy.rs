@@ -12,7 +12,7 @@ use live::backup::Role;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
 use live::{PartIndex, Status, Stream, UnixMicros};
 use tokio::sync::watch;
-use tokio::time::{Instant, interval, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
 use super::Cluster;
 use super::bus::{Incoming, Subscription};
@@ -31,8 +31,8 @@ const TICK: Duration = Duration::from_millis(250);
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// A track is played that somebody has asked for within this time.
-const PLAYED: Duration = Duration::from_secs(3);
-/// For how long the node that has a stream remembers what viewers of a copy want.
+const PLAYED: Duration = Duration::from_secs(12);
+/// For how long the node that has a stream remembers which units viewers of a copy want.
 pub(super) const WANTS: Duration = Duration::from_secs(3);
 
 /// How far the making of a copy is.
@@ -195,6 +195,7 @@ impl Copying<'_> {
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
         let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let message = tokio::select! {
                 message = changes.next() => match message {
@@ -203,6 +204,9 @@ impl Copying<'_> {
                 },
                 Some(message) = next(&mut self.units) => message,
                 _ = ticks.tick() => {
+                    if !copied.stream().is_mirrored() {
+                        return End::Taken;
+                    }
                     if self.is_watched() {
                         watched = Instant::now();
                     } else if watched.elapsed() > UNWATCHED {
@@ -218,8 +222,12 @@ impl Copying<'_> {
                                 match self.ask().await {
                                     Ok(()) => copied.epoch.store(self.holder.epoch, Ordering::Relaxed),
                                     Err(end @ End::Refused(_)) => return end,
-                                    // The next turn tries again.
-                                    Err(_) => self.holder = before,
+                                    // The next turn tries again. A copy that has begun to follow the new node
+                                    // does not go back.
+                                    Err(_) if self.described != Some(self.holder.epoch) => {
+                                        self.holder = before;
+                                    }
+                                    Err(_) => {}
                                 }
                             }
                         }
@@ -238,7 +246,9 @@ impl Copying<'_> {
                             Ok(false) | Err(_) => {}
                         }
                     }
-                    if heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE {
+                    let is_silent = heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE;
+                    // Without a connection, questions would wait, and be answered when nobody wants to know any more.
+                    if is_silent && self.cluster.is_connected() {
                         // Messages may be lost, or the node has gone. The copy stays until the directory says so.
                         if self.ask().await.is_err() && self.cluster.is_connected() {
                             self.cluster.has_gone(&self.holder.node).await;
@@ -319,16 +329,19 @@ impl Copying<'_> {
     async fn tell_wants(&mut self) {
         let Some(mirror) = &self.mirror else { return };
         let (bus, now) = (&self.cluster.bus, self.now());
-        let units = mirror.wants_units();
-        if !units {
+        let units = mirror.read_by_unit();
+        if units.is_empty() {
             self.units = None;
         } else if self.units.is_none() {
             self.units = bus.subscribe(name::units(self.name)).await.ok();
             self.told = None;
         }
         let played = mirror.asked_for(UnixMicros(now.0.saturating_sub(micros(PLAYED))));
-        let is_due = self.told.is_none_or(|told| told.elapsed() >= WANTS / 3);
-        if is_due && (units || !played.is_empty()) {
+        // A played track is remembered for longer.
+        let remembered =
+            if units.is_empty() { mirror.stream().settings().reconnect } else { WANTS };
+        let is_due = self.told.is_none_or(|told| told.elapsed() >= remembered / 3);
+        if is_due && !(units.is_empty() && played.is_empty()) {
             self.told = Some(Instant::now());
             let ask = Ask::Wants(Wants { units, played });
             let question = Question { stream: self.name.to_owned(), ask };
@@ -401,9 +414,12 @@ impl Copying<'_> {
         let question = Question { stream: self.name.to_owned(), ask: ask(places) };
         let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
         let inbox = bus.inbox();
-        let mut answer = bus.subscribe(inbox.clone()).await.map_err(|_| End::NoAnswer)?;
         let to = name::questions(&self.holder.node);
-        bus.publish(to, Some(inbox), question).await.map_err(|_| End::NoAnswer)?;
+        let asked = timeout(ANSWER, async {
+            let answer = bus.subscribe(inbox.clone()).await?;
+            bus.publish(to, Some(inbox), question).await.map(|()| answer)
+        });
+        let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
         let mut reader = Reader::default();
         let at_last = Instant::now() + WHOLE_ANSWER;
         loop {

@@ -90,7 +90,7 @@ impl Leases {
     pub(super) async fn renew(&self, lease: &mut Lease) -> Result<(), Error> {
         let put = async |expected| self.put(&lease.key, expected, lease.epoch, &self.node).await;
         let is_own = |known: &Known| known.node == self.node && known.epoch == lease.epoch;
-        // One that was given back after another node had it is not this one.
+        // If another node had the lease meanwhile and gave it back, this one is lost.
         let is_free = |known: &Known| known.node.is_empty() && known.epoch <= lease.epoch;
         lease.revision = match put(lease.revision).await {
             // Either the last renewal was made and its answer was lost, or the lease has ended. It also ends where

@@ -59,7 +59,7 @@ pub struct Cluster {
     /// Whether this node refuses new clients, because it is about to end.
     leaves: AtomicBool,
     bus: Arc<dyn Bus>,
-    /// Messages that were refused, because no node can have written them, or not now.
+    /// Messages of which nothing was made: no node can have written them, or its lease is another.
     pub refused: Counter,
     leases: Leases,
     directory: Mutex<Directory>,
@@ -293,17 +293,22 @@ impl Cluster {
         self.bus.is_connected()
     }
 
-    /// Notes that this node has a stream, by a lease of this epoch, and tells the others.
+    /// Notes that this node has a stream, by a lease of this epoch, and tells the others. A lease that is over may not
+    /// know yet of the next one.
     fn own(&self, stream: &str, epoch: u64, is_live: bool) {
-        let own = (epoch, is_live);
-        if self.owned().insert(stream.to_owned(), own) != Some(own) {
+        let (own, mut owned) = ((epoch, is_live), self.owned());
+        let known = owned.get(stream);
+        if known.is_none_or(|known| known.0 <= epoch && *known != own) {
+            owned.insert(stream.to_owned(), own);
             self.owns.notify_one();
         }
     }
 
-    /// Notes that this node does not have a stream any more.
-    fn disown(&self, stream: &str) {
-        if self.owned().remove(stream).is_some() {
+    /// Notes that this node does not have a stream any more by a lease of this epoch.
+    fn disown(&self, stream: &str, epoch: u64) {
+        let mut owned = self.owned();
+        if owned.get(stream).is_some_and(|known| known.0 == epoch) {
+            owned.remove(stream);
             self.owns.notify_one();
         }
     }

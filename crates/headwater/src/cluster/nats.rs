@@ -1,13 +1,13 @@
 //! NATS as the message system, with a bucket of JetStream.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use async_nats::connection::State;
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::kv::{self, Operation};
 use async_nats::jetstream::stream::StorageType;
 use async_nats::{Client, Event, HeaderMap, HeaderValue, StatusCode, jetstream};
@@ -15,6 +15,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use live::UnixMicros;
+
+use tokio::sync::Mutex;
 
 use super::bus::{Bus, Entry, Failed, Incoming, Subscription, Unwritten};
 use super::lease::LASTS;
@@ -32,6 +34,7 @@ pub(super) struct Nats {
     connected: Arc<AtomicU64>,
     jetstream: jetstream::Context,
     replicas: usize,
+    /// The bucket, if it is known. Who finds it unknown makes it, and others wait for that.
     bucket: Mutex<Option<kv::Store>>,
 }
 
@@ -87,9 +90,9 @@ impl Nats {
     }
 
     async fn bucket(&self) -> Result<kv::Store, Failed> {
-        let known = self.bucket.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(bucket) = known {
-            return Ok(bucket);
+        let mut known = self.bucket.lock().await;
+        if let Some(bucket) = &*known {
+            return Ok(bucket.clone());
         }
         let config = kv::Config {
             bucket: BUCKET.to_owned(),
@@ -101,13 +104,13 @@ impl Nats {
             ..kv::Config::default()
         };
         let made = self.jetstream.create_or_update_key_value(config).await.map_err(failed)?;
-        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(made.clone());
+        *known = Some(made.clone());
         Ok(made)
     }
 
     /// Notes that the bucket may be lost, and has to be made again.
-    fn doubt(&self) {
-        *self.bucket.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    async fn doubt(&self) {
+        *self.bucket.lock().await = None;
     }
 }
 
@@ -156,8 +159,13 @@ impl Bus for Nats {
 
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Entry>, Failed>> {
         async move {
-            let entry = self.bucket().await?.entry(key).await;
-            let entry = entry.inspect_err(|_| self.doubt()).map_err(failed)?;
+            let entry = match self.bucket().await?.entry(key).await {
+                Ok(entry) => entry,
+                Err(error) => {
+                    self.doubt().await;
+                    return Err(failed(error));
+                }
+            };
             Ok(entry.map(|entry| {
                 let is_there = entry.operation == Operation::Put;
                 let value = if is_there { entry.value } else { Bytes::new() };
@@ -180,15 +188,23 @@ impl Bus for Nats {
             headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(expected));
             headers.insert(NATS_MESSAGE_TTL, HeaderValue::from(LASTS.as_secs()));
             let subject = format!("$KV.{BUCKET}.{key}");
-            let refused = |error: PublishError| match error.kind() {
-                PublishErrorKind::WrongLastSequence => Unwritten::Conflict,
-                _ => {
-                    self.doubt();
-                    Unwritten::Failed(failed(error))
-                }
+            let written = async {
+                let sent = self.jetstream.publish_with_headers(subject, headers, value.into());
+                sent.await?.await
             };
-            let sent = self.jetstream.publish_with_headers(subject, headers, value.into());
-            Ok(sent.await.map_err(refused)?.await.map_err(refused)?.sequence)
+            match written.await {
+                Ok(written) => Ok(written.sequence),
+                Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => {
+                    Err(Unwritten::Conflict)
+                }
+                Err(error) => {
+                    // The bucket may not be there. When only nobody answers in time, it is.
+                    if error.kind() != PublishErrorKind::TimedOut {
+                        self.doubt().await;
+                    }
+                    Err(Unwritten::Failed(failed(error)))
+                }
+            }
         }
         .boxed()
     }

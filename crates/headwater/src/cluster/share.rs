@@ -81,26 +81,29 @@ async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
         let (lease, ceded) = match left {
             Left::Over(lease) => (lease, false),
             Left::Ceded(lease) => (lease, true),
-            Left::Taken => {
-                cluster.disown(stream.name());
+            Left::Taken(epoch) => {
+                cluster.disown(stream.name(), epoch);
                 continue;
             }
         };
         // Who takes the stream asks for it until the lease is given back.
+        let epoch = lease.epoch;
         if let Err(error) = cluster.leases.release(lease).await {
             tracing::debug!(stream = stream.name(), %error, "lease not given back");
         }
-        cluster.disown(stream.name());
+        cluster.disown(stream.name(), epoch);
         if !ceded {
             return;
         }
         cluster.is_ceded(stream.name());
         // Viewers watch what is here until the other node has it.
         let since = Instant::now();
-        while cluster.elsewhere(stream.name()).is_none() && since.elapsed() < CEDED {
+        // A node with an older lease does not have it.
+        let holder = || cluster.elsewhere(stream.name()).filter(|holder| holder.epoch > epoch);
+        while holder().is_none() && since.elapsed() < CEDED {
             sleep(CEDED / 50).await;
         }
-        if let Some(holder) = cluster.elsewhere(stream.name())
+        if let Some(holder) = holder()
             && stream.become_copy()
         {
             // Viewers who are here go on with what the other node makes of the stream.
@@ -116,8 +119,8 @@ enum Left {
     Over(Lease),
     /// Its publisher came to another node.
     Ceded(Lease),
-    /// Another node took it.
-    Taken,
+    /// Another node took it. It was told by a lease of this epoch.
+    Taken(u64),
 }
 
 /// Takes the lease of a stream, also from a node that has gone without giving it back, and from one where nobody
@@ -130,7 +133,7 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
             Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
                 return leases.claim(stream, cluster.clock.now(), Some(&node)).await;
             }
-            // It is cut off, from this node at least. Its lease ends unless it reaches the bucket.
+            // That node is cut off, from this one at least. If it does not reach the bucket either, its lease ends.
             Err(Error::Taken(node))
                 if cluster.is_silent(&node) && asked.elapsed() < LASTS + RENEWAL =>
             {
@@ -189,7 +192,7 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
                 lease = answered;
                 match result {
                     Ok(()) => renewed = asked,
-                    Err(Error::Taken(_)) => return Left::Taken,
+                    Err(Error::Taken(_)) => return Left::Taken(lease.epoch),
                     Err(error) if renewed.elapsed() > LASTS => {
                         tracing::warn!(stream = stream.name(), %error, "lease not renewed");
                         renewed = asked;

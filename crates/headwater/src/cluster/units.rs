@@ -1,7 +1,7 @@
 //! Tells single access units of this node's streams, while viewers of copies read these.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use cluster::name;
 use cluster::wire::{self, Message, Wants};
@@ -12,19 +12,39 @@ use tokio::time::{Instant, timeout_at};
 use super::Cluster;
 use super::copy::WANTS;
 
-/// Until when somebody wants units of streams, by name.
-pub(super) type Wanted = HashMap<String, Instant>;
+/// The streams of this node of which somebody wants units, by name.
+pub(super) type Wanted = HashMap<String, WantedUnits>;
+
+/// What is wanted of a stream.
+#[derive(Debug)]
+pub(super) struct WantedUnits {
+    stream: Weak<Stream>,
+    /// Until when units of each track are wanted, by track_ID.
+    tracks: HashMap<u32, Instant>,
+}
 
 /// Does what viewers of a copy want of a stream that this node has.
 pub(super) fn want(cluster: &Arc<Cluster>, stream: &Arc<Stream>, wants: &Wants) {
+    let until = Instant::now() + WANTS;
+    let mut units = HashMap::new();
     for track in &stream.state().tracks {
-        if wants.played.contains(&track.header().track.id) {
+        let id = track.header().track.id;
+        if wants.played.contains(&id) {
             track.ask(cluster.clock.now());
         }
+        if wants.units.contains(&id) {
+            units.insert(id, until);
+        }
     }
-    if wants.units {
-        let until = Instant::now() + WANTS;
-        if cluster.wanted().insert(stream.name().to_owned(), until).is_none() {
+    if units.is_empty() {
+        return;
+    }
+    let mut wanted = cluster.wanted();
+    match wanted.get_mut(stream.name()).filter(|it| it.stream.as_ptr() == Arc::as_ptr(stream)) {
+        Some(known) => known.tracks.extend(units),
+        None => {
+            let of = WantedUnits { stream: Arc::downgrade(stream), tracks: units };
+            wanted.insert(stream.name().to_owned(), of);
             tokio::spawn(tell(Arc::clone(cluster), Arc::clone(stream)));
         }
     }
@@ -34,14 +54,7 @@ pub(super) fn want(cluster: &Arc<Cluster>, stream: &Arc<Stream>, wants: &Wants) 
 async fn tell(cluster: Arc<Cluster>, stream: Arc<Stream>) {
     let name = stream.name();
     let mut units = Units::new(&stream);
-    loop {
-        let until = cluster.wanted().get(name).copied();
-        let epoch = cluster.owned().get(name).map(|(epoch, _)| *epoch);
-        let (Some(until), Some(epoch)) = (until.filter(|until| *until > Instant::now()), epoch)
-        else {
-            cluster.wanted().remove(name);
-            return;
-        };
+    while let Some((until, epoch)) = wanted(&cluster, &stream, &mut units) {
         let Ok(unit) = timeout_at(until, units.next()).await else { continue };
         for bytes in wire::write(epoch, &Message::Unit(unit)).unwrap_or_default() {
             // While there is no connection, nothing waits: units come with their parts.
@@ -50,4 +63,23 @@ async fn tell(cluster: Arc<Cluster>, stream: Arc<Stream>) {
             }
         }
     }
+}
+
+/// Limits what is told to the tracks that are wanted. Returns until when, at least, and the epoch of the lease. `None` if
+/// nothing of this stream is wanted any more; a later wish then begins anew.
+fn wanted(cluster: &Cluster, stream: &Arc<Stream>, units: &mut Units) -> Option<(Instant, u64)> {
+    let now = Instant::now();
+    let epoch = cluster.owned().get(stream.name()).map(|(epoch, _)| *epoch);
+    let mut wanted = cluster.wanted();
+    let of = wanted.get_mut(stream.name())?;
+    if of.stream.as_ptr() != Arc::as_ptr(stream) {
+        return None;
+    }
+    of.tracks.retain(|_, until| *until > now);
+    let next = of.tracks.values().min().copied().zip(epoch);
+    units.limit(|track| of.tracks.contains_key(&track));
+    if next.is_none() {
+        wanted.remove(stream.name());
+    }
+    next
 }

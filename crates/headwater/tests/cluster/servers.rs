@@ -63,7 +63,7 @@ fn whichever_server_ends_no_viewer_misses_a_frame() {
     let clip = clip(folder.path());
     let publisher = publish(&a, &clip, "live/x");
     eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
-    let viewer = viewer(&b.url("/live/x/live.flv"), "700");
+    let mut viewer = viewer(&b.url("/live/x/live.flv"), "100000");
     for server in 0..3 {
         wait_for_segments(&b, 1);
         nats.kill(server);
@@ -72,9 +72,11 @@ fn whichever_server_ends_no_viewer_misses_a_frame() {
     }
     nats.send_away(1);
     wait_for_segments(&b, 2);
-    let received = viewer.wait(LIMIT);
-    let received = frames(&received.stdout);
-    assert_eq!(received.len(), 700);
+    assert!(viewer.is_running(), "{}", viewer.stderr());
+    viewer.terminate();
+    let received = frames(&viewer.wait(LIMIT).stdout);
+    // Eleven segments of a second, at least.
+    assert!(received.len() > 250, "{}", received.len());
     assert_in_order(&received, &clip);
     assert!(!http::get(b.http, PLAYLIST).text().contains("DISCONTINUITY\n"));
     eventually(LIMIT, "both have the same", || {
@@ -158,20 +160,21 @@ fn what_other_programs_write_to_the_subjects_harms_nobody() {
 async fn disturb(url: &str) {
     use futures_util::StreamExt;
     let client = async_nats::connect(url).await.unwrap();
-    let mut heard = client.subscribe("headwater.>").await.unwrap();
+    let heard = client.subscribe("headwater.>").await.unwrap();
+    let messages: Vec<_> = heard.take(50).collect().await;
     let mut random = testkit::Random::new(1);
-    let subjects = ["headwater.nodes", "headwater.live.x", "headwater.node.a", "headwater.node.b"];
+    let kinds = ["nodes", "live.x", "units.x", "node.a", "node.b"];
     for turn in 0..200 {
-        for subject in subjects {
+        for kind in kinds {
             let noise = testkit::noise(turn, random.index(2000));
+            let subject = format!("headwater.{kind}");
             client.publish_with_reply(subject, "nobody", noise.into()).await.unwrap();
         }
-        let message = heard.next().await.unwrap();
+        let message = &messages[random.index(messages.len())];
         let mut damaged = message.payload.to_vec();
-        if let Some(at) = damaged.len().checked_sub(1).map(|last| random.index(last + 1)) {
-            damaged[at] ^= 1 << random.index(8);
-        }
-        client.publish(message.subject, damaged.into()).await.unwrap();
+        let at = random.index(damaged.len());
+        damaged[at] ^= 1 << random.index(8);
+        client.publish(message.subject.clone(), damaged.into()).await.unwrap();
     }
     client.flush().await.unwrap();
 }

@@ -49,6 +49,7 @@ impl Stream {
         inner.adoptions.push(Adoption { at: now, places });
         let learnt = inner.learnt;
         for track in &mut inner.tracks {
+            track.follow_another();
             track.packager.adopt(learnt, LEFT_OUT);
             track.last_sample = now;
             (track.silent, track.missing) = (false, false);

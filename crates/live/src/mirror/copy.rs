@@ -99,7 +99,10 @@ impl Mirror {
             |track: &TrackState| description.tracks.iter().position(|it| id(it) == track.id());
         inner.tracks.sort_by_key(place);
         inner.named = description.named;
-        inner.adoptions = description.adoptions.clone();
+        if inner.adoptions != description.adoptions {
+            inner.adoptions.clone_from(&description.adoptions);
+            inner.tracks.iter_mut().for_each(TrackState::follow_another);
+        }
         self.stream.describe(inner, description);
         Ok(Taken::Yes)
     }
@@ -121,20 +124,22 @@ pub(super) fn places(inner: &Inner) -> Vec<(u32, PartIndex)> {
 /// copy that did not have all segments that are here: that machine uses their numbers for others. Further parts of its
 /// last segment do no harm.
 fn is_same(inner: &Inner, adoptions: &[Adoption]) -> bool {
-    let next = match inner.adoptions.last() {
-        None if adoptions.len() < Description::MOST_ADOPTIONS => adoptions.first(),
+    let later = match inner.adoptions.last() {
+        None if adoptions.len() < Description::MOST_ADOPTIONS => adoptions,
         // There may have been more.
         None => return false,
         Some(last) => match adoptions.iter().position(|adoption| adoption == last) {
-            Some(known) => adoptions.get(known + 1),
+            Some(known) => &adoptions[known + 1..],
             None => return false,
         },
     };
-    let Some(next) = next else { return true };
-    inner.tracks.iter().all(|track| {
-        let here = track.packager.segments().next_place();
-        let there = next.places.iter().find(|(id, _)| *id == track.id());
-        here.is_none_or(|(here, _)| there.is_some_and(|&(_, (there, _))| here <= there))
+    // Each counts: a copy that was behind may have gone on from before the adoption before.
+    later.iter().all(|adoption| {
+        inner.tracks.iter().all(|track| {
+            let here = track.packager.segments().next_place();
+            let there = adoption.places.iter().find(|(id, _)| *id == track.id());
+            here.is_none_or(|(here, _)| there.is_some_and(|&(_, (there, _))| here <= there))
+        })
     })
 }
 

@@ -3,7 +3,7 @@
 //!
 //! A unit names the one before it, and a copy hands it on after that one. What is lost comes with its part.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
@@ -17,13 +17,16 @@ use crate::UnixMicros;
 use crate::change::{NewUnit, UnitPlace};
 use crate::error::Refused;
 use crate::stream::{State, Stream};
-use crate::tap::{Tap, Tapped};
+use crate::tap::{TURN, Tap, Tapped};
 use crate::track::Track;
 
 /// Tells each access unit of a stream as it comes.
 #[derive(Debug)]
 pub struct Units {
+    stream: Arc<Stream>,
     state: watch::Receiver<Arc<State>>,
+    /// The tracks of which units are told, by track_ID.
+    wanted: HashSet<u32>,
     tracks: HashMap<u32, TrackUnits>,
 }
 
@@ -35,19 +38,31 @@ struct TrackUnits {
 }
 
 impl Units {
-    /// Tells what comes from now on.
-    pub fn new(stream: &Stream) -> Self {
-        Self { state: stream.subscribe(), tracks: HashMap::new() }
+    /// Tells what comes from now on, of the tracks that [`Units::limit`] names.
+    pub fn new(stream: &Arc<Stream>) -> Self {
+        let (state, stream) = (stream.subscribe(), Arc::clone(stream));
+        Self { stream, state, wanted: HashSet::new(), tracks: HashMap::new() }
+    }
+
+    /// Sets of which tracks units are told, by track_ID.
+    pub fn limit(&mut self, is_wanted: impl Fn(u32) -> bool) {
+        let ids =
+            self.stream.state().tracks.iter().map(|it| it.header().track.id).collect::<Vec<_>>();
+        self.wanted = ids.into_iter().filter(|id| is_wanted(*id)).collect();
     }
 
     /// Waits for the next unit.
     pub async fn next(&mut self) -> NewUnit {
         loop {
             let state = self.state.borrow_and_update().clone();
-            self.tracks
-                .retain(|_, told| state.tracks.iter().any(|it| Arc::ptr_eq(it, &told.track)));
+            let is_there =
+                |told: &TrackUnits| state.tracks.iter().any(|it| Arc::ptr_eq(it, &told.track));
+            self.tracks.retain(|id, told| self.wanted.contains(id) && is_there(told));
             for track in &state.tracks {
                 let id = track.header().track.id;
+                if !self.wanted.contains(&id) {
+                    continue;
+                }
                 self.tracks.entry(id).or_insert_with(|| TrackUnits {
                     track: Arc::clone(track),
                     tap: track.tap(),
@@ -79,7 +94,7 @@ impl TrackUnits {
             match self.tap.next().await {
                 Tapped::Unit(unit) => {
                     let Sample { dts, cts, duration, sync, data } = unit.sample.clone();
-                    let place = (unit.period, dts);
+                    let place = (unit.period % TURN, dts);
                     let follows = self.last.replace(place);
                     let header = unit.header.msn;
                     return NewUnit { track, place, follows, header, cts, duration, sync, data };
@@ -93,9 +108,11 @@ impl TrackUnits {
 }
 
 impl Mirror {
-    /// Whether somebody reads single units of this copy.
-    pub fn wants_units(&self) -> bool {
-        self.stream().lock().tracks.iter().any(|track| track.handle.taps.are_read())
+    /// The tracks of this copy of which somebody reads single units, by track_ID.
+    pub fn read_by_unit(&self) -> Vec<u32> {
+        let inner = self.stream().lock();
+        let read = inner.tracks.iter().filter(|track| track.handle.taps.are_read());
+        read.map(crate::track::TrackState::id).collect()
     }
 
     /// The tracks that viewers of this copy have asked for since `since`, by track_ID.

@@ -367,6 +367,7 @@ impl Inner {
                 // A unit has the time that it has in its part.
                 if let Some(due) = track.packager.placed() {
                     sample.dts = due;
+                    let period = track.handing.shown(period);
                     track.handle.taps.hand(Unit { sample, period, header, received: now });
                 }
             }

@@ -13,12 +13,16 @@ use crate::window::{Header, SampleLayout};
 /// The most units that wait for those before them, and the most bytes of these.
 const MOST_AHEAD: usize = 256;
 const MOST_BYTES: usize = 4 << 20;
+/// More than a stream has periods. What is added to the number of a period is a multiple of it.
+pub(crate) const TURN: u64 = 1 << 40;
 
 /// Hands each unit of a copied track to its taps once, in order: as soon as it comes singly, or with its part if it, or
 /// one before it, is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Handing {
     last: Option<UnitPlace>,
+    /// Added to the numbers of periods: see [`Handing::go_elsewhere`].
+    turned: u64,
     /// Units that came before the one that they follow.
     ahead: VecDeque<NewUnit>,
 }
@@ -55,14 +59,12 @@ impl Handing {
             return self.rest(taps);
         }
         for &SampleLayout { dts, cts, sync, offset, size } in &part.samples {
-            let place = (period, dts);
-            if self.last.is_some_and(|last| last >= place) {
+            if self.last.is_some_and(|last| last >= (period, dts)) {
                 continue;
             }
-            self.last = Some(place);
             let data = part.bytes.slice(offset as usize..(offset + size) as usize);
             let sample = Sample { dts, cts, duration: 0, sync, data };
-            taps.hand(Unit { sample, period, header: Arc::clone(header), received: now });
+            self.hand(taps, (period, header), sample, now);
         }
         self.go_on(taps, header, now);
     }
@@ -75,10 +77,38 @@ impl Handing {
             let Some(next) = self.ahead.iter().position(follows) else { return };
             let Some(unit) = self.ahead.remove(next) else { return };
             let NewUnit { place: (period, dts), cts, duration, sync, data, .. } = unit;
-            self.last = Some((period, dts));
             let sample = Sample { dts, cts, duration, sync, data };
-            taps.hand(Unit { sample, period, header: Arc::clone(header), received: now });
+            self.hand(taps, (period, header), sample, now);
         }
+    }
+
+    /// Another machine went on with the stream, of which `newest` is the last unit that came in a part. It does not have
+    /// what came singly after that, and may use the same places for others. So the numbers of periods change for those
+    /// who got such units: the media before do not continue.
+    pub(crate) fn go_elsewhere(&mut self, newest: Option<UnitPlace>) {
+        self.ahead.clear();
+        if self.last > newest {
+            self.last = None;
+            self.turned = self.turned.wrapping_add(TURN);
+        }
+    }
+
+    /// The number of a period for those who read units.
+    pub(crate) fn shown(&self, period: u64) -> u64 {
+        period.wrapping_add(self.turned)
+    }
+
+    /// Hands a unit to those who read them.
+    fn hand(
+        &mut self,
+        taps: &Taps,
+        (period, header): (u64, &Arc<Header>),
+        sample: Sample,
+        received: UnixMicros,
+    ) {
+        self.last = Some((period, sample.dts));
+        let (period, header) = (self.shown(period), Arc::clone(header));
+        taps.hand(Unit { sample, period, header, received });
     }
 
     /// Forgets everything: nobody reads units.

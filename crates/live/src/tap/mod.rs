@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 pub use from_keyframe::FromKeyframe;
-pub(crate) use handing::Handing;
+pub(crate) use handing::{Handing, TURN};
 use media::Sample;
 use tokio::sync::watch;
 
@@ -35,7 +35,8 @@ pub struct Unit {
     /// The unit. Its times are those of its [`SampleLayout`](crate::SampleLayout), in the track's timescale. Its
     /// duration is 0 if the publisher does not give one.
     pub sample: Sample,
-    /// Its period. If the number changes, the media before do not continue.
+    /// Its period. If the number changes, the media before do not continue. In a stream that came from another machine,
+    /// numbers may be higher than those of segments.
     pub period: u64,
     /// The header that decodes it.
     pub header: Arc<Header>,

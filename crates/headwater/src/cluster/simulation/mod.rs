@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use live::Status;
-use live::backup::{Role, Switches};
+use live::backup::Role;
 use testkit::Random;
 use tokio::time::{Instant, sleep};
 
@@ -123,6 +123,7 @@ impl World {
                 } else {
                     let watch = self.nodes[at].watch(stream);
                     let _ = tokio::time::timeout(TURN, watch).await;
+                    self.nodes[at].read(stream);
                 }
             }
             self.nodes[at].check(self.turns.is_multiple_of(20), &mut self.checked);
@@ -140,6 +141,7 @@ impl World {
             }
             2 | 3 if self.away.is_empty() => {
                 self.nodes[at].bus.crash();
+                self.checked.count_switches(&self.nodes[at]);
                 self.away.insert(at, until);
             }
             4 => {
@@ -267,13 +269,15 @@ fn walk(seed: u64, steps: u64) {
             }
             world.heal().await;
         }
+        for node in &world.nodes {
+            world.checked.count_switches(node);
+        }
         let (minutes, checked) = (world.began.elapsed().as_secs() / 60, &world.checked);
-        let switches: Vec<_> = world.nodes.iter().map(|it| it.origin.seats.switches()).collect();
         let steps = world.network.steps();
-        println!("seed {seed}: {steps} steps, {minutes} minutes, {checked:?}, {switches:?}");
-        let both = |it: &Switches| it.to_backup > 0 && it.to_primary > 0;
-        assert!(switches.iter().any(both), "{switches:?}");
+        println!("seed {seed}: {steps} steps, {minutes} minutes, {checked:?}");
+        assert!(checked.to_backup > 0 && checked.to_primary > 0, "{checked:?}");
         assert!(checked.of_copies > 100 && checked.discontinuities > 5, "{checked:?}");
+        assert!(checked.units > 1000, "{checked:?}");
     });
 }
 

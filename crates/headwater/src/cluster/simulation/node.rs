@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use live::backup::Switches;
+use live::tap::{Tap, Tapped};
 use live::{Delivery, Segment, Stream, Track, UnixMicros, Viewing};
 use tokio::time::Instant;
 
@@ -26,7 +28,17 @@ pub(super) struct Node {
     seen: HashMap<*const Track, Seen>,
     /// Who watches.
     viewing: HashMap<String, (Arc<Stream>, Viewing)>,
+    /// Who reads single units of video.
+    taps: HashMap<String, Reader>,
     swept: Instant,
+}
+
+/// Somebody who reads single units of a track.
+struct Reader {
+    track: Arc<Track>,
+    tap: Tap,
+    /// The period and the decode time of the last unit.
+    last: (u64, i64),
 }
 
 /// What was seen of a track.
@@ -45,7 +57,22 @@ pub(super) struct Checked {
     pub(super) parts: u64,
     pub(super) of_copies: u64,
     pub(super) discontinuities: u64,
+    /// How often a copy was away for longer than its window reaches back.
     pub(super) skips: u64,
+    /// Single units that came, each once and in order.
+    pub(super) units: u64,
+    /// How often a backup took over, and a primary.
+    pub(super) to_backup: u64,
+    pub(super) to_primary: u64,
+}
+
+impl Checked {
+    /// Counts how often publishers took over at a node that ends.
+    pub(super) fn count_switches(&mut self, node: &Node) {
+        let Switches { to_backup, to_primary } = node.origin.seats.switches();
+        self.to_backup += to_backup;
+        self.to_primary += to_primary;
+    }
 }
 
 impl Node {
@@ -74,6 +101,7 @@ impl Node {
             bus,
             seen: HashMap::new(),
             viewing: HashMap::new(),
+            taps: HashMap::new(),
             swept: Instant::now(),
         }
     }
@@ -93,20 +121,39 @@ impl Node {
                 let viewing = stream.watch(Delivery::Push);
                 self.viewing.insert(name.to_owned(), (stream, viewing));
             }
-            Ok(None) | Err(_) => {
-                self.viewing.remove(name);
-            }
+            Ok(None) | Err(_) => self.leave(name),
+        }
+    }
+
+    /// The viewer reads single units of video.
+    pub(super) fn read(&mut self, name: &str) {
+        let track = self.viewing.get(name).and_then(|(stream, _)| stream.track("v0"));
+        let is_read = |track: &Arc<Track>| {
+            self.taps.get(name).is_some_and(|reader| Arc::ptr_eq(&reader.track, track))
+        };
+        if let Some(track) = track.filter(|track| !is_read(track)) {
+            let reader = Reader { tap: track.tap(), track, last: (0, i64::MIN) };
+            self.taps.insert(name.to_owned(), reader);
         }
     }
 
     /// The viewer goes.
     pub(super) fn leave(&mut self, name: &str) {
         self.viewing.remove(name);
+        self.taps.remove(name);
     }
 
     /// Checks what has come since the last call: numbers are consecutive, frames as well, unless a discontinuity is
     /// told. With `whole`, also that nothing has changed that was there before.
     pub(super) fn check(&mut self, whole: bool, checked: &mut Checked) {
+        for (name, Reader { tap, last, .. }) in &mut self.taps {
+            while let Some(Tapped::Unit(unit)) = tap.take() {
+                let place = (unit.period, unit.sample.dts);
+                assert!(*last < place, "{} {name}: unit {place:?} after {last:?}", self.name);
+                *last = place;
+                checked.units += 1;
+            }
+        }
         self.seen.retain(|_, seen| Arc::strong_count(&seen.track) > 1);
         for stream in self.origin.registry.streams() {
             for track in &stream.state().tracks {
@@ -149,6 +196,8 @@ impl Seen {
             assert!(before.is_none_or(|before| before + 1 == msn), "{}: {msn}", place());
             before = Some(msn);
             if whole {
+                let shown = self.parts.keys().filter(|(of, _)| *of == msn).count();
+                assert!(shown <= segment.parts.len(), "{}: {msn} has lost parts", place());
                 for (at, part) in segment.parts.iter().enumerate() {
                     if let Some(known) = self.parts.get(&(msn, at)) {
                         let same = *known == digest(part.region.as_ref());
@@ -171,9 +220,9 @@ impl Seen {
         for (at, part) in segment.parts.iter().enumerate().skip(self.next.1) {
             checked.parts += 1;
             self.parts.insert((msn, at), digest(part.region.as_ref()));
-            for sample in &part.samples {
+            for (number, sample) in part.samples.iter().enumerate() {
                 let frame = Frame::read(part.sample(sample));
-                let is_told = at == 0 && segment.discontinuity;
+                let is_told = (at, number) == (0, 0) && segment.discontinuity;
                 if let (Some(last), Some(frame)) = (self.last, frame)
                     && !frame.follows(last)
                 {
