@@ -254,9 +254,6 @@ fn start(network: &Arc<Network>, began: Instant, at: usize, random: &mut Random)
 
 /// Walks at least so many steps: messages that come or are lost, and uses of the bucket.
 fn walk(seed: u64, steps: u64) {
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::DEBUG)
-        .with_writer(std::io::stderr)
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
