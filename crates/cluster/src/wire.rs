@@ -122,8 +122,8 @@ pub enum Ask {
     Cede,
     /// The same, for a publisher of this role that waits at the asker, and all that the asker lacks, as of
     /// [`Ask::Changes`]. It is also granted if the publisher at the node that has the stream is silent, or is the
-    /// backup of the one at the asker.
-    TakeOver(Vec<(u32, (u64, usize))>, Role),
+    /// backup of the one at the asker, and that one takes the stream back ([`live::backup::Claim`]).
+    TakeOver(Vec<(u32, (u64, usize))>, Role, bool),
 }
 
 /// What viewers of a copy want, besides parts.

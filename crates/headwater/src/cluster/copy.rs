@@ -8,7 +8,7 @@ use cluster::name;
 use cluster::presence::Holder;
 use cluster::wire::{Ask, Beat, Message, Question, Reader, Wants};
 use futures_util::StreamExt;
-use live::backup::Role;
+use live::backup::Claim;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
 use live::{PartIndex, Status, Stream, UnixMicros};
 use tokio::sync::watch;
@@ -237,8 +237,8 @@ impl Copying<'_> {
                         None if gone.get_or_insert_with(Instant::now).elapsed() > self.rests() => return End::Over,
                         None => {}
                     }
-                    if let Some(role) = self.cluster.seats.claims(self.name, self.now()) {
-                        match self.take_over(role).await {
+                    if let Some(claim) = self.cluster.seats.claims(self.name, self.now()) {
+                        match self.take_over(claim).await {
                             Ok(true) => return End::Taken,
                             Err(End::NoAnswer) if self.cluster.is_connected() => {
                                 self.cluster.has_gone(&self.holder.node).await;
@@ -388,10 +388,11 @@ impl Copying<'_> {
         mirror.apply(change, now).map_err(|error| refused(&error))
     }
 
-    /// Asks the node that has the stream to give it to a publisher of this role, which waits here. Returns whether it
-    /// does. The stream then goes on here.
-    async fn take_over(&mut self, role: Role) -> Result<bool, End> {
-        let is_ceded = self.question(|places| Ask::TakeOver(places, role.into())).await?;
+    /// Asks the node that has the stream to give it to a publisher that waits here. Returns whether it does. The stream
+    /// then goes on here.
+    async fn take_over(&mut self, Claim { role, takes_back }: Claim) -> Result<bool, End> {
+        let ask = |places| Ask::TakeOver(places, role.into(), takes_back);
+        let is_ceded = self.question(ask).await?;
         if is_ceded {
             self.cluster.seats.take(self.name, self.holder.epoch, self.now());
         }

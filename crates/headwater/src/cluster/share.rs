@@ -7,6 +7,7 @@ use std::time::Duration;
 use cluster::name;
 use cluster::wire::{self, Ask, Beat, Message, Question};
 use futures_util::StreamExt;
+use live::backup::Claim;
 use live::mirror::Changes;
 use live::{Status, Stream};
 use tokio::task::JoinSet;
@@ -268,8 +269,9 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
                 (Ask::Changes(places), Some((epoch, _)), Some(stream)) => {
                     (epoch, Some(Changes::since(&stream, places)))
                 }
-                (Ask::TakeOver(places, role), Some((epoch, _)), Some(stream)) => {
-                    is_ceded = cluster.seats.cede(stream.name(), role.into(), cluster.clock.now());
+                (Ask::TakeOver(places, role, takes_back), Some((epoch, _)), Some(stream)) => {
+                    let to = Claim { role: role.into(), takes_back };
+                    is_ceded = cluster.seats.cede(stream.name(), to, cluster.clock.now());
                     if is_ceded {
                         cluster.cede(stream.name());
                     }

@@ -47,6 +47,16 @@ impl Role {
     }
 }
 
+/// A publisher that waits on one machine should go on with a stream that another has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// Which publisher.
+    pub role: Role,
+    /// Whether it is a primary that has been steady. Otherwise the publisher at the other machine must be silent, which
+    /// that machine knows best.
+    pub takes_back: bool,
+}
+
 /// When the two publishers of a stream take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Role, Times};
+use super::{Claim, Role, Times};
 use crate::{PublishError, PublisherInfo, UnixMicros};
 
 /// How long a stream that was given to another machine is that machine's before it has told so.
@@ -155,12 +155,11 @@ impl Rules {
     }
 
     /// The publisher here that should go on with a stream that another machine has. `silent` says that its media
-    /// have not gone on for long enough.
-    pub(super) fn claims(&self, silent: bool, now: UnixMicros) -> Option<Role> {
-        let other = self.elsewhere?;
-        let role = other.other();
-        let sends = !self.is_silent(role, now);
-        (sends && (silent || self.takes_back(role, now))).then_some(role)
+    /// have not gone on for long enough, as far as is known here.
+    pub(super) fn claims(&self, silent: bool, now: UnixMicros) -> Option<Claim> {
+        let role = self.elsewhere?.other();
+        let (sends, takes_back) = (!self.is_silent(role, now), self.takes_back(role, now));
+        (sends && (silent || takes_back)).then_some(Claim { role, takes_back })
     }
 
     /// Notes that another machine gave the stream away, which it had by a lease of this epoch.
@@ -170,10 +169,10 @@ impl Rules {
         self.ceded = UnixMicros(0);
     }
 
-    /// Gives the stream to a publisher of this role on another machine, if that may have it. Returns whether it may.
-    pub(super) fn cede(&mut self, to: Role, now: UnixMicros) -> bool {
-        let yields =
-            |role: Role| self.is_silent(role, now) || role == Role::Backup && to == Role::Primary;
+    /// Gives the stream to a publisher on another machine, if that may have it. Returns whether it may.
+    pub(super) fn cede(&mut self, Claim { role: to, takes_back }: Claim, now: UnixMicros) -> bool {
+        let is_back = takes_back && to == Role::Primary;
+        let yields = |role: Role| self.is_silent(role, now) || role == Role::Backup && is_back;
         let cedes = match self.live {
             Some(live) => yields(live),
             // One that sends here goes on with its next keyframe.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rules::Rules;
-use super::{Role, Times};
+use super::{Claim, Role, Times};
 use crate::{PublisherInfo, Registry, Status, UnixMicros};
 
 /// The publishers of one name.
@@ -83,7 +83,7 @@ impl Seats {
     }
 
     /// The publisher here that should go on with a stream of which there is a copy.
-    pub fn claims(&self, name: &str, now: UnixMicros) -> Option<Role> {
+    pub fn claims(&self, name: &str, now: UnixMicros) -> Option<Claim> {
         let pair = self.get(name)?;
         let stream = self.registry.stream(name)?;
         let silent = stream.state().status == Status::Offline
@@ -98,13 +98,14 @@ impl Seats {
         self.with(name, |_, rules| rules.granted(epoch));
     }
 
-    /// Gives a stream to a publisher of this role at another machine, if the publisher here is silent, or is the backup
-    /// of that one. Returns whether it does. Publishers here wait from then on.
-    pub fn cede(&self, name: &str, to: Role, now: UnixMicros) -> bool {
+    /// Gives a stream to a publisher at another machine, if the publisher here is silent, or is the backup of that one.
+    /// Returns whether it does. Publishers here wait from then on.
+    pub fn cede(&self, name: &str, to: Claim, now: UnixMicros) -> bool {
         let stream = self.registry.stream(name).filter(|stream| !stream.is_mirrored());
         let Some(stream) = stream else { return false };
         let cedes = self.with(name, |_, rules| rules.cede(to, now));
         if cedes {
+            tracing::info!(stream = name, to = ?to.role, "given to a publisher at another machine");
             stream.cede(now);
         }
         cedes

@@ -6,6 +6,9 @@ const TIMES: Times = Times {
     silence: Duration::from_secs(10),
 };
 
+const PRIMARY: Claim = Claim { role: Role::Primary, takes_back: true };
+const BACKUP: Claim = Claim { role: Role::Backup, takes_back: false };
+
 fn at(millis: u64) -> UnixMicros {
     UnixMicros(1_700_000_000_000_000).after(Duration::from_millis(millis))
 }
@@ -127,7 +130,7 @@ fn a_stream_at_another_machine_is_claimed_and_not_begun() {
     scene.send(Role::Backup, 0..5000);
     assert!(!scene.may_begin(Role::Backup, 5000));
     assert_eq!(scene.rules.claims(false, at(5000)), None);
-    assert_eq!(scene.rules.claims(true, at(5000)), Some(Role::Backup));
+    assert_eq!(scene.rules.claims(true, at(5000)), Some(BACKUP));
     assert_eq!(scene.rules.claims(true, at(6000)), None, "it is silent itself");
     scene.rules.granted(7);
     // The other machine has not told yet that it gave the stream away.
@@ -145,7 +148,10 @@ fn a_stream_at_another_machine_is_claimed_and_not_begun() {
     scene.rules.place(Some((Role::Backup, 7)), at(0));
     scene.send(Role::Primary, 0..3040);
     assert_eq!(scene.rules.claims(false, at(2999)), None);
-    assert_eq!(scene.rules.claims(false, at(3000)), Some(Role::Primary), "it is steady");
+    // What this machine thinks of the other's publisher is not enough.
+    let unsteady = Claim { takes_back: false, ..PRIMARY };
+    assert_eq!(scene.rules.claims(true, at(2999)), Some(unsteady));
+    assert_eq!(scene.rules.claims(false, at(3000)), Some(PRIMARY), "it is steady");
 }
 
 #[test]
@@ -157,8 +163,8 @@ fn a_stream_is_ceded_to_whom_it_belongs() {
         scene
     };
     let mut scene = both();
-    assert!(!scene.rules.cede(Role::Backup, at(2000)), "the primary sends");
-    assert!(scene.rules.cede(Role::Backup, at(3000)));
+    assert!(!scene.rules.cede(BACKUP, at(2000)), "the primary sends");
+    assert!(scene.rules.cede(BACKUP, at(3000)));
     assert_eq!((scene.rules.live(), scene.standing(Role::Primary)), (None, Standing::Waits));
     // The other machine needs a moment to say that it has the stream.
     scene.rules.place(None, at(4000));
@@ -168,8 +174,10 @@ fn a_stream_is_ceded_to_whom_it_belongs() {
 
     let mut scene = both();
     scene.rules.begin(Role::Backup);
-    assert!(!scene.rules.cede(Role::Backup, at(2000)), "another backup");
-    assert!(scene.rules.cede(Role::Primary, at(2000)));
+    assert!(!scene.rules.cede(BACKUP, at(2000)), "another backup");
+    let unsteady = Claim { takes_back: false, ..PRIMARY };
+    assert!(!scene.rules.cede(unsteady, at(2000)), "the backup sends");
+    assert!(scene.rules.cede(PRIMARY, at(2000)));
     assert_eq!(scene.standing(Role::Backup), Standing::Waits);
     // There is one backup in a cluster.
     scene.rules.place(Some((Role::Backup, 9)), at(2100));
@@ -183,6 +191,6 @@ fn a_stream_that_was_taken_over_is_not_given_back_before_the_next_keyframe() {
     scene.rules.place(Some((Role::Primary, 7)), at(0));
     scene.send(Role::Backup, 0..2000);
     scene.rules.granted(7);
-    assert!(!scene.rules.cede(Role::Backup, at(2000)));
-    assert!(scene.rules.cede(Role::Primary, at(2000)), "the primary is steady again");
+    assert!(!scene.rules.cede(BACKUP, at(2000)));
+    assert!(scene.rules.cede(PRIMARY, at(2000)), "the primary is steady again");
 }
