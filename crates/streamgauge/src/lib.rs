@@ -36,6 +36,7 @@
 //! - `text` prints documents, `progress` shows progress, `files` reads and replaces files,
 //!   `signals` handles interruptions.
 
+pub mod agents;
 pub mod capacity;
 mod certificates;
 pub mod cli;
