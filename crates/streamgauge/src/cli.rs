@@ -12,7 +12,7 @@ use crate::agents::Crew;
 use crate::agents::args::{AgentArguments, CrewArguments};
 use crate::certificates::Certificates;
 use crate::fleet::{self, Original, Plan, Verify};
-use crate::{Exit, capacity, lab, load, meter, report, shard, text, units, viewers, watch};
+use crate::{Exit, capacity, lab, load, meter, nodes, report, shard, text, units, viewers, watch};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -35,6 +35,7 @@ enum Verb {
     Run(lab::run::Arguments),
     /// One viewer, everything verified
     Watch(WatchArguments),
+    CompareNodes(nodes::args::Arguments),
     /// More and more viewers at once, up to where they no longer get the bit rate they need
     Capacity(CapacityArguments),
     Report(report::Arguments),
@@ -244,6 +245,7 @@ impl Arguments {
             Verb::Peers(arguments) => arguments.run(),
             Verb::Run(arguments) => arguments.run(),
             Verb::Watch(arguments) => run_watch(&arguments),
+            Verb::CompareNodes(arguments) => arguments.run(),
             Verb::Capacity(arguments) => run_capacity(&arguments),
             Verb::Report(arguments) => arguments.run(),
             Verb::Viewers(arguments) => run_viewers(&arguments),

@@ -46,6 +46,7 @@ pub mod hlog;
 pub mod lab;
 pub mod load;
 pub mod meter;
+pub mod nodes;
 mod progress;
 pub mod record;
 pub mod report;
