@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ledger::{Counts, Difference};
+use super::ledger::{Behind, Counts, Difference};
 use crate::Exit;
 use crate::summary::Distribution;
 
@@ -37,9 +37,8 @@ pub struct Document {
 pub struct Node {
     /// Its URL.
     pub url: String,
-    /// How much later than the first of all nodes it had objects, over the objects that came to be
-    /// meanwhile. Absent if there were none.
-    pub behind: Option<Distribution>,
+    /// How much later than the first of all nodes it had objects. Absent if none came to be meanwhile.
+    pub behind: Option<Behind>,
     /// How often a request failed.
     pub troubles: u64,
     /// The first failure.
@@ -88,12 +87,14 @@ pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
     }
     for Node { url, behind, troubles, trouble } in &document.nodes {
         write!(to, "{url}")?;
-        if let Some(Distribution { p50, p99, max, count, .. }) = behind {
+        if let Some(Behind { times, worst }) = behind {
+            let Distribution { p50, p99, max, count, .. } = *times;
             let [p50, p99, max] = [p50, p99, max].map(|seconds| seconds * 1e3);
             write!(
                 to,
-                "  behind {p50:.1} ms (median), {p99:.1} (99 %), {max:.1} (worst of {count})"
+                "  behind {p50:.1} ms (median), {p99:.1} (99 %), {max:.1} (worst of {count}"
             )?;
+            write!(to, "{})", worst.as_ref().map_or(String::new(), |worst| format!(": {worst}")))?;
         }
         if let Some(trouble) = trouble {
             write!(to, "  {troubles} failures, the first: {trouble}")?;

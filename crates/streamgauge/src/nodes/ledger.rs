@@ -104,13 +104,41 @@ pub struct Ledger {
     counts: Counts,
     differences: Vec<Difference>,
     /// For each node, how much later than the first it had objects.
-    behind: Vec<Values>,
+    behind: Vec<Lateness>,
+}
+
+/// How much later than the first a node had objects.
+#[derive(Debug, Clone, Default)]
+struct Lateness {
+    values: Values,
+    /// The latest, and its name.
+    worst: (Duration, Option<String>),
+}
+
+impl Lateness {
+    fn record(&mut self, name: &str, late: Duration) {
+        self.values.record(late.as_secs_f64());
+        if late > self.worst.0 {
+            self.worst = (late, Some(name.to_owned()));
+        }
+    }
+}
+
+/// How much later than the first of all nodes a node had the objects that came to be meanwhile. Times
+/// are in seconds.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct Behind {
+    /// Over all these objects.
+    #[serde(flatten)]
+    pub times: Distribution,
+    /// The object with the longest time; absent if the node was always the first.
+    pub worst: Option<String>,
 }
 
 impl Ledger {
     /// Makes an empty ledger for nodes with these names.
     pub fn new(nodes: Vec<String>) -> Self {
-        let behind = nodes.iter().map(|_| Values::default()).collect();
+        let behind = nodes.iter().map(|_| Lateness::default()).collect();
         Self {
             nodes,
             waiting: IndexMap::new(),
@@ -183,11 +211,14 @@ impl Ledger {
     }
 
     /// Ends the comparison. Returns how much was compared, the differences that are described, and for
-    /// each node how much later than the first it had objects, in seconds.
-    pub fn finish(mut self) -> (Counts, Vec<Difference>, Vec<Option<Distribution>>) {
+    /// each node how much later than the first it had objects.
+    pub fn finish(mut self) -> (Counts, Vec<Difference>, Vec<Option<Behind>>) {
         let states = self.waiting.values().filter(|waiting| waiting.kind == Kind::State).count();
         self.counts.states_of_some += states as u64;
-        (self.counts, self.differences, self.behind.iter().map(Values::read).collect())
+        let behind = self.behind.into_iter().map(|Lateness { values, worst: (_, worst) }| {
+            values.read().map(|times| Behind { times, worst })
+        });
+        (self.counts, self.differences, behind.collect())
     }
 
     fn differ(&mut self, object: &str, node: usize, from: usize, found: Found) {
@@ -217,7 +248,7 @@ impl Ledger {
         let Some(times) = times else { return };
         let first = times.iter().min().copied().unwrap_or_default();
         for (behind, time) in self.behind.iter_mut().zip(times) {
-            behind.record((time - first).as_secs_f64());
+            behind.record(name, time - first);
         }
     }
 
@@ -325,7 +356,8 @@ mod tests {
         ledger.record(1, ("old", Kind::Lasting), (0, object("a", "1")), at(90_000));
         let (counts, _, behind) = ledger.finish();
         assert_eq!(counts.objects, 101);
-        let [zero, one] = [behind[0].unwrap(), behind[1].unwrap()];
+        assert_eq!(behind[0].as_ref().unwrap().worst.as_deref(), Some("0"));
+        let [zero, one] = [0, 1].map(|node| behind[node].as_ref().unwrap().times);
         assert_eq!((zero.count, one.count), (100, 100));
         assert!(zero.p50 == 0.0 && (zero.max - 0.005).abs() < 1e-4, "{zero:?}");
         assert!((one.p50 - 0.02).abs() < 1e-4 && one.min == 0.0, "{one:?}");
