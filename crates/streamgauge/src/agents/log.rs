@@ -1,4 +1,4 @@
-//! What an agent tells the people who run it.
+//! What agents and crews tell people while they run.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -6,5 +6,5 @@ use std::io::Write;
 /// Writes a line to standard error.
 pub(super) fn log(line: impl Display) {
     // A log that cannot be written is no reason to end.
-    let _ = writeln!(std::io::stderr().lock(), "streamgauge agent: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "streamgauge: {line}");
 }

@@ -46,6 +46,8 @@ pub(super) async fn reserve(post: &Post, count: usize) -> anyhow::Result<Vec<Arc
         listen(post, count, &mut answers, next, &mut found).await;
     }
     if found.members.len() == count {
+        // Whoever answers first, a run numbers its machines in the same order.
+        found.members.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
         return Ok(found.members);
     }
     for member in &found.members {

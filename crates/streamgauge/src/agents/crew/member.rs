@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::Post;
 use crate::agents::clock::{Offset, Offsets, Reading};
+use crate::agents::log::log;
 use crate::agents::wire::{self, Answer, Ask, Hello};
 use crate::shard::monotonic;
 
@@ -118,8 +119,9 @@ impl Member {
 
     /// Compares the clocks once. `None` if the agent does not serve this run.
     async fn compare(&self, post: &Post) -> Result<Option<Offset>, RequestErrorKind> {
+        let monotonic_now = monotonic();
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let sent = Reading { monotonic: monotonic(), unix };
+        let sent = Reading { monotonic: monotonic_now, unix };
         let ask = Ask::Clocks { run: Some(post.run.clone()) };
         let answer = self.request(post, &ask, b"").await.map_err(|error| error.kind())?;
         let round_trip = monotonic().saturating_sub(sent.monotonic);
@@ -132,6 +134,7 @@ impl Member {
     }
 
     fn give_up(&self, why: &str) {
+        log(format_args!("agent {}: {why}", self.hello.name));
         self.state.send_modify(|state| state.gone = Some((Instant::now(), why.to_owned())));
     }
 
