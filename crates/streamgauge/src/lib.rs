@@ -25,6 +25,7 @@
 //! - [`load`] is `http`, [`meter`] is `meter`.
 //! - [`lab`] is `run` and `peers`: studies repeated against any number of servers.
 //! - [`report`] reads the folders of `run`.
+//! - [`agents`] is `agent`, and what shares a run among machines. [`nodes`] is `compare-nodes`.
 //!
 //! Shared by them:
 //! - [`cli`] parses arguments; `certificates` has the options for TLS, [`units`] parses times and
