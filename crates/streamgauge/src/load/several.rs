@@ -14,6 +14,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::check::Reference;
 use super::clock::Clock;
 use super::tally::{Counters, Tally};
 use super::trust::{self, Worker};
@@ -253,6 +254,10 @@ pub fn serve() -> anyhow::Result<Exit> {
         let stop = crate::signals::stop()?;
         stop_when_told(parent, stop.clone())?;
         let addresses = job.addresses.into_iter().collect();
+        if let Some(path) = &job.plan.check {
+            // A file that this machine does not have is told before the run.
+            Reference::open(path).with_context(|| path.display().to_string())?;
+        }
         parent.ready()?;
         let mut silent = None;
         let mut observe = |tick: &Tick| {

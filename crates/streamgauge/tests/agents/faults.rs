@@ -71,6 +71,21 @@ fn an_agent_that_is_killed_is_named_and_the_others_go_on() {
 }
 
 #[test]
+fn an_agent_that_is_ended_takes_its_processes_along() {
+    let (nats, folder) = (Nats::start(), tempfile::tempdir().unwrap());
+    let [a, _b] = [agent(&nats, "a"), agent(&nats, "b")];
+    let (_listener, url) = silent();
+    let run = waiting(&nats, 2, &url, folder.path());
+    let processes = children(&a);
+    assert_eq!(processes.len(), 1);
+    a.terminate();
+    assert_eq!(a.wait(LIMIT).status.code(), Some(0));
+    let ended = |id: &i32| !std::path::Path::new(&format!("/proc/{id}")).exists();
+    eventually(LIMIT, "its processes have ended", || processes.iter().all(ended));
+    assert_lost(run, "a");
+}
+
+#[test]
 fn an_agent_that_hangs_is_named_and_the_others_go_on() {
     let (nats, folder) = (Nats::start(), tempfile::tempdir().unwrap());
     let [a, _b] = [agent(&nats, "a"), agent(&nats, "b")];
@@ -140,7 +155,6 @@ fn agents_end_when_they_are_told_and_refuse_what_they_cannot_use() {
         assert_eq!(finished.status.code(), Some(2), "{arguments:?}");
         assert!(finished.stderr.contains(complaint), "{}", finished.stderr);
     }
-    nats.program(0);
     let arguments =
         ["http", "http://127.0.0.1:9/", "--agents", "1", "--nats", "nats://127.0.0.1:9"];
     let finished = start(&arguments).wait(LIMIT);

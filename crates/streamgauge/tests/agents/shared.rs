@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use testkit::{Nats, http};
 
-use crate::support::{LIMIT, agent, all_idle, document, lines, origin, run, start};
+use crate::support::{LIMIT, agent, all_idle, document, lines, origin, run, silent, start};
 
 fn names(document: &Value) -> Vec<&str> {
     let agents = document["agents"].as_array().unwrap();
@@ -111,4 +111,40 @@ fn requests_are_shared_as_by_processes_of_one_machine() {
     assert!(here["generator"]["workers"].as_array().unwrap().iter().all(|w| of(w).is_none()));
     // The kernel counted on the agents' machines.
     assert!(apart["kernel"]["TcpInSegs"].as_u64().unwrap() > 0, "{apart:#}");
+}
+
+#[test]
+fn many_results_and_long_jobs_come_whole() {
+    let (nats, server) = (Nats::start(), origin());
+    let _agents = [agent(&nats, "a"), agent(&nats, "b")];
+    let folder = tempfile::tempdir().unwrap();
+    // Each process sends more reports than may wait to be taken.
+    let output = folder.path().join("run");
+    let (_listener, url) = silent();
+    let viewers = ["viewers", &url, "--batch-size", "200", "--duration", "1s", "--loops", "2"];
+    let kept = ["--timeout", "50s", "-o", output.to_str().unwrap()];
+    let (_, document) = document(&run(&nats, 2, &[&viewers[..], &kept].concat()).wait(LIMIT));
+    assert_eq!((&document["viewers"]["reported"], &document["lost"]), (&200.into(), &0.into()));
+    let reports = lines(&output.join("viewers.jsonl"));
+    let ids: BTreeSet<u64> = reports.iter().map(|line| line["id"].as_u64().unwrap()).collect();
+    assert_eq!((reports.len(), ids), (200, (0..200).collect()));
+    // A plan of more than a megabyte.
+    server.put("file", b"x");
+    let targets = folder.path().join("targets");
+    let line = |n: u32| format!("{}?{n:020}\n", server.url("/vod/file"));
+    std::fs::write(&targets, (0..20_000).map(line).collect::<String>()).unwrap();
+    let load = ["http", "--targets", targets.to_str().unwrap(), "--requests", "40"];
+    let (_, loaded) = crate::support::document(&run(&nats, 2, &load).wait(LIMIT));
+    assert_eq!((&loaded["target_count"], &loaded["statuses"]["200"]), (&20_000.into(), &40.into()));
+}
+
+#[test]
+fn a_file_that_agents_do_not_have_is_told_before_the_run() {
+    let nats = Nats::start();
+    let _agent = agent(&nats, "a");
+    let arguments = ["http", "http://127.0.0.1:9/", "--requests", "1", "--check", "/no/such/file"];
+    let finished = run(&nats, 1, &arguments).wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2));
+    assert!(finished.stderr.contains("agent a: /no/such/file"), "{}", finished.stderr);
+    all_idle(&nats, 1);
 }

@@ -65,7 +65,7 @@ pub(crate) fn silent() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// Starts a run of many viewers of a silent server, and waits until all have joined.
+/// Starts a run of six viewers of a silent server, and waits until all have joined.
 pub(crate) fn waiting(nats: &Nats, agents: u32, url: &str, folder: &Path) -> Program {
     let output = folder.to_str().unwrap();
     let times = ["--duration", "300s", "--timeout", "290s", "--loops", "2", "-o", output];

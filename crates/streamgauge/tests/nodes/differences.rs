@@ -1,12 +1,14 @@
 //! Nodes that differ are found out.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde_json::Value;
-use testkit::{NO_ARGUMENTS, Server, headwater, noise};
+use testkit::{NO_ARGUMENTS, Server, eventually, headwater, noise};
 
 use crate::relay::{Answer, start};
-use crate::{LIMIT, compare, count, document};
+use crate::{LIMIT, compare, count, document, document_of, spawn};
 
 /// Starts the origin with its demo stream.
 fn origin() -> Server {
@@ -152,6 +154,23 @@ fn files_are_compared_to_the_first_byte_that_differs() {
     let text = compare(&[&origin.url("/vod/file.bin"), &origin.url("/vod/file.bin")]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.ends_with("the same on all nodes\n"), "{text}");
+}
+
+#[test]
+fn an_interrupt_ends_it_with_what_was_compared() {
+    let origin = origin();
+    let asked = Arc::new(AtomicU64::new(0));
+    let of_all = Arc::clone(&asked);
+    let relay = start(origin.http, move |_, _| {
+        of_all.fetch_add(1, Relaxed);
+    });
+    let [own, relayed] = both(&origin, relay, "/live/demo/index.m3u8");
+    let program = spawn(&[&own, &relayed, "--duration", "10m", "--json"]);
+    eventually(LIMIT, "objects were asked for", || asked.load(Relaxed) > 30);
+    program.terminate();
+    let (code, document) = document_of(&program.wait(LIMIT));
+    assert_eq!((code, &document["interrupted"]), (0, &true.into()), "{document:#}");
+    assert!(count(&document, "objects") > 0, "{document:#}");
 }
 
 #[test]

@@ -16,15 +16,24 @@ use testkit::{Finished, Program};
 /// Longest wait, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(90);
 
-fn compare(arguments: &[&str]) -> Finished {
+fn spawn(arguments: &[&str]) -> Program {
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
-    Program::spawn(command.arg("compare-nodes").args(arguments)).wait(LIMIT)
+    Program::spawn(command.arg("compare-nodes").args(arguments))
+}
+
+fn compare(arguments: &[&str]) -> Finished {
+    spawn(arguments).wait(LIMIT)
 }
 
 /// Compares, and reads the document.
 #[track_caller]
 fn document(arguments: &[&str]) -> (i32, Value) {
-    let finished = compare(&[arguments, &["--json"]].concat());
+    document_of(&compare(&[arguments, &["--json"]].concat()))
+}
+
+/// The exit status and the document of a comparison that has ended.
+#[track_caller]
+fn document_of(finished: &Finished) -> (i32, Value) {
     let document = serde_json::from_slice(&finished.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
     (finished.status.code().unwrap(), document)

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::line::Lines;
 use super::member::Member;
+use super::said::{Brings, Said};
 use super::{Piece, Post};
-use crate::agents::wire::{self, Answer, Ask, PIECE, Report, WINDOW};
+use crate::agents::wire::{self, Answer, Ask, PIECE, WINDOW};
 use crate::shard::{Link, News, Told};
 
 /// How long the end of a child may take to be told after it took no more input.
@@ -131,9 +131,9 @@ impl Place {
         mut failed: mpsc::Receiver<String>,
     ) -> Result<(), String> {
         let mut state = self.member.state();
-        let (mut lines, mut next, mut untold) = (Lines::default(), 0, 0);
+        let (mut said, mut untold) = (Said::default(), 0);
         loop {
-            let (Report { number: seen, ended, .. }, body) = tokio::select! {
+            let (report, body) = tokio::select! {
                 biased;
                 Some(piece) = says.recv() => piece,
                 Some(why) = failed.recv() => return Err(why),
@@ -142,14 +142,11 @@ impl Place {
                     return Err(why.map_or_else(|| "it is gone".to_owned(), |(_, why)| why));
                 }
             };
-            if seen != next {
-                return Err("a message of it was lost".to_owned());
-            }
-            next += 1;
-            if let Some(ended) = ended {
-                return ended;
-            }
-            for line in lines.take(&body).map_err(|error| error.to_string())? {
+            let lines = match said.take(report, &body).map_err(|error| error.to_string())? {
+                Brings::Lines(lines) => lines,
+                Brings::End(ended) => return ended,
+            };
+            for line in lines {
                 if told.send((number, News::Line(line))).await.is_err() {
                     return Ok(());
                 }

@@ -1,9 +1,9 @@
 //! The agents that share a run, as the verb knows them that the user has started.
 
 mod find;
-mod line;
 mod link;
 mod member;
+mod said;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
