@@ -121,7 +121,7 @@ mod tests {
     fn the_shortest_of_the_last_round_trips_counts() {
         let mut offsets = Offsets::default();
         assert!(offsets.best().is_none());
-        let add = |offsets: &mut Offsets, ahead, micros| {
+        let add = |offsets: &mut Offsets, ahead: u64, micros: u64| {
             let (sent, there) = (reading(0, 1000), reading(0, 1000 + ahead));
             offsets.add(Offset::new(sent, there, Duration::from_micros(micros)));
         };

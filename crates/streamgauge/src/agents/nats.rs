@@ -31,7 +31,7 @@ impl Servers {
     /// # Errors
     /// No server can be reached, or the server refuses.
     pub(super) async fn connect(&self, name: &str, patient: bool) -> anyhow::Result<Client> {
-        let shown = || format!("NATS at {}", self.urls.join(", "));
+        let shown = || format!("NATS at {}", self.shown());
         loop {
             match self.options(name)?.connect(self.urls.as_slice()).await {
                 Ok(client) => return Ok(client),
@@ -46,6 +46,17 @@ impl Servers {
                 }
             }
         }
+    }
+
+    /// The addresses for people, without the names and passwords that may be in them.
+    pub(super) fn shown(&self) -> String {
+        let shown = |url: &String| match url.split_once("://") {
+            Some((scheme, rest)) => {
+                format!("{scheme}://{}", rest.rsplit_once('@').map_or(rest, |(_, host)| host))
+            }
+            None => url.rsplit_once('@').map_or(&**url, |(_, host)| host).to_owned(),
+        };
+        self.urls.iter().map(shown).collect::<Vec<_>>().join(",")
     }
 
     fn options(&self, name: &str) -> anyhow::Result<ConnectOptions> {
@@ -63,5 +74,17 @@ impl Servers {
         let shown = || path.display().to_string();
         let text = std::fs::read_to_string(path).with_context(shown)?;
         options.credentials(&text).with_context(shown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        let urls = ["nats://ann:p@ss@h:4222", "ann:pass@i", "tls://j"].map(str::to_owned).into();
+        let servers = Servers { urls, credentials: None };
+        assert_eq!(servers.shown(), "nats://h:4222,i,tls://j");
     }
 }

@@ -224,8 +224,8 @@ mod tests {
                 Ask::Start { run: run.clone(), role: "viewers".to_owned(), children: vec![child, 7] },
                 Ask::Clocks { run: Some(run) },
             ] {
-                let (read, rest) = super::read::<Ask>(&write(&ask, &body)).unwrap();
-                prop_assert_eq!((read, &rest[..]), (ask, &body[..]));
+                let (again, rest) = read::<Ask>(&write(&ask, &body)).unwrap();
+                prop_assert_eq!((again, &rest[..]), (ask, &body[..]));
             }
         }
 

@@ -52,7 +52,7 @@ struct Machine {
     loops: Vec<LoopReport>,
     local: u64,
     reasons: Vec<String>,
-    /// What was lost with its processes.
+    /// What was lost with its processes, and which started late.
     losses: Vec<String>,
 }
 
@@ -101,6 +101,9 @@ pub(super) async fn run(
                     }
                     Heard::Said(Word::Requests(times)) => observer.requests(&times),
                     Heard::Said(Word::End(part)) => known[number].part = Some(part),
+                    Heard::Late(why) => {
+                        machines[spread.machine_of(number as u32)].losses.push(why);
+                    }
                     Heard::Ended => {}
                     Heard::Failed(why) => {
                         let after = began.elapsed().as_secs_f64();

@@ -184,6 +184,7 @@ mod tests {
             total,
             workers: Vec::new(),
             agents: Vec::new(),
+            late: Vec::new(),
             elapsed: 2.0,
             interrupted: false,
             ticks: Vec::new(),

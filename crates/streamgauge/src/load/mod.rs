@@ -155,6 +155,8 @@ pub struct Outcome {
     pub interrupted: bool,
     /// Lost processes, whose results are missing, and why.
     pub lost: Vec<String>,
+    /// Processes that started late, and by how much.
+    pub late: Vec<String>,
     /// The counters, once a second and at the end.
     pub ticks: Vec<Tick>,
     /// What the kernel counted during the run, for the whole network of this machine, or of those

@@ -66,6 +66,8 @@ struct End {
 struct Known {
     counters: Counters,
     end: Option<End>,
+    /// That it started late.
+    late: Option<String>,
     /// Why it failed.
     failed: Option<String>,
 }
@@ -141,6 +143,7 @@ async fn share(
                         known.counters = end.total.counters;
                         known.end = Some(*end);
                     }
+                    Heard::Late(why) => known.late = Some(why),
                     Heard::Ended => {}
                     Heard::Failed(why) => {
                         let after = began.elapsed().as_secs_f64();
@@ -177,6 +180,7 @@ async fn share(
 struct Machine {
     total: Tally,
     workers: Vec<Worker>,
+    late: Vec<String>,
     losses: Vec<String>,
 }
 
@@ -197,9 +201,10 @@ fn put_together(
         // What this machine's network did is of no interest.
         outcome.kernel = Kernel::default();
     }
-    for (number, Known { end, failed, .. }) in (0..).zip(known) {
+    for (number, Known { end, late, failed, .. }) in (0..).zip(known) {
         let place = spread.machine_of(number);
         let machine = &mut machines[place];
+        machine.late.extend(late);
         let Some(End { total, workers, kernel, interrupted }) = end else {
             let name = spread.name_of(number);
             let hangs = || format!("{name} of {processes} did not end in time");
@@ -220,11 +225,12 @@ fn put_together(
             let name = crew.name(place);
             reasons.push(trust::of_agent(name, &mut machine.total, &machine.workers));
             machine.workers.iter_mut().for_each(|worker| worker.agent = Some(name.to_owned()));
-            reasons[place].extend(machine.losses.iter().cloned());
+            reasons[place].extend(machine.losses.iter().chain(&machine.late).cloned());
         }
         outcome.total.add(&machine.total);
         outcome.workers.extend(machine.workers);
         outcome.lost.extend(machine.losses);
+        outcome.late.extend(machine.late);
     }
     if !found {
         anyhow::bail!(std::mem::take(&mut outcome.lost).join("; "));

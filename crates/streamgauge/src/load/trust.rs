@@ -152,6 +152,7 @@ impl Generator {
         reasons.extend(outcome.lost.iter().map(|lost| {
             format!("{lost}: its part of the load is in no figure but those of `seconds`")
         }));
+        reasons.extend(outcome.late.iter().cloned());
         if outcome.agents.is_empty() {
             for (number, worker) in workers.iter().enumerate() {
                 let overload = worker.overload();
@@ -163,7 +164,11 @@ impl Generator {
             }
         }
         let of_agents = outcome.agents.iter().flat_map(|agent| &agent.reasons);
-        reasons.extend(of_agents.filter(|why| !outcome.lost.contains(why)).cloned());
+        reasons.extend(
+            of_agents
+                .filter(|why| !outcome.lost.contains(why) && !outcome.late.contains(why))
+                .cloned(),
+        );
         if !plan.connections_given && total.queued * 100 > counters.requests {
             reasons.push(format!(
                 "{} requests waited for one of {} connections, all that open files allow",

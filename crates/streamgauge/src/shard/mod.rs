@@ -53,6 +53,8 @@ enum Order {
 enum Line<M> {
     /// The child can start.
     Ready,
+    /// The child started later than it was told to, by this.
+    Late(Duration),
     /// A result.
     Said(M),
     /// The child cannot go on, and why.

@@ -21,6 +21,8 @@ const ON_THE_WAY: usize = 4096;
 pub enum Heard<M> {
     /// A result.
     Said(M),
+    /// The child started later than the others: which one, and by how much.
+    Late(String),
     /// The child has ended, and has sent everything.
     Ended,
     /// The child could not go on: which one, and why.
@@ -126,6 +128,11 @@ impl<M: DeserializeOwned> Shards<M> {
             News::Line(line) => match serde_json::from_slice(&line) {
                 Ok(Line::Said(message)) => return Some(Heard::Said(message)),
                 Ok(Line::Ready) => child.is_ready = true,
+                Ok(Line::Late(by)) => {
+                    let name = child.link.name();
+                    let late = format!("{name} started {:.3} s late", by.as_secs_f64());
+                    return Some(Heard::Late(late));
+                }
                 Ok(Line::Failed(why)) => child.failed = Some(why),
                 Err(error) => child.failed = Some(format!("said what cannot be read: {error}")),
             },

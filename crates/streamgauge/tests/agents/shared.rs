@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use testkit::{Nats, http};
 
-use crate::support::{LIMIT, agent, all_idle, document, lines, origin, run, silent, start};
+use crate::support::{
+    LIMIT, agent, all_idle, block_on, document, hellos, lines, origin, run, silent, start,
+};
 
 fn names(document: &Value) -> Vec<&str> {
     let agents = document["agents"].as_array().unwrap();
@@ -147,4 +149,19 @@ fn a_file_that_agents_do_not_have_is_told_before_the_run() {
     assert_eq!(finished.status.code(), Some(2));
     assert!(finished.stderr.contains("agent a: /no/such/file"), "{}", finished.stderr);
     all_idle(&nats, 1);
+}
+
+#[test]
+fn a_crew_and_its_agents_may_use_different_servers_of_nats() {
+    let (nats, server) = (Nats::start_cluster(2), origin());
+    let [first, second] = [nats.url(0), nats.url(1)];
+    let agent = start(&["agent", "--nats", &first, "--name", "far"]);
+    agent.stdout_line(LIMIT, |line| line.starts_with("ready agent=far "));
+    let load = ["http", &server.url("/healthz"), "--requests", "20", "--json"];
+    let machines = ["--agents", "1", "--nats", &second];
+    // The two servers may not know each other yet.
+    block_on(async { hellos(&async_nats::connect(&second).await.unwrap(), 1).await });
+    let finished = start(&[&load[..], &machines].concat()).wait(LIMIT);
+    let (_, document) = document(&finished);
+    assert_eq!((names(&document), &document["statuses"]["200"]), (vec!["far"], &20.into()));
 }

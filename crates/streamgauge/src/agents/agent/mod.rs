@@ -87,7 +87,7 @@ impl Agent {
         let mut asked = self.client.subscribe(wire::subject(&self.hello.id)).await?;
         // The server knows both before anybody is told that the agent is ready.
         self.client.flush().await?;
-        let ready = format!("ready agent={} nats={}\n", self.hello.name, servers.urls.join(","));
+        let ready = format!("ready agent={} nats={}\n", self.hello.name, servers.shown());
         let mut out = std::io::stdout();
         out.write_all(ready.as_bytes()).and_then(|()| out.flush()).context("standard output")?;
         let mut looks = interval(LOOK);
