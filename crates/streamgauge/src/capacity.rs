@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Exit;
+use crate::agents::{Agent, Crew};
 use crate::fleet::{self, Plan, Recorder};
 use crate::record::Folder;
 use crate::selfwatch::Generator;
@@ -81,6 +82,8 @@ pub struct Step {
     pub results: Viewers,
     /// Whether the figures can be trusted.
     pub generator: Generator,
+    /// The machines that shared the step; none if it was this one alone.
+    pub agents: Vec<Agent>,
 }
 
 impl Document {
@@ -96,11 +99,11 @@ impl Document {
     }
 }
 
-/// Runs the steps, until one fails or all are done.
+/// Runs the steps, on this machine or on those of a crew, until one fails or all are done.
 ///
 /// # Errors
 /// A step cannot start, its results cannot be recorded, or a viewer alone gets no media.
-pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
+pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Document> {
     let mut document = Document {
         verb: "capacity".to_owned(),
         url: arguments.url.clone(),
@@ -113,7 +116,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         interrupted: false,
     };
     if arguments.min_bit_rate.is_none() {
-        let (alone, interrupted) = step(arguments, 1, 0.0)?;
+        let (alone, interrupted) = step(arguments, crew, 1, 0.0)?;
         if interrupted {
             document.interrupted = true;
             return finish(arguments, document);
@@ -131,7 +134,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
     }
     let mut viewers = arguments.start;
     while !document.interrupted && viewers <= arguments.max {
-        let (step, interrupted) = step(arguments, viewers, document.min_bit_rate)?;
+        let (step, interrupted) = step(arguments, crew, viewers, document.min_bit_rate)?;
         document.interrupted = interrupted;
         if interrupted {
             // An interrupted step is too short: it cannot be told from a failed one.
@@ -163,12 +166,17 @@ fn finish(arguments: &Arguments, document: Document) -> anyhow::Result<Document>
 }
 
 /// Runs one step; returns also whether it was interrupted.
-fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Result<(Step, bool)> {
+fn step(
+    arguments: &Arguments,
+    crew: Option<&Crew>,
+    viewers: u32,
+    min_bit_rate: f64,
+) -> anyhow::Result<(Step, bool)> {
     let plan = Plan { batches: 1, batch_size: viewers, ..arguments.plan.clone() };
     let folder = arguments.folder.as_ref().map(|folder| folder.join(format!("{viewers:06}")));
     let folder = folder.as_deref().map(Folder::create).transpose()?;
     let mut recorder = Recorder::new(folder, &plan, 0.0, arguments.quiet);
-    let outcome = fleet::run(&plan, Duration::from_secs(1), &mut recorder)?;
+    let outcome = fleet::run(&plan, crew, Duration::from_secs(1), &mut recorder)?;
     let (folder, sum) = recorder.finish();
     let results = sum.finish();
     let bit_rate = results.bit_rate_all_mean;
@@ -179,6 +187,7 @@ fn step(arguments: &Arguments, viewers: u32, min_bit_rate: f64) -> anyhow::Resul
         passed: bit_rate >= min_bit_rate,
         results,
         generator: outcome.generator,
+        agents: outcome.agents,
     };
     if let Some(folder) = folder {
         for (name, values, unit) in sum.histograms() {

@@ -8,9 +8,11 @@ use viewer::player::Target;
 use viewer::tls::{Trust, client_config};
 use viewer::{Options, Rendition};
 
+use crate::agents::Crew;
+use crate::agents::args::{AgentArguments, CrewArguments};
 use crate::certificates::Certificates;
 use crate::fleet::{self, Original, Plan, Verify};
-use crate::{Exit, capacity, lab, load, meter, report, text, units, viewers, watch};
+use crate::{Exit, capacity, lab, load, meter, nodes, report, shard, text, units, viewers, watch};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -26,12 +28,14 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed 
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    Agent(AgentArguments),
     Http(Box<load::args::Arguments>),
     Meter(meter::args::Arguments),
     Peers(lab::install::Arguments),
     Run(lab::run::Arguments),
     /// One viewer, everything verified
     Watch(WatchArguments),
+    CompareNodes(nodes::args::Arguments),
     /// More and more viewers at once, up to where they no longer get the bit rate they need
     Capacity(CapacityArguments),
     Report(report::Arguments),
@@ -70,7 +74,7 @@ struct Behaviour {
     /// Event loops, each on a core; one for each core if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     loops: Option<u16>,
-    /// Processes that share the run and its loops; by default as few as can open all files
+    /// Processes that share the run and its loops, of all agents together; by default as few as can open all files
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     processes: Option<u32>,
 }
@@ -93,8 +97,9 @@ impl Behaviour {
         })
     }
 
-    fn loops(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    fn loops(&self, crew: Option<&Crew>) -> usize {
+        let here = || std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = || crew.map_or_else(here, Crew::cores);
         self.loops.map_or_else(cores, usize::from)
     }
 }
@@ -135,6 +140,8 @@ struct ViewersArguments {
     json: bool,
     #[command(flatten)]
     behaviour: Behaviour,
+    #[command(flatten)]
+    machines: CrewArguments,
 }
 
 #[derive(Debug, Args)]
@@ -190,6 +197,8 @@ struct CapacityArguments {
     json: bool,
     #[command(flatten)]
     behaviour: Behaviour,
+    #[command(flatten)]
+    machines: CrewArguments,
 }
 
 fn rendition(text: &str) -> Result<Rendition, String> {
@@ -230,17 +239,19 @@ impl Arguments {
     /// Arguments or input are unusable.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
+            Verb::Agent(arguments) => arguments.run(),
             Verb::Http(arguments) => arguments.run(),
             Verb::Meter(arguments) => arguments.run(),
             Verb::Peers(arguments) => arguments.run(),
             Verb::Run(arguments) => arguments.run(),
             Verb::Watch(arguments) => run_watch(&arguments),
+            Verb::CompareNodes(arguments) => arguments.run(),
             Verb::Capacity(arguments) => run_capacity(&arguments),
             Verb::Report(arguments) => arguments.run(),
             Verb::Viewers(arguments) => run_viewers(&arguments),
             Verb::Shard { role } => match role.as_str() {
-                fleet::ROLE => fleet::serve(),
-                load::several::ROLE => load::several::serve(),
+                shard::VIEWERS => fleet::serve(),
+                shard::HTTP => load::several::serve(),
                 other => anyhow::bail!("no share of a run is called {other}"),
             },
         }
@@ -249,26 +260,31 @@ impl Arguments {
 
 fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
     anyhow::ensure!((0.0..=1.0).contains(&arguments.at_least), "--at-least is a share, 0 to 1");
+    let (options, original) =
+        (arguments.behaviour.options()?, reference(arguments.reference.as_ref())?);
+    // All other arguments are usable when machines are reserved.
+    let crew = arguments.machines.crew()?;
     let plan = Plan {
         target: arguments.url.clone(),
-        options: arguments.behaviour.options()?,
+        options,
         batches: arguments.batches,
         batch_size: arguments.batch_size,
         interval: arguments.interval,
         duration: arguments.duration,
         verify: arguments.verify,
-        reference: reference(arguments.reference.as_ref())?,
-        loops: arguments.behaviour.loops(),
+        reference: original,
+        loops: arguments.behaviour.loops(crew.as_ref()),
         processes: arguments.behaviour.processes,
     };
-    let document = viewers::run(&viewers::Arguments {
+    let run = viewers::Arguments {
         url: arguments.url.to_string(),
         plan,
         share: arguments.at_least,
         allowed: arguments.allowed,
         folder: arguments.output.clone(),
         quiet: arguments.json,
-    })?;
+    };
+    let document = viewers::run(&run, crew.as_ref())?;
     let shown = if arguments.json { text::json(&document) } else { text::viewers(&document) };
     shown?;
     Ok(document.exit())
@@ -302,6 +318,7 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
     if arguments.fast {
         options.ahead = None;
     }
+    let crew = arguments.machines.crew()?;
     let plan = Plan {
         target: arguments.url.clone(),
         options,
@@ -311,12 +328,12 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
         duration: arguments.duration,
         verify: arguments.verify,
         reference: None,
-        loops: arguments.behaviour.loops(),
+        loops: arguments.behaviour.loops(crew.as_ref()),
         processes: arguments.behaviour.processes,
     };
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 bits per second")]
     let min_bit_rate = arguments.min_bitrate.map(|bits| bits as f64 / 1e6);
-    let document = capacity::run(&capacity::Arguments {
+    let run = capacity::Arguments {
         url: arguments.url.to_string(),
         plan,
         start: arguments.start,
@@ -326,7 +343,8 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
         pause: arguments.pause,
         folder: arguments.output.clone(),
         quiet: arguments.json,
-    })?;
+    };
+    let document = capacity::run(&run, crew.as_ref())?;
     let shown = if arguments.json { text::json(&document) } else { text::capacity(&document) };
     shown?;
     Ok(document.exit())

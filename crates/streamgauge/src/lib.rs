@@ -25,6 +25,7 @@
 //! - [`load`] is `http`, [`meter`] is `meter`.
 //! - [`lab`] is `run` and `peers`: studies repeated against any number of servers.
 //! - [`report`] reads the folders of `run`.
+//! - [`agents`] is `agent`, and what shares a run among machines. [`nodes`] is `compare-nodes`.
 //!
 //! Shared by them:
 //! - [`cli`] parses arguments; `certificates` has the options for TLS, [`units`] parses times and
@@ -36,6 +37,7 @@
 //! - `text` prints documents, `progress` shows progress, `files` reads and replaces files,
 //!   `signals` handles interruptions.
 
+pub mod agents;
 pub mod capacity;
 mod certificates;
 pub mod cli;
@@ -45,6 +47,7 @@ pub mod hlog;
 pub mod lab;
 pub mod load;
 pub mod meter;
+pub mod nodes;
 mod progress;
 pub mod record;
 pub mod report;

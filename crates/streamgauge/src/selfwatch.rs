@@ -159,6 +159,22 @@ impl Generator {
         Self { loops, saturated: !reasons.is_empty(), reasons }
     }
 
+    /// Names the agent in all reasons.
+    #[must_use]
+    pub fn of_agent(mut self, name: &str) -> Self {
+        for reason in &mut self.reasons {
+            *reason = format!("agent {name}: {reason}");
+        }
+        self
+    }
+
+    /// Adds the event loops and reasons of another machine.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.loops.extend(other.loops);
+        self.doubted(other.reasons)
+    }
+
     /// Adds reasons not to trust the run.
     #[must_use]
     pub fn doubted(mut self, reasons: Vec<String>) -> Self {

@@ -34,6 +34,7 @@ pub(crate) fn viewers(document: &viewers::Document) -> io::Result<()> {
         writeln!(out, "lost         {} viewers whose result is not known", document.lost)?;
     }
     write_viewers(&mut out, &document.viewers)?;
+    document.agents.iter().try_for_each(|agent| agent.write(&mut out))?;
     write_generator(&mut out, &document.generator)
 }
 
@@ -143,6 +144,9 @@ pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
         None => format!("at least {most} viewers"),
     };
     writeln!(out, "capacity     {capacity}")?;
+    if let Some(last) = document.steps.last() {
+        last.agents.iter().try_for_each(|agent| agent.write(&mut out))?;
+    }
     let generators = document.steps.iter().map(|step| &step.generator);
     for reason in generators.flat_map(|generator| &generator.reasons) {
         writeln!(out, "SATURATED    {reason}: the figures are not to be trusted")?;

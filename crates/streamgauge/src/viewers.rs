@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::Exit;
+use crate::agents::{Agent, Crew};
 use crate::fleet::{self, Plan, Recorder};
 use crate::record::Folder;
 use crate::selfwatch::Generator;
@@ -66,6 +67,8 @@ pub struct Document {
     pub viewers: Viewers,
     /// Whether the figures can be trusted.
     pub generator: Generator,
+    /// The machines that shared the run; none if it was this one alone.
+    pub agents: Vec<Agent>,
 }
 
 impl Document {
@@ -79,16 +82,16 @@ impl Document {
     }
 }
 
-/// Runs the viewers.
+/// Runs the viewers, on this machine or on those of a crew.
 ///
 /// # Errors
 /// The run cannot start, or its results cannot be recorded.
-pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
+pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Document> {
     let plan = &arguments.plan;
     let wanted = plan.duration.as_secs_f64() * arguments.share;
     let folder = arguments.folder.as_deref().map(Folder::create).transpose()?;
     let mut recorder = Recorder::new(folder, plan, wanted, arguments.quiet);
-    let outcome = fleet::run(plan, Duration::from_secs(1), &mut recorder)?;
+    let outcome = fleet::run(plan, crew, Duration::from_secs(1), &mut recorder)?;
     let (folder, sum) = recorder.finish();
     let viewers = sum.finish();
     let unsatisfied = u64::from(plan.viewers()) - viewers.satisfied.min(plan.viewers().into());
@@ -109,6 +112,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<Document> {
         passed: unsatisfied <= arguments.allowed.into(),
         viewers,
         generator: outcome.generator,
+        agents: outcome.agents,
     };
     if let Some(folder) = folder {
         for (name, values, unit) in sum.histograms() {

@@ -71,7 +71,7 @@ impl Observer for One {
 /// The run cannot start.
 pub fn run(url: &str, plan: &Plan, quiet: bool) -> anyhow::Result<Document> {
     let mut one = One { progress: Progress::new(plan.end(), quiet), report: None };
-    let outcome = fleet::run(plan, REFRESH, &mut one)?;
+    let outcome = fleet::run(plan, None, REFRESH, &mut one)?;
     one.progress.finish();
     Ok(Document {
         verb: "watch".to_owned(),

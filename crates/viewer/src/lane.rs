@@ -40,8 +40,14 @@ pub struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub fn start() -> Self {
+        Self::start_ahead(0)
+    }
+
+    /// A clock that starts now, on a machine whose time of day is ahead by `ahead`. What it tells is
+    /// the right time.
+    pub fn start_ahead(ahead: Micros) -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { start: Instant::now(), unix: micros(unix) }
+        Self { start: Instant::now(), unix: micros(unix).saturating_sub(ahead) }
     }
 
     /// Microseconds since the start.

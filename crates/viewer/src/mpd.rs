@@ -20,6 +20,8 @@ pub struct Manifest {
     pub dynamic: bool,
     /// `@availabilityStartTime`, microseconds since 1970.
     pub availability_start: Option<Micros>,
+    /// `@publishTime`, microseconds since 1970: which version of the manifest this is.
+    pub published: Option<Micros>,
     /// `@minimumUpdatePeriod`.
     pub minimum_update: Option<Micros>,
     /// `@mediaPresentationDuration`.
@@ -139,6 +141,7 @@ pub fn parse(text: &str) -> Result<Manifest, Error> {
                 match key {
                     "type" => manifest.dynamic = value == "dynamic",
                     "availabilityStartTime" => manifest.availability_start = date(value),
+                    "publishTime" => manifest.published = date(value),
                     "minimumUpdatePeriod" => manifest.minimum_update = duration(value),
                     "mediaPresentationDuration" => manifest.duration = duration(value),
                     "suggestedPresentationDelay" => manifest.suggested_delay = duration(value),

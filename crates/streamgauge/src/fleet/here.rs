@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use viewer::player::{part, play};
-use viewer::{Clock, Lane, Report, Totals, Viewer};
+use viewer::{Clock, Lane, Micros, Report, Totals, Viewer};
 
 use super::{GRACE, Observer, Plan};
 use crate::record::Tick;
@@ -35,6 +35,9 @@ pub(super) struct Share {
     pub(super) of: u32,
     /// Local address of its viewers; `None` if the system picks it.
     pub(super) source: Option<IpAddr>,
+    /// How far the time of day of the process's machine is ahead of that of the machine on which the
+    /// run was started.
+    pub(super) ahead: Micros,
 }
 
 impl Share {
@@ -76,7 +79,7 @@ pub(super) async fn run(
     observer: &mut dyn Observer,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Part> {
-    let clock = Clock::start();
+    let clock = Clock::start_ahead(share.ahead);
     let (stopping, stopped) = watch::channel(false);
     let (said, mut hear) = mpsc::unbounded_channel();
     let mut totals = Vec::new();
@@ -263,7 +266,7 @@ mod tests {
             let each = plan.loops_of_each(processes);
             let all = each * processes as usize;
             for number in 0..processes {
-                let share = Share { number, of: processes, source: None };
+                let share = Share { number, of: processes, source: None, ahead: 0 };
                 let own = number as usize * each..(number as usize + 1) * each;
                 let counted = (0..viewers as usize).filter(|id| own.contains(&(id % all))).count();
                 assert_eq!(share.viewers(&plan) as usize, counted, "{number} of {processes}");

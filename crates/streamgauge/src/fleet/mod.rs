@@ -18,12 +18,9 @@ use viewer::verify::{Reference, ReferenceError};
 pub use observer::{Observer, Recorder};
 pub use several::serve;
 
+use crate::agents::{Agent, Crew, Spread};
 use crate::selfwatch::Generator;
-use crate::shard::Needs;
 pub use crate::shard::raise_descriptor_limit;
-
-/// Role of a child process that runs a share of the viewers.
-pub const ROLE: &str = "viewers";
 
 /// How long a run may still take after its end.
 const GRACE: Duration = Duration::from_secs(8);
@@ -144,33 +141,41 @@ pub struct Outcome {
     pub lost: u32,
     /// Whether the figures can be trusted.
     pub generator: Generator,
+    /// The machines, if several shared the run.
+    pub agents: Vec<Agent>,
 }
 
-/// Runs a plan to its end, until an interruption (SIGINT, SIGTERM), or until no more results can
+/// Runs a plan, on this machine or on those of a crew, to its end, until an interruption (SIGINT, SIGTERM), or until no more results can
 /// come. Calls the observer's `tick` every `period`.
 ///
 /// # Errors
 /// The run cannot start, or the observer fails.
-pub fn run(plan: &Plan, period: Duration, observer: &mut dyn Observer) -> anyhow::Result<Outcome> {
+pub fn run(
+    plan: &Plan,
+    crew: Option<&Crew>,
+    period: Duration,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<Outcome> {
     let stop = interrupt::heard(interrupt::listen()?);
-    let needs = Needs::new(plan.connections(), &plan.target.to_string());
-    let processes = needs.processes(plan.processes, raise_descriptor_limit())?;
+    let connections = (plan.connections(), &*plan.target.to_string());
+    let spread = Spread::new(connections, plan.processes, raise_descriptor_limit(), crew)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        if processes == 1 {
-            let share = here::Share { number: 0, of: 1, source: None };
+        if spread.processes() == 1 && crew.is_none() {
+            let share = here::Share { number: 0, of: 1, source: None, ahead: 0 };
             let began = tokio::time::Instant::now();
             let part = here::run(plan, &share, period, observer, stop).await?;
             let generator = Generator::judge(part.loops, part.local).doubted(part.reasons);
             Ok(Outcome {
                 elapsed: began.elapsed().as_secs_f64(),
-                processes,
+                processes: 1,
                 interrupted: part.interrupted,
                 lost: part.lost,
                 generator,
+                agents: Vec::new(),
             })
         } else {
-            several::run(plan, processes, needs, period, observer, stop).await
+            several::run(plan, &spread, period, observer, stop).await
         }
     })
 }

@@ -1,4 +1,4 @@
-//! A run that several processes share. Its results are those of one run.
+//! A run that several processes share, of this machine or of several. Its results are those of one run.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,11 +10,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 use viewer::{Report, RequestTimes};
 
 use super::here::{self, Part, Share};
-use super::{GRACE, Observer, Outcome, Plan, ROLE, interrupt};
+use super::{GRACE, Observer, Outcome, Plan, interrupt};
 use crate::Exit;
+use crate::agents::Spread;
 use crate::record::Tick;
-use crate::selfwatch::Generator;
-use crate::shard::{Heard, Needs, Parent, Shards};
+use crate::selfwatch::{Generator, LoopReport};
+use crate::shard::{self, Heard, Parent, Shards};
 
 /// How much longer than the child itself the parent waits for the child's end.
 const LONGER: Duration = Duration::from_secs(1);
@@ -45,27 +46,39 @@ struct Known {
     part: Option<Part>,
 }
 
-/// Runs a plan in this many processes.
+/// What the processes of one machine say of it.
+#[derive(Debug, Default)]
+struct Machine {
+    loops: Vec<LoopReport>,
+    local: u64,
+    reasons: Vec<String>,
+    /// What was lost with its processes, and which started late.
+    losses: Vec<String>,
+}
+
+/// Runs a plan in several processes.
 ///
 /// # Errors
 /// A process cannot start, or the observer fails.
 pub(super) async fn run(
     plan: &Plan,
-    processes: u32,
-    needs: Needs,
+    spread: &Spread<'_>,
     period: Duration,
     observer: &mut dyn Observer,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Outcome> {
+    let processes = spread.processes();
+    let ahead = spread.ahead();
     let job = |number| {
-        let share = Share { number, of: processes, source: needs.source(number) };
+        let ahead = ahead.get(spread.machine_of(number)).copied().unwrap_or_default();
+        let share = Share { number, of: processes, source: spread.source(number), ahead };
         Job { plan: plan.clone(), share, period }
     };
     let jobs: Vec<Job> = (0..processes).map(job).collect();
-    let mut shards = Shards::<Word>::start(ROLE, &jobs).await?;
+    let mut shards = Shards::<Word>::start(spread.carrier(), shard::VIEWERS, &jobs).await?;
     let mut known: Vec<Known> = jobs.iter().map(|_| Known::default()).collect();
-    let mut reasons = Vec::new();
-    shards.begin();
+    let mut machines: Vec<_> = ahead.iter().map(|_| Machine::default()).collect();
+    shards.begin().await?;
     let began = Instant::now();
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -88,15 +101,22 @@ pub(super) async fn run(
                     }
                     Heard::Said(Word::Requests(times)) => observer.requests(&times),
                     Heard::Said(Word::End(part)) => known[number].part = Some(part),
+                    Heard::Late(why) => {
+                        machines[spread.machine_of(number as u32)].losses.push(why);
+                    }
                     Heard::Ended => {}
-                    Heard::Failed(why) => reasons.push(why),
+                    Heard::Failed(why) => {
+                        let after = began.elapsed().as_secs_f64();
+                        let loss = format!("{why} ({after:.1} s after the start)");
+                        machines[spread.machine_of(number as u32)].losses.push(loss);
+                    }
                 }
             }
             _ = ticks.tick() => observer.tick(&sum(&known)),
             () = &mut stop, if !was_interrupted => {
                 was_interrupted = true;
                 hard_end = Instant::now() + GRACE + LONGER;
-                shards.stop();
+                shards.stop()?;
             }
         }
     }
@@ -108,28 +128,39 @@ pub(super) async fn run(
         interrupted: was_interrupted,
         lost: 0,
         generator: Generator::judge(Vec::new(), 0),
+        agents: Vec::new(),
     };
-    let (mut loops, mut local) = (Vec::new(), 0);
     for (known, job) in known.into_iter().zip(&jobs) {
         let share = &job.share;
+        let machine = &mut machines[spread.machine_of(share.number)];
         let lost = match known.part {
             Some(part) => {
                 outcome.interrupted |= part.interrupted;
-                loops.extend(part.loops);
-                local += part.local;
-                reasons.extend(part.reasons);
+                machine.loops.extend(part.loops);
+                machine.local += part.local;
+                machine.reasons.extend(part.reasons);
                 part.lost
             }
             None => {
                 let lost = share.viewers(plan).saturating_sub(known.reported);
-                let number = share.number + 1;
-                reasons.push(format!("{lost} viewers of process {number} are lost"));
+                let name = spread.name_of(share.number);
+                machine.losses.push(format!("{lost} viewers of {name} are lost"));
                 lost
             }
         };
         outcome.lost += lost;
     }
-    outcome.generator = Generator::judge(loops, local).doubted(reasons);
+    let judge = |(place, machine): (usize, Machine)| {
+        let judged = Generator::judge(machine.loops, machine.local).doubted(machine.reasons);
+        let name = spread.crew().map(|crew| crew.name(place));
+        name.into_iter().fold(judged, Generator::of_agent).doubted(machine.losses)
+    };
+    let judged: Vec<_> = machines.into_iter().enumerate().map(judge).collect();
+    if let Some(crew) = spread.crew() {
+        let reasons: Vec<_> = judged.iter().map(|machine| machine.reasons.clone()).collect();
+        outcome.agents = crew.report(began.into_std(), spread.each(), &ahead, &reasons);
+    }
+    outcome.generator = judged.into_iter().fold(outcome.generator, Generator::and);
     Ok(outcome)
 }
 
@@ -139,7 +170,7 @@ pub(super) async fn run(
 /// No parent gives it a job.
 pub fn serve() -> anyhow::Result<Exit> {
     Parent::serve(|job: Job, parent| {
-        crate::shard::raise_descriptor_limit();
+        shard::raise_descriptor_limit();
         let interrupted = interrupt::heard(interrupt::listen()?);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         parent.ready()?;

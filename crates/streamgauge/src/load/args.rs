@@ -15,6 +15,8 @@ use super::slow::Manner;
 use super::target::{Order, Rule, Target};
 use super::url::{Scheme, Url};
 use super::{Pace, Plan, Tick, prepare, run};
+use crate::agents::Crew;
+use crate::agents::args::CrewArguments;
 use crate::certificates::Certificates;
 use crate::{Exit, signals, text, units};
 
@@ -106,7 +108,7 @@ pub struct Arguments {
     /// loop, but a server on the same machine then has no cost for waking the load
     #[arg(long, conflicts_with = "http2")]
     busy_poll: bool,
-    /// Processes that share the run; by default as few as the limit of open files and the ports of
+    /// Processes that share the run, of all agents together; by default as few as the limit of open files and the ports of
     /// an address allow
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=250))]
     processes: Option<u32>,
@@ -116,6 +118,8 @@ pub struct Arguments {
     /// One document on standard output, docs/schema/http.schema.json
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    machines: CrewArguments,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -160,11 +164,11 @@ fn field(text: &str) -> Result<(String, String), String> {
 }
 
 impl Arguments {
-    /// Makes the plan of the run.
+    /// Makes the plan of the run, for this machine or for those of a crew.
     ///
     /// # Errors
     /// The arguments contradict each other, or the targets are unusable.
-    pub fn plan(&self) -> anyhow::Result<Plan> {
+    pub fn plan(&self, crew: Option<&Crew>) -> anyhow::Result<Plan> {
         let mut targets = Vec::new();
         for url in &self.urls {
             targets.push(Target::get(Url::parse(url)?));
@@ -197,7 +201,8 @@ impl Arguments {
             Pace::Open { rate } => (rate / RATE_OF_LOOP).ceil() as usize,
             Pace::Closed => usize::try_from(connections).unwrap_or(usize::MAX),
         };
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let here = || std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = crew.map_or_else(here, Crew::cores);
         let threads = self.threads.map_or(wanted.clamp(1, cores), usize::from);
         let mut headers = self.header.clone();
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("user-agent")) {
@@ -248,9 +253,13 @@ impl Arguments {
     /// # Errors
     /// Arguments or input are unusable, or records cannot be written.
     pub fn run(&self) -> anyhow::Result<Exit> {
-        let mut plan = self.plan()?;
+        // Reserves machines only for arguments that are usable.
+        self.plan(None)?;
+        let crew = self.machines.crew()?;
+        let crew = crew.as_ref();
+        let mut plan = self.plan(crew)?;
         let stop = signals::stop()?;
-        let addresses = match prepare(&mut plan, &stop) {
+        let addresses = match prepare(&mut plan, crew, &stop) {
             // There are no results yet that could be shown.
             Err(super::Error::Interrupted) => std::process::exit(signals::INTERRUPTED),
             prepared => prepared?,
@@ -266,7 +275,7 @@ impl Arguments {
                 stop.store(true, Relaxed);
             }
         };
-        let outcome = run(&plan, &addresses, &stop, &mut observe)?;
+        let outcome = run(&plan, crew, &addresses, &stop, &mut observe)?;
         progress.finish();
         if let Some(error) = trouble {
             return Err(error.context("writing records"));

@@ -183,6 +183,8 @@ mod tests {
             lost: Vec::new(),
             total,
             workers: Vec::new(),
+            agents: Vec::new(),
+            late: Vec::new(),
             elapsed: 2.0,
             interrupted: false,
             ticks: Vec::new(),

@@ -57,7 +57,9 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use crate::agents::{Agent, Crew};
 use crate::meter::kernel::Kernel;
+use crate::shard::raise_descriptor_limit;
 use assignment::Assignment;
 use before::Before;
 use check::Reference;
@@ -66,6 +68,7 @@ use demand::Demand;
 use pacer::Schedule;
 use serde::{Deserialize, Serialize};
 use tally::{Counters, Shared, Tally};
+use trust::Worker as Times;
 use url::Origin;
 use worker::Worker;
 
@@ -144,18 +147,23 @@ pub struct Tick {
 pub struct Outcome {
     /// The results of all workers together.
     pub total: Tally,
-    /// For each worker: seconds on a processor, seconds of waiting for one, seconds in all.
-    pub workers: Vec<(f64, f64, f64)>,
+    /// The times of each worker.
+    pub workers: Vec<Times>,
     /// Seconds from the first request to the end.
     pub elapsed: f64,
     /// Whether it was told to stop.
     pub interrupted: bool,
     /// Lost processes, whose results are missing, and why.
     pub lost: Vec<String>,
+    /// Processes that started late, and by how much.
+    pub late: Vec<String>,
     /// The counters, once a second and at the end.
     pub ticks: Vec<Tick>,
-    /// What the kernel counted during the run, for the whole network of this machine.
+    /// What the kernel counted during the run, for the whole network of this machine, or of those
+    /// that shared the run.
     pub kernel: Kernel,
+    /// The machines that shared the run; none if it was this one alone.
+    pub agents: Vec<Agent>,
 }
 
 /// Prepares a plan: finds the addresses of hosts and, if a rule needs them, the lengths of targets.
@@ -164,17 +172,22 @@ pub struct Outcome {
 ///
 /// # Errors
 /// [`Error`]: the run cannot start.
-pub fn prepare(plan: &mut Plan, stop: &AtomicBool) -> Result<HashMap<Origin, SocketAddr>, Error> {
-    let allowed = crate::fleet::raise_descriptor_limit();
+pub fn prepare(
+    plan: &mut Plan,
+    crew: Option<&Crew>,
+    stop: &AtomicBool,
+) -> Result<HashMap<Origin, SocketAddr>, Error> {
+    let allowed = crew.map_or_else(raise_descriptor_limit, Crew::files);
     if !plan.connections_given {
         let each = allowed.saturating_sub(OTHER_FILES).max(1);
-        plan.connections = plan.connections.min(each.saturating_mul(plan.processes.max(1).into()));
+        let processes = plan.processes.max(crew.map_or(1, Crew::count));
+        plan.connections = plan.connections.min(each.saturating_mul(processes.into()));
     }
-    let asked = (plan.processes > 0).then_some(plan.processes);
     let few = |reason: String| Error::Processes(reason);
-    let processes = several::needs(plan).processes(asked, allowed).map_err(|error| {
+    let spread = several::spread(plan, allowed, crew).map_err(|error| {
         few(format!("{error:#}; a process may open {allowed} files (ulimit -n)"))
     })?;
+    let processes = spread.processes();
     if u64::from(processes) > plan.connections {
         let connections = plan.connections;
         return Err(few(format!("{processes} processes for {connections} connections")));
@@ -193,18 +206,21 @@ pub fn prepare(plan: &mut Plan, stop: &AtomicBool) -> Result<HashMap<Origin, Soc
     Ok(addresses)
 }
 
-/// Runs a plan to its end or until `stop` is set. Calls `observe` with the counters every second.
+/// Runs a plan, on this machine or on those of a crew, to its end or until `stop` is set. Calls `observe` with the counters every second.
 ///
 /// # Errors
 /// [`Error`]: the run cannot start.
 pub fn run(
     plan: &Plan,
+    crew: Option<&Crew>,
     addresses: &HashMap<Origin, SocketAddr>,
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Tick),
 ) -> Result<Outcome, Error> {
-    if plan.processes > 1 {
-        several::run(plan, addresses, stop, observe)
+    if plan.processes > 1 || crew.is_some() {
+        let spread = several::spread(plan, raise_descriptor_limit(), crew)
+            .map_err(|error| Error::Processes(format!("{error:#}")))?;
+        several::run(plan, &spread, addresses, stop, observe)
     } else {
         let all = Part { first: 0, threads: plan.threads, source: None };
         here(plan, addresses, &all, stop, observe)
@@ -277,7 +293,12 @@ fn here(
                     // A run with an error has no result, so the other workers stop.
                     let tally = tally.inspect_err(|_| stop.store(true, Relaxed))?;
                     let on_cpu = tally.counters.cpu_ns as f64 / 1e9;
-                    outcome.workers.push((on_cpu, tally.starved_seconds, tally.wall_seconds));
+                    outcome.workers.push(Times {
+                        cpu: on_cpu,
+                        starved: tally.starved_seconds,
+                        wall: tally.wall_seconds,
+                        agent: None,
+                    });
                     outcome.total.add(&tally);
                 }
                 Err(RecvTimeoutError::Timeout) => {

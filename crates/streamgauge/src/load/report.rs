@@ -14,6 +14,7 @@ use super::tally::{Counters, Fault};
 use super::trust::{self, Generator};
 use super::{Outcome, Pace, Plan};
 use crate::Exit;
+use crate::agents::Agent;
 
 /// How many targets the document names.
 const NAMED: usize = 10;
@@ -78,11 +79,13 @@ pub struct Document {
     pub not_begun: u64,
     /// What happened in each second.
     pub seconds: Vec<Second>,
-    /// What the kernel counted during the run, for the whole network of this machine, named as in
-    /// nstat.
+    /// What the kernel counted during the run, for the whole network of this machine, or of those
+    /// that shared the run, named as in nstat.
     pub kernel: crate::meter::kernel::Kernel,
     /// Whether the figures can be trusted.
     pub generator: Generator,
+    /// The machines that shared the run; none if it was this one alone.
+    pub agents: Vec<Agent>,
     /// The criteria for the server.
     pub criteria: Vec<Verdict>,
     /// Warnings for readers of the figures.
@@ -181,6 +184,7 @@ impl Document {
             seconds: seconds(outcome),
             kernel: outcome.kernel.clone(),
             generator,
+            agents: outcome.agents.clone(),
             criteria: verdicts,
             warnings: warnings(plan, outcome),
             exit_status: exit as u8,
@@ -321,6 +325,9 @@ pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
         document.generator.responses_per_cpu_second,
         HumanBytes(document.generator.body_bytes_per_cpu_second as u64)
     )?;
+    for agent in &document.agents {
+        agent.write(to)?;
+    }
     for Verdict { fail_if, measured, failed } in &document.criteria {
         let verdict = if *failed { "FAILED" } else { "passed" };
         writeln!(to, "{verdict}: fail if {fail_if} (measured {measured:.6})")?;

@@ -14,16 +14,17 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
+use super::check::Reference;
 use super::clock::Clock;
 use super::tally::{Counters, Tally};
+use super::trust::{self, Worker};
 use super::url::Origin;
 use super::{Error, Outcome, Part, Plan, Tick, here};
 use crate::Exit;
+use crate::agents::{Crew, Spread};
 use crate::meter::kernel::Kernel;
-use crate::shard::{Heard, Needs, Parent, Shards};
+use crate::shard::{self, Heard, Parent, Shards};
 
-/// Role of a child process that runs a share of the load.
-pub const ROLE: &str = "http";
 /// Pause between two checks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 /// How many checks there are from one tick to the next.
@@ -55,7 +56,8 @@ enum Word {
 #[derive(Debug, Serialize, Deserialize)]
 struct End {
     total: Tally,
-    workers: Vec<(f64, f64, f64)>,
+    workers: Vec<Worker>,
+    kernel: Kernel,
     interrupted: bool,
 }
 
@@ -64,35 +66,46 @@ struct End {
 struct Known {
     counters: Counters,
     end: Option<End>,
+    /// That it started late.
+    late: Option<String>,
     /// Why it failed.
     failed: Option<String>,
 }
 
-/// The needs of a plan's connections.
-pub(super) fn needs(plan: &Plan) -> Needs {
+/// How a plan is spread over processes. A process of this machine may open `allowed` files.
+///
+/// # Errors
+/// Too few processes are asked for, or they cannot be shared equally.
+pub(super) fn spread<'a>(
+    plan: &Plan,
+    allowed: u64,
+    crew: Option<&'a Crew>,
+) -> anyhow::Result<Spread<'a>> {
     let url = plan.targets.first().map_or_else(String::new, |target| target.url.to_string());
-    Needs::new(plan.connections, &url)
+    let asked = (plan.processes > 0).then_some(plan.processes);
+    Spread::new((plan.connections, &url), asked, allowed, crew)
 }
 
 /// Runs a plan in several processes, like [`super::run`].
 pub(super) fn run(
     plan: &Plan,
+    spread: &Spread<'_>,
     addresses: &HashMap<Origin, SocketAddr>,
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Tick),
 ) -> Result<Outcome, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let lost = |error: anyhow::Error| Error::Process(format!("{error:#}"));
-    runtime.block_on(share(plan, addresses, stop, observe)).map_err(lost)
+    runtime.block_on(share(plan, spread, addresses, stop, observe)).map_err(lost)
 }
 
 async fn share(
     plan: &Plan,
+    spread: &Spread<'_>,
     addresses: &HashMap<Origin, SocketAddr>,
     stop: &AtomicBool,
     observe: &mut dyn FnMut(&Tick),
 ) -> anyhow::Result<Outcome> {
-    let needs = needs(plan);
     let each = plan.threads / plan.processes as usize;
     let job = |number: u32| Job {
         plan: plan.clone(),
@@ -100,14 +113,15 @@ async fn share(
         part: Part {
             first: u64::from(number) * each as u64,
             threads: each,
-            source: needs.source(number),
+            source: spread.source(number),
         },
     };
     let jobs: Vec<_> = (0..plan.processes).map(job).collect();
-    let mut shards = Shards::<Word>::start(ROLE, &jobs).await?;
+    let mut shards = Shards::<Word>::start(spread.carrier(), shard::HTTP, &jobs).await?;
     drop(jobs);
     let before = Kernel::read();
-    shards.begin();
+    let ahead = spread.ahead();
+    shards.begin().await?;
     let clock = Clock::start();
     let began = Instant::now();
     let mut hard_end = plan.length().and_then(|length| began.checked_add(length + GRACE));
@@ -129,8 +143,12 @@ async fn share(
                         known.counters = end.total.counters;
                         known.end = Some(*end);
                     }
+                    Heard::Late(why) => known.late = Some(why),
                     Heard::Ended => {}
-                    Heard::Failed(why) => known.failed = Some(why),
+                    Heard::Failed(why) => {
+                        let after = began.elapsed().as_secs_f64();
+                        known.failed = Some(format!("{why} ({after:.1} s after the start)"));
+                    }
                 }
             }
             // A process hangs. Dropping `shards` kills it.
@@ -145,7 +163,7 @@ async fn share(
                 if stop.load(Relaxed) && !told {
                     told = true;
                     hard_end = Some(Instant::now() + STOPPING);
-                    shards.stop();
+                    shards.stop()?;
                 }
             }
         }
@@ -153,8 +171,17 @@ async fn share(
     outcome.ticks.push(sum(clock, &known));
     outcome.kernel = Kernel::read().since(&before);
     outcome.interrupted = stop.load(Relaxed);
-    put_together(known, &mut outcome)?;
+    put_together(known, spread, (began.into_std(), &ahead), &mut outcome)?;
     Ok(outcome)
+}
+
+/// What the processes of one machine say of it.
+#[derive(Debug, Default)]
+struct Machine {
+    total: Tally,
+    workers: Vec<Worker>,
+    late: Vec<String>,
+    losses: Vec<String>,
 }
 
 /// Adds up the results of the processes. If one is lost, the rest is not the load that was asked
@@ -162,21 +189,54 @@ async fn share(
 ///
 /// # Errors
 /// No process has results. The error says why.
-fn put_together(known: Vec<Known>, outcome: &mut Outcome) -> anyhow::Result<()> {
+fn put_together(
+    known: Vec<Known>,
+    spread: &Spread<'_>,
+    (began, ahead): (std::time::Instant, &[i64]),
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
     let (mut found, processes) = (false, known.len());
-    for (number, Known { end, failed, .. }) in known.into_iter().enumerate() {
-        let Some(End { total, workers, interrupted }) = end else {
-            let name = || format!("process {} of {processes} did not end in time", number + 1);
-            outcome.lost.push(failed.unwrap_or_else(name));
+    let mut machines: Vec<_> = (0..spread.machines()).map(|_| Machine::default()).collect();
+    if spread.crew().is_some() {
+        // What this machine's network did is of no interest.
+        outcome.kernel = Kernel::default();
+    }
+    for (number, Known { end, late, failed, .. }) in (0..).zip(known) {
+        let place = spread.machine_of(number);
+        let machine = &mut machines[place];
+        machine.late.extend(late);
+        let Some(End { total, workers, kernel, interrupted }) = end else {
+            let name = spread.name_of(number);
+            let hangs = || format!("{name} of {processes} did not end in time");
+            machine.losses.push(failed.unwrap_or_else(hangs));
             continue;
         };
         found = true;
-        outcome.total.add(&total);
-        outcome.workers.extend(workers);
+        if spread.crew().is_some() && number % spread.each() == 0 {
+            outcome.kernel.add(&kernel);
+        }
+        machine.total.add(&total);
+        machine.workers.extend(workers);
         outcome.interrupted |= interrupted;
+    }
+    let mut reasons = Vec::new();
+    for (place, mut machine) in machines.into_iter().enumerate() {
+        if let Some(crew) = spread.crew() {
+            let name = crew.name(place);
+            reasons.push(trust::of_agent(name, &mut machine.total, &machine.workers));
+            machine.workers.iter_mut().for_each(|worker| worker.agent = Some(name.to_owned()));
+            reasons[place].extend(machine.losses.iter().chain(&machine.late).cloned());
+        }
+        outcome.total.add(&machine.total);
+        outcome.workers.extend(machine.workers);
+        outcome.lost.extend(machine.losses);
+        outcome.late.extend(machine.late);
     }
     if !found {
         anyhow::bail!(std::mem::take(&mut outcome.lost).join("; "));
+    }
+    if let Some(crew) = spread.crew() {
+        outcome.agents = crew.report(began, spread.each(), ahead, &reasons);
     }
     outcome.elapsed = outcome.total.ended;
     Ok(())
@@ -196,10 +256,14 @@ fn sum(clock: Clock, known: &[Known]) -> Tick {
 /// No parent gives it a job.
 pub fn serve() -> anyhow::Result<Exit> {
     Parent::serve(|job: Job, parent| {
-        crate::shard::raise_descriptor_limit();
+        shard::raise_descriptor_limit();
         let stop = crate::signals::stop()?;
         stop_when_told(parent, stop.clone())?;
         let addresses = job.addresses.into_iter().collect();
+        if let Some(path) = &job.plan.check {
+            // A file that this machine does not have is told before the run.
+            Reference::open(path).with_context(|| path.display().to_string())?;
+        }
         parent.ready()?;
         let mut silent = None;
         let mut observe = |tick: &Tick| {
@@ -211,8 +275,8 @@ pub fn serve() -> anyhow::Result<Exit> {
         };
         let outcome = here(&job.plan, &addresses, &job.part, &stop, &mut observe)?;
         silent.map_or(Ok(()), Err)?;
-        let Outcome { total, workers, interrupted, .. } = outcome;
-        let end = End { total, workers, interrupted };
+        let Outcome { total, workers, kernel, interrupted, .. } = outcome;
+        let end = End { total, workers, kernel, interrupted };
         parent.say(&Word::End(Box::new(end))).context("saying how it ended")
     })
 }

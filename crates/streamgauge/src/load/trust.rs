@@ -15,7 +15,7 @@
 //! had no processor to do more, did not make the load that was asked for.
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::criterion::Criterion;
 use super::distribution::Distribution;
@@ -38,7 +38,7 @@ const DECISIVE: f64 = 0.25;
 const TELLING: (f64, f64) = (0.1, 0.000_1);
 
 /// The times of an event loop.
-#[derive(Debug, Clone, Copy, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 pub struct Worker {
     /// Seconds on a processor.
     pub cpu: f64,
@@ -46,6 +46,40 @@ pub struct Worker {
     pub starved: f64,
     /// Seconds during which it ran, in all.
     pub wall: f64,
+    /// The agent whose it is; absent on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+impl Worker {
+    /// Why it could not have done more, if so.
+    fn overload(&self) -> Option<String> {
+        let Self { cpu, starved, wall, .. } = self;
+        // A shorter run is over before its possible rate is known.
+        (*wall > 0.2 && cpu + starved > BUSY * wall).then(|| {
+            format!(
+                "worked for {:.0} % of the time and waited for a processor for {:.0} %",
+                cpu / wall * 100.0,
+                starved / wall * 100.0
+            )
+        })
+    }
+}
+
+/// Why the figures of an agent cannot be trusted. Names the agent in what its tally describes.
+pub(super) fn of_agent(name: &str, total: &mut Tally, workers: &[Worker]) -> Vec<String> {
+    for (_, description) in total.faults.values_mut() {
+        *description = format!("agent {name}: {description}");
+    }
+    let overload = |(number, worker): (usize, &Worker)| {
+        Some(format!("agent {name}: event loop {number} {}", worker.overload()?))
+    };
+    let mut reasons: Vec<_> = workers.iter().enumerate().filter_map(overload).collect();
+    reasons.extend(behind(total).map(|behind| format!("agent {name}: {behind}")));
+    if let Some((count, first)) = total.faults.get(&Fault::Local) {
+        reasons.push(format!("the machine lacked something {count} times: {first}"));
+    }
+    reasons
 }
 
 /// The judgement whether this program was the limit of its own measurement.
@@ -113,27 +147,28 @@ impl Generator {
         let counters = &total.counters;
         let cpu = counters.cpu_ns as f64 / 1e9;
         let by_cpu = |count: u64| if cpu > 0.0 { count as f64 / cpu } else { 0.0 };
-        let worker = |&(cpu, starved, wall): &(f64, f64, f64)| Worker { cpu, starved, wall };
-        let workers: Vec<_> = outcome.workers.iter().map(worker).collect();
+        let workers = outcome.workers.clone();
         let mut reasons = Vec::new();
-        for (number, Worker { cpu, starved, wall }) in workers.iter().enumerate() {
-            // A shorter run is over before its possible rate is known.
-            if *wall > 0.2 && cpu + starved > BUSY * wall {
-                reasons.push(format!(
-                    "event loop {number} worked for {:.0} % of the time and waited for a processor \
-                     for {:.0} %",
-                    cpu / wall * 100.0,
-                    starved / wall * 100.0
-                ));
-            }
-        }
         reasons.extend(outcome.lost.iter().map(|lost| {
             format!("{lost}: its part of the load is in no figure but those of `seconds`")
         }));
-        reasons.extend(behind(total));
-        if let Some((count, first)) = total.faults.get(&Fault::Local) {
-            reasons.push(format!("this machine lacked something {count} times: {first}"));
+        reasons.extend(outcome.late.iter().cloned());
+        if outcome.agents.is_empty() {
+            for (number, worker) in workers.iter().enumerate() {
+                let overload = worker.overload();
+                reasons.extend(overload.map(|why| format!("event loop {number} {why}")));
+            }
+            reasons.extend(behind(total));
+            if let Some((count, first)) = total.faults.get(&Fault::Local) {
+                reasons.push(format!("this machine lacked something {count} times: {first}"));
+            }
         }
+        let of_agents = outcome.agents.iter().flat_map(|agent| &agent.reasons);
+        reasons.extend(
+            of_agents
+                .filter(|why| !outcome.lost.contains(why) && !outcome.late.contains(why))
+                .cloned(),
+        );
         if !plan.connections_given && total.queued * 100 > counters.requests {
             reasons.push(format!(
                 "{} requests waited for one of {} connections, all that open files allow",

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The counters that are kept, named as in nstat(8).
 const KEPT: [&str; 34] = [
@@ -47,8 +47,18 @@ const KEPT: [&str; 34] = [
 
 /// Counters of this network namespace, named as in nstat(8). They count since the system started
 /// or, after [`Kernel::since`], over a time. Counters that this kernel does not have are absent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(from = "BTreeMap<String, u64>")]
+#[schemars(!from)]
 pub struct Kernel(pub BTreeMap<&'static str, u64>);
+
+impl From<BTreeMap<String, u64>> for Kernel {
+    /// Takes what another process has read. Counters that are not kept are left out.
+    fn from(read: BTreeMap<String, u64>) -> Self {
+        let kept = |name: &&'static str| Some((*name, *read.get(*name)?));
+        Self(KEPT.iter().filter_map(kept).collect())
+    }
+}
 
 impl Kernel {
     /// Reads the counters. Unreadable ones are absent.
@@ -91,6 +101,13 @@ impl Kernel {
             (*name, now.saturating_sub(then))
         };
         Self(self.0.iter().map(difference).collect())
+    }
+
+    /// Adds the counters of another machine.
+    pub fn add(&mut self, other: &Self) {
+        for (name, count) in &other.0 {
+            *self.0.entry(name).or_default() += count;
+        }
     }
 
     /// One counter; 0 if it is absent.

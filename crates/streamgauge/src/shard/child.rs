@@ -14,6 +14,9 @@ use tokio::sync::watch;
 use super::{Line, Order, monotonic};
 use crate::Exit;
 
+/// A child that starts later than this after the others says so.
+const LATE: Duration = Duration::from_millis(100);
+
 /// The parent, seen from a child.
 #[derive(Debug)]
 pub struct Parent {
@@ -55,6 +58,10 @@ impl Parent {
         write(&Line::<()>::Ready)?;
         let at = self.begin.recv().context("waiting to begin")?;
         thread::sleep(at.saturating_sub(monotonic()));
+        let late = monotonic().saturating_sub(at);
+        if late > LATE {
+            write(&Line::<()>::Late(late))?;
+        }
         Ok(())
     }
 

@@ -1,33 +1,48 @@
-//! Splits a run among several processes of this program, if one may not open enough files.
+//! Splits a run among several processes of this program, if one may not open enough files, or among
+//! several machines.
 //!
-//! The parent ([`Shards`]) starts this program again with the hidden verb `shard`, and sends each
-//! child its job. A child ([`Parent`]) reports when it is ready. Once all are ready, they start at
-//! the same moment of the monotonic clock, which all processes of a machine share. From then on the
-//! children send the results of their shares, and the parent combines them. Both directions are
-//! lines of JSON, on the child's standard input and output.
+//! The parent ([`Shards`]) has this program started again with the hidden verb `shard`, and sends
+//! each child its job. A child ([`Parent`]) reports when it is ready. Once all are ready, they start
+//! at the same moment. From then on the children send the results of their shares, and the parent
+//! combines them. Both directions are lines of JSON, on the child's standard input and output.
+//!
+//! A [`Carrier`] starts the children and carries the lines. [`Pipes`] does so on this machine, and
+//! [`crate::agents::Crew`] on others.
 //!
 //! A child ends with its standard input: none outlives its parent, however the parent ended.
 
+mod carrier;
 mod child;
 mod limits;
-mod parent;
+mod pipes;
+mod shards;
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
+pub use carrier::{Carrier, Link, News, Told};
 pub use child::Parent;
 pub use limits::{Needs, raise_descriptor_limit};
-pub use parent::{Heard, Shards};
+pub use pipes::Pipes;
+pub(crate) use pipes::command;
+pub use shards::{Heard, Shards};
 
 /// The verb that children are started with.
 pub const VERB: &str = "shard";
 
+/// Role of children that run viewers.
+pub const VIEWERS: &str = "viewers";
+/// Role of children that send requests over HTTP.
+pub const HTTP: &str = "http";
+/// All roles.
+pub const ROLES: [&str; 2] = [VIEWERS, HTTP];
+
 /// An order to a child, after its job.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Order {
-    /// Start when the monotonic clock reaches this time.
+    /// Start when the monotonic clock of the child's machine reaches this time.
     Begin(Duration),
     /// Stop, and send the results so far.
     Stop,
@@ -38,14 +53,16 @@ enum Order {
 enum Line<M> {
     /// The child can start.
     Ready,
+    /// The child started later than it was told to, by this.
+    Late(Duration),
     /// A result.
     Said(M),
     /// The child cannot go on, and why.
     Failed(String),
 }
 
-/// Time since the start of the machine, the same in all processes.
-fn monotonic() -> Duration {
+/// Time since the start of the machine, the same in all its processes.
+pub fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())

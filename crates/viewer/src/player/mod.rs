@@ -9,6 +9,8 @@ mod rtmp;
 mod times;
 mod whep;
 
+pub use dash::timeline;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;

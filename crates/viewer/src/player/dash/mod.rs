@@ -1,7 +1,7 @@
 //! DASH, live and on demand. One manifest is loaded again and again. Each track fetches the
 //! segments that the manifest lists next ([`timeline`]), both tracks at the same time.
 
-mod timeline;
+pub mod timeline;
 mod track;
 
 use std::rc::Rc;

@@ -16,48 +16,54 @@ const SAME: Micros = 50_000;
 
 /// A segment to fetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Segment {
-    pub(super) url: Url,
+pub struct Segment {
+    /// Where it is.
+    pub url: Url,
     /// URL of its header; `None` if the header is in the same file.
-    pub(super) header: Option<Url>,
+    pub header: Option<Url>,
     /// Start on the presentation's timeline.
-    pub(super) start: Micros,
-    pub(super) duration: Micros,
+    pub start: Micros,
+    /// How long it is.
+    pub duration: Micros,
     /// When it can be asked for, in microseconds since 1970; `None` for now.
-    pub(super) available: Option<Micros>,
+    pub available: Option<Micros>,
     /// Whether the server sends it while it is being made.
-    pub(super) streamed: bool,
+    pub streamed: bool,
     /// Presentation time of media time 0.
-    pub(super) origin: Micros,
+    pub origin: Micros,
     /// Start of its period, which identifies the period.
-    pub(super) period: Micros,
+    pub period: Micros,
     /// Bit rate of its representation.
-    pub(super) bandwidth: u64,
+    pub bandwidth: u64,
 }
 
 /// What to fetch next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Step {
-    pub(super) segments: Vec<Segment>,
+pub struct Step {
+    /// The next segments, a few at a time.
+    pub segments: Vec<Segment>,
     /// Capture time of presentation time 0, microseconds since 1970.
-    pub(super) epoch: Option<Micros>,
+    pub epoch: Option<Micros>,
     /// Whether the presentation is finished. Its player need not hurry.
-    pub(super) finished: bool,
+    pub finished: bool,
 }
 
 /// Choice of rendition and position of a track.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor {
-    pub(super) track: Track,
-    pub(super) rendition: Rendition,
-    pub(super) low_latency: bool,
+pub struct Cursor {
+    /// The track.
+    pub track: Track,
+    /// Which of its renditions.
+    pub rendition: Rendition,
+    /// Whether segments are asked for while they are being made.
+    pub low_latency: bool,
     /// Bits per second that the connection has carried, if known.
-    pub(super) rate: Option<f64>,
+    pub rate: Option<f64>,
     /// Position on the presentation's timeline.
-    pub(super) next: Option<Micros>,
+    pub next: Option<Micros>,
     /// Start of the segment that was fetched last. It is not fetched again, even if a later
     /// manifest corrects its end, which may have been a guess.
-    pub(super) fetched: Option<Micros>,
+    pub fetched: Option<Micros>,
 }
 
 impl Cursor {
@@ -68,7 +74,10 @@ impl Cursor {
 
 /// Lists what to fetch from the manifest as it is; `now` is in microseconds since 1970. Places a
 /// player that begins.
-pub(super) fn step(
+///
+/// # Errors
+/// The manifest lacks what is needed for URLs.
+pub fn step(
     manifest: &Manifest,
     url: &Url,
     cursor: &mut Cursor,

@@ -1,0 +1,227 @@
+//! The agents that share a run, as the verb knows them that the user has started.
+
+mod find;
+mod link;
+mod member;
+mod said;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_nats::{Client, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use self::link::Remote;
+use self::member::Member;
+use super::nats::Servers;
+use super::report::{Agent, Clocks, Lost};
+use super::wire::{self, Ask, Report, WINDOW};
+use crate::shard::{Carrier, Link, Told};
+
+/// Least time from an order to its effect. The order must reach all agents before.
+const LEAD: Duration = Duration::from_millis(300);
+/// How many of the longest shortest round trips an order may take besides.
+const ROUND_TRIPS: u32 = 4;
+/// How long saying goodbye may take.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// What a child has said: a piece of its output and what the agent tells with it.
+type Piece = (Report, Bytes);
+
+/// The agents of a run. They are reserved until this is dropped, which must not be within a runtime.
+#[derive(Debug)]
+pub struct Crew {
+    /// What speaks with the agents, also while the verb does other things.
+    runtime: Option<Runtime>,
+    post: Arc<Post>,
+    members: Vec<Arc<Member>>,
+}
+
+/// The connection of a crew.
+#[derive(Debug)]
+struct Post {
+    client: Client,
+    /// The subject to which agents send.
+    run: String,
+    /// Number of the next child.
+    next: AtomicU32,
+    children: Mutex<HashMap<u32, mpsc::Sender<Piece>>>,
+}
+
+impl Post {
+    fn children(&self) -> MutexGuard<'_, HashMap<u32, mpsc::Sender<Piece>>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands what agents send to the children's tasks.
+    async fn receive(self: Arc<Self>, mut inbox: Subscriber) {
+        while let Some(message) = inbox.next().await {
+            // Whoever sends garbage to this subject harms nothing.
+            let Ok((report, body)) = wire::read::<Report>(&message.payload) else { continue };
+            let child = self.children().get(&report.child).cloned();
+            if let Some(child) = child {
+                // No agent sends more than there is room for. If one does, a piece is missing.
+                let _ = child.try_send((report, body));
+            }
+        }
+    }
+}
+
+impl Crew {
+    /// Reserves so many agents, and compares their clocks with ours.
+    ///
+    /// # Errors
+    /// NATS cannot be reached, or there are not enough agents. The error says which there are.
+    pub fn reserve(servers: &Servers, count: u32) -> anyhow::Result<Self> {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let (post, members) = runtime.block_on(async {
+            let client = servers.connect("crew", false).await?;
+            let run = client.new_inbox();
+            let inbox = client.subscribe(run.clone()).await?;
+            let post =
+                Arc::new(Post { client, run, next: AtomicU32::new(0), children: Mutex::default() });
+            tokio::spawn(Arc::clone(&post).receive(inbox));
+            let members = find::reserve(&post, count as usize).await?;
+            anyhow::Ok((post, members))
+        })?;
+        let crew = Self { runtime: Some(runtime), post, members };
+        crew.compare_clocks()?;
+        Ok(crew)
+    }
+
+    fn compare_clocks(&self) -> anyhow::Result<()> {
+        let Some(runtime) = &self.runtime else { return Ok(()) };
+        for member in &self.members {
+            runtime.spawn(Arc::clone(member).watch(Arc::clone(&self.post)));
+        }
+        runtime.block_on(async {
+            for member in &self.members {
+                member.compared().await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How many agents there are.
+    pub fn count(&self) -> u32 {
+        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
+    }
+
+    /// How many files a process may open at each agent.
+    pub fn files(&self) -> u64 {
+        self.members.iter().map(|member| member.hello.files).min().unwrap_or_default()
+    }
+
+    /// How many processors all agents can use, if all use equally many.
+    pub fn cores(&self) -> usize {
+        let least = self.members.iter().map(|member| member.hello.cores).min().unwrap_or(1);
+        least as usize * self.members.len()
+    }
+
+    /// Name of an agent, by its place in the crew.
+    pub fn name(&self, place: usize) -> &str {
+        self.members.get(place).map_or("", |member| &member.hello.name)
+    }
+
+    /// How far the time of day of an agent's machine is ahead of this one's, in microseconds.
+    pub fn ahead(&self, place: usize) -> i64 {
+        self.members.get(place).and_then(|member| member.offset()).map_or(0, |best| best.ahead())
+    }
+
+    /// What is known of the agents after a run that began at `began`. `used` has, for each agent,
+    /// what [`Crew::ahead`] returned for the run; `reasons` why its figures cannot be trusted.
+    pub fn report(
+        &self,
+        began: Instant,
+        processes: u32,
+        used: &[i64],
+        reasons: &[Vec<String>],
+    ) -> Vec<Agent> {
+        let report = |(place, member): (usize, &Arc<Member>)| {
+            let best = member.offset();
+            let ahead = used.get(place).copied();
+            let reasons = reasons.get(place).cloned().unwrap_or_default();
+            let lost = member.gone().map(|(at, why)| Lost {
+                at: at.saturating_duration_since(began).as_secs_f64(),
+                why,
+            });
+            Agent {
+                name: member.hello.name.clone(),
+                version: member.hello.version.clone(),
+                cores: member.hello.cores,
+                processes,
+                clock: best.zip(ahead).map(|(best, ahead)| Clocks::new(&best, ahead)),
+                saturated: !reasons.is_empty(),
+                reasons,
+                lost,
+            }
+        };
+        self.members.iter().enumerate().map(report).collect()
+    }
+}
+
+impl Carrier for Crew {
+    /// The first children go to the first agent, and so on, equally many to each.
+    fn start(
+        &self,
+        role: &str,
+        jobs: &[Vec<u8>],
+        told: &Told,
+    ) -> anyhow::Result<Vec<Box<dyn Link>>> {
+        let Some(runtime) = &self.runtime else { return Ok(Vec::new()) };
+        let _inside = runtime.enter();
+        let each = jobs.len().div_ceil(self.members.len().max(1)).max(1);
+        let mut links: Vec<Box<dyn Link>> = Vec::with_capacity(jobs.len());
+        for (member, jobs) in self.members.iter().zip(jobs.chunks(each)) {
+            for job in jobs {
+                let place = links.len();
+                let name = match jobs.len() {
+                    1 => format!("agent {}", member.hello.name),
+                    of => {
+                        format!("agent {}, process {} of {of}", member.hello.name, place % each + 1)
+                    }
+                };
+                let number = self.post.next.fetch_add(1, Relaxed);
+                let (said, says) = mpsc::channel(WINDOW + 1);
+                self.post.children().insert(number, said);
+                let mut remote = Remote::start(
+                    (&self.post, member, number),
+                    role,
+                    name,
+                    (place, says, told.clone()),
+                );
+                remote.send(job.clone());
+                links.push(Box::new(remote));
+            }
+        }
+        Ok(links)
+    }
+
+    fn lead(&self) -> Duration {
+        let trips = self.members.iter().filter_map(|member| member.offset());
+        LEAD + trips.map(|best| best.round_trip).max().unwrap_or_default() * ROUND_TRIPS
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        let Some(runtime) = self.runtime.take() else { return };
+        let goodbye = async {
+            for member in &self.members {
+                let release = Ask::Release { run: self.post.run.clone() };
+                let to = wire::subject(&member.hello.id);
+                // An agent that does not hear it finds out by our silence.
+                let _ = self.post.client.publish(to, wire::write(&release, b"")).await;
+            }
+            let _ = self.post.client.flush().await;
+        };
+        runtime.block_on(async { tokio::time::timeout(LEAVING, goodbye).await.ok() });
+        runtime.shutdown_background();
+    }
+}

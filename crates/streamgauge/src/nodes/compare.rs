@@ -1,0 +1,237 @@
+//! Runs a comparison.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use rustls::ClientConfig;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{Instant, sleep};
+use viewer::player::Target;
+use viewer::url::Url;
+
+use super::document::{Document, Node as NodeReport};
+use super::fetch::{Answer, Client, Failure};
+use super::ledger::{Kind, Ledger};
+use super::node::{Node, object};
+use super::{dash, file, hls};
+
+/// How often all nodes are asked at once for what changes seldom, until they agree.
+const ROUNDS: u32 = 10;
+/// How long a node may take to have what another has, once nothing is followed any more.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Pause between two questions.
+const PAUSE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Hls,
+    Dash,
+    File,
+}
+
+/// What to compare.
+#[derive(Debug)]
+pub(super) struct Plan {
+    urls: Vec<Url>,
+    protocol: Protocol,
+    duration: Duration,
+    patience: Duration,
+    tls: Arc<ClientConfig>,
+}
+
+impl Plan {
+    /// Makes a plan.
+    ///
+    /// # Errors
+    /// A URL cannot be compared, or not with the others.
+    pub(super) fn new(
+        urls: &[String],
+        duration: Duration,
+        patience: Duration,
+        tls: ClientConfig,
+    ) -> anyhow::Result<Self> {
+        let mut targets = Vec::new();
+        for text in urls {
+            let target: Target = text.parse()?;
+            targets.push(match target {
+                Target::Hls(url) => (Protocol::Hls, url),
+                Target::Dash(url) => (Protocol::Dash, url),
+                Target::Mp4(url) | Target::Flv(url) => (Protocol::File, url),
+                Target::Rtmp(_) | Target::Push(_) | Target::Whep(_) => {
+                    anyhow::bail!("{text}: only HLS, DASH and files over HTTP can be compared")
+                }
+            });
+        }
+        let protocol = targets.first().context("no URL")?.0;
+        ensure!(
+            targets.iter().all(|(other, _)| *other == protocol),
+            "all URLs must be playlists, or all manifests, or all files"
+        );
+        let urls = targets.into_iter().map(|(_, url)| url).collect();
+        Ok(Self { urls, protocol, duration, patience, tls: Arc::new(tls) })
+    }
+}
+
+/// Compares the nodes.
+///
+/// # Errors
+/// The system has no event loop.
+pub(super) fn run(plan: &Plan) -> anyhow::Result<Document> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    LocalSet::new().block_on(&runtime, compare(plan))
+}
+
+async fn compare(plan: &Plan) -> anyhow::Result<Document> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
+    let names = plan.urls.iter().map(ToString::to_string).collect();
+    let ledger = Rc::new(RefCell::new(Ledger::new(names)));
+    let began = Instant::now();
+    let (stop, stopped) = watch::channel(false);
+    let node = |(place, url): (usize, &Url)| {
+        let client = Client::new(&plan.tls, plan.patience);
+        let (ledger, stopped) = (Rc::clone(&ledger), stopped.clone());
+        Rc::new(Node::new((place, url.clone()), client, ledger, began, stopped))
+    };
+    let nodes: Vec<_> = plan.urls.iter().enumerate().map(node).collect();
+    let work = async {
+        if plan.protocol == Protocol::File {
+            file::compare(&nodes, || ledger.borrow().differences()).await;
+        } else {
+            follow(plan, &nodes, &stop).await;
+            entrances(plan, &nodes).await;
+            settle(&nodes, &ledger).await;
+        }
+    };
+    let interrupted = tokio::select! {
+        () = work => false,
+        _ = interrupt.recv() => true,
+        _ = terminate.recv() => true,
+    };
+    let elapsed = began.elapsed().as_secs_f64();
+    let ended = std::mem::replace(&mut *ledger.borrow_mut(), Ledger::new(Vec::new()));
+    let (counts, differences, behind) = ended.finish();
+    let report = |(node, behind): (&Rc<Node>, _)| {
+        let (troubles, trouble) = node.troubles();
+        NodeReport { url: node.url.to_string(), behind, troubles, trouble }
+    };
+    Ok(Document {
+        verb: "compare-nodes".to_owned(),
+        protocol: match plan.protocol {
+            Protocol::Hls => "hls",
+            Protocol::Dash => "dash",
+            Protocol::File => "file",
+        }
+        .to_owned(),
+        duration: plan.duration.as_secs_f64(),
+        elapsed,
+        interrupted,
+        passed: counts.differences == 0 && counts.objects > 0,
+        counts,
+        differences,
+        nodes: nodes.iter().zip(behind).map(report).collect(),
+    })
+}
+
+/// Follows all nodes: live streams for the duration, finished ones to their end.
+async fn follow(plan: &Plan, nodes: &[Rc<Node>], stop: &watch::Sender<bool>) {
+    let mut followers = JoinSet::new();
+    for node in nodes.iter().map(Rc::clone) {
+        match plan.protocol {
+            Protocol::Dash => followers.spawn_local(dash::follow(node)),
+            _ => followers.spawn_local(hls::follow(node)),
+        };
+    }
+    let ended = async { while followers.join_next().await.is_some() {} };
+    tokio::pin!(ended);
+    tokio::select! {
+        () = &mut ended => {}
+        () = sleep(plan.duration) => {
+            stop.send_replace(true);
+            ended.await;
+        }
+    }
+    for node in nodes {
+        node.finish().await;
+    }
+}
+
+/// Compares the multivariant playlists. What they say of bit rates changes with the stream, a little
+/// later on one node than on another. So all are asked at once, some times if need be.
+async fn entrances(plan: &Plan, nodes: &[Rc<Node>]) {
+    if plan.protocol != Protocol::Hls {
+        return;
+    }
+    for round in 1..=ROUNDS {
+        let mut asked = Vec::new();
+        for node in nodes.iter().map(Rc::clone) {
+            asked.push(tokio::task::spawn_local(async move {
+                node.client.get(&node.url, None, Duration::ZERO).await
+            }));
+        }
+        let mut answers = Vec::new();
+        for task in asked {
+            answers.extend(task.await);
+        }
+        let is_last = round == ROUNDS;
+        if is_media(&answers) || note_if_same(nodes, answers, is_last) {
+            return;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Whether there is no multivariant playlist to compare.
+fn is_media(answers: &[Result<Answer, Failure>]) -> bool {
+    answers.iter().flatten().any(|answer| {
+        let text = std::str::from_utf8(&answer.body).unwrap_or_default();
+        matches!(viewer::hls::parse(text), Ok(viewer::hls::Playlist::Media(_)))
+    })
+}
+
+/// Notes the answers if they are the same, or if there will be no others.
+fn note_if_same(nodes: &[Rc<Node>], answers: Vec<Result<Answer, Failure>>, is_last: bool) -> bool {
+    let body = |answer: &Result<Answer, Failure>| Some(answer.as_ref().ok()?.body.clone());
+    let first = answers.first().and_then(body);
+    let same = first.is_some() && answers.iter().all(|answer| body(answer) == first);
+    if !same && !is_last {
+        return false;
+    }
+    let mut failed = Vec::new();
+    for (node, answer) in nodes.iter().zip(answers) {
+        let name = node.name_of(&node.url);
+        match answer {
+            Ok(answer) => node.record(&name, Kind::Lasting, object(answer), None),
+            Err(failure) => failed.push((node, name, failure)),
+        }
+    }
+    for (node, name, failure) in failed {
+        node.absent(&name, &failure);
+    }
+    true
+}
+
+/// Asks nodes for what they were not seen to have, but others were.
+async fn settle(nodes: &[Rc<Node>], ledger: &Rc<RefCell<Ledger>>) {
+    let deadline = Instant::now() + SETTLING;
+    for node in nodes {
+        let lacks = ledger.borrow().lacks(node.place);
+        for name in lacks {
+            loop {
+                match node.ask_for(&name).await {
+                    Ok(()) => break,
+                    Err(failure) if Instant::now() >= deadline => {
+                        node.absent(&name, &failure);
+                        break;
+                    }
+                    Err(_) => sleep(PAUSE).await,
+                }
+            }
+        }
+    }
+}

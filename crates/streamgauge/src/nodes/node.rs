@@ -1,0 +1,243 @@
+//! One node, and what its followers share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::spawn_local;
+use tokio::time::Instant;
+use viewer::url::Url;
+
+use super::fetch::{Answer, Client, Failure};
+use super::ledger::{Kind, Ledger, Object};
+
+/// How many listed objects are fetched at a time.
+const AT_ONCE: usize = 8;
+
+/// Known objects beyond this number are forgotten if no playlist has listed them for a while.
+const KNOWN: usize = 20_000;
+/// That while.
+const LISTED: Duration = Duration::from_secs(120);
+
+/// A node.
+pub(super) struct Node {
+    /// Its place among the nodes.
+    pub(super) place: usize,
+    /// Where the stream or file is on it.
+    pub(super) url: Url,
+    pub(super) client: Client,
+    ledger: Rc<RefCell<Ledger>>,
+    /// When the comparison began.
+    began: Instant,
+    /// Whether live streams are not followed any more.
+    stop: watch::Receiver<bool>,
+    slots: Semaphore,
+    /// Objects that are or were fetched, and when they were listed last.
+    known: RefCell<HashMap<String, Instant>>,
+    /// How many listed objects are being fetched.
+    under_way: Cell<usize>,
+    idle: Notify,
+    troubles: Cell<u64>,
+    trouble: RefCell<Option<String>>,
+}
+
+/// An object of a stream.
+#[derive(Debug, Clone)]
+pub(super) struct Wanted {
+    pub(super) url: Url,
+    pub(super) range: Option<(u64, u64)>,
+    /// Whether the node was seen to get it.
+    pub(super) is_new: bool,
+}
+
+impl Node {
+    pub(super) fn new(
+        (place, url): (usize, Url),
+        client: Client,
+        ledger: Rc<RefCell<Ledger>>,
+        began: Instant,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            place,
+            url,
+            client,
+            ledger,
+            began,
+            stop,
+            slots: Semaphore::new(AT_ONCE),
+            known: RefCell::default(),
+            under_way: Cell::default(),
+            idle: Notify::new(),
+            troubles: Cell::default(),
+            trouble: RefCell::default(),
+        }
+    }
+
+    /// Completes when live streams are not followed any more.
+    pub(super) async fn stopped(&self) {
+        // The sender lives as long as the comparison.
+        let _ = self.stop.clone().wait_for(|stop| *stop).await;
+    }
+
+    /// How often something failed, and what failed first.
+    pub(super) fn troubles(&self) -> (u64, Option<String>) {
+        (self.troubles.get(), self.trouble.borrow().clone())
+    }
+
+    /// The name of an object, the same on all nodes: its URL as far as it differs from the folder in
+    /// which the stream is.
+    pub(super) fn name_of(&self, url: &Url) -> String {
+        let folder = self.url.path().rfind('/').map_or("/", |end| &self.url.path()[..=end]);
+        let own = url.authority() == self.url.authority();
+        match url.target().strip_prefix(folder) {
+            Some(rest) if own => rest.to_owned(),
+            _ if own => url.target().to_owned(),
+            _ => url.to_string(),
+        }
+    }
+
+    /// Notes that something failed.
+    pub(super) fn fails(&self, what: &str, failure: &dyn std::fmt::Display) {
+        self.troubles.set(self.troubles.get() + 1);
+        self.trouble.borrow_mut().get_or_insert_with(|| format!("{what}: {failure}"));
+    }
+
+    /// Notes an answer.
+    pub(super) fn record(&self, name: &str, kind: Kind, object: Object, had: Option<Instant>) {
+        let had = had.map(|at| at.saturating_duration_since(self.began));
+        self.ledger.borrow_mut().record(self.place, (name, kind), (0, object), had);
+    }
+
+    /// Notes a range of a file.
+    pub(super) fn record_range(&self, name: &str, start: u64, object: Object) {
+        self.ledger.borrow_mut().record(self.place, (name, Kind::Lasting), (start, object), None);
+    }
+
+    /// Notes that the node does not have an object that another has.
+    pub(super) fn absent(&self, name: &str, failure: &Failure) {
+        self.ledger.borrow_mut().absent(self.place, name, &failure.to_string());
+    }
+
+    /// Fetches an object that is listed, unless it is known.
+    pub(super) fn want(self: &Rc<Self>, wanted: Wanted) {
+        let Some(name) = self.learn(&wanted) else { return };
+        self.under_way.set(self.under_way.get() + 1);
+        let node = Rc::clone(self);
+        spawn_local(async move {
+            let slot = node.slots.acquire().await;
+            if let Err(failure) = node.get(&name, &wanted, Duration::ZERO).await {
+                node.fails(&name, &failure);
+            }
+            drop(slot);
+            node.under_way.set(node.under_way.get() - 1);
+            node.idle.notify_waiters();
+        });
+    }
+
+    /// Fetches an object that does not exist yet, and that the node may keep back for `longer`. It may
+    /// never come to be. If it is not had, it is fetched when it is listed.
+    pub(super) fn await_hinted(self: &Rc<Self>, wanted: Wanted, longer: Duration) {
+        let Some(name) = self.learn(&wanted) else { return };
+        let node = Rc::clone(self);
+        spawn_local(async move {
+            // Without a slot: it must not keep others from being fetched.
+            let _ = node.get(&name, &wanted, longer).await;
+        });
+    }
+
+    /// Waits until all listed objects have been fetched.
+    pub(super) async fn finish(&self) {
+        while self.under_way.get() > 0 {
+            self.idle.notified().await;
+        }
+    }
+
+    /// The name of an object that is not known yet.
+    fn learn(&self, wanted: &Wanted) -> Option<String> {
+        let name = object_name(&self.name_of(&wanted.url), wanted.range);
+        let now = Instant::now();
+        let mut known = self.known.borrow_mut();
+        if known.len() > KNOWN {
+            known.retain(|_, listed| now.saturating_duration_since(*listed) < LISTED);
+        }
+        known.insert(name.clone(), now).is_none().then_some(name)
+    }
+
+    /// Fetches an object, and notes it.
+    ///
+    /// # Errors
+    /// There is no good answer. The object is not known, then.
+    pub(super) async fn get(
+        &self,
+        name: &str,
+        wanted: &Wanted,
+        longer: Duration,
+    ) -> Result<(), Failure> {
+        match self.client.get(&wanted.url, wanted.range, longer).await {
+            Ok(answer) => {
+                let had = wanted.is_new.then_some(answer.at);
+                self.record(name, Kind::Lasting, object(answer), had);
+                Ok(())
+            }
+            Err(failure) => {
+                self.known.borrow_mut().remove(name);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Asks for an object that another node has.
+    ///
+    /// # Errors
+    /// This node does not have it.
+    pub(super) async fn ask_for(&self, name: &str) -> Result<(), Failure> {
+        let (path, range) = parse_name(name);
+        let url = self.url.resolve(path).map_err(|error| Failure::Request(error.to_string()))?;
+        self.get(name, &Wanted { url, range, is_new: false }, Duration::ZERO).await
+    }
+}
+
+/// What is compared of an answer.
+pub(super) fn object(answer: Answer) -> Object {
+    Object { body: answer.body, aside: String::new(), fields: answer.fields }
+}
+
+/// What is compared of a text, without what may differ.
+pub(super) fn text_object(answer: Answer, text: String, aside: String) -> Object {
+    Object { body: Bytes::from(text), aside, fields: answer.fields }
+}
+
+/// The name of an object, or of a range of it.
+pub(super) fn object_name(name: &str, range: Option<(u64, u64)>) -> String {
+    match range {
+        None => name.to_owned(),
+        Some((first, last)) => format!("{name} bytes={first}-{last}"),
+    }
+}
+
+fn parse_name(name: &str) -> (&str, Option<(u64, u64)>) {
+    let range = |text: &str| {
+        let (first, last) = text.split_once('-')?;
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    match name.split_once(" bytes=") {
+        Some((path, bytes)) => (path, range(bytes)),
+        None => (name, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back() {
+        for (name, range) in [("v0/1.m4s", None), ("x?a=b", Some((0, 99)))] {
+            assert_eq!(parse_name(&object_name(name, range)), (name, range));
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! A run that several machines share: agents as processes, with a NATS server and real origins.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod clocks;
+mod faults;
+mod hostile;
+mod shared;
+mod support;

@@ -1,0 +1,143 @@
+//! Agents, and runs that they share.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use async_nats::{Client, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use serde_json::Value;
+use streamgauge::agents::wire::{self, Hello};
+use testkit::{Finished, Nats, Program, Server, eventually, headwater};
+use tokio::time::timeout;
+
+/// Longest wait, on a machine that is busy with other tests.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// Starts the instrument.
+pub(crate) fn start(arguments: &[&str]) -> Program {
+    Program::spawn(Command::new(env!("CARGO_BIN_EXE_streamgauge")).args(arguments))
+}
+
+/// Starts an agent, and waits until it is ready.
+pub(crate) fn agent(nats: &Nats, name: &str) -> Program {
+    let url = nats.url(0);
+    let agent = start(&["agent", "--nats", &url, "--name", name]);
+    let ready = agent.stdout_line(LIMIT, |_| true);
+    assert_eq!(ready, format!("ready agent={name} nats={url}"));
+    agent
+}
+
+/// Starts a run that so many agents share.
+pub(crate) fn run(nats: &Nats, agents: u32, arguments: &[&str]) -> Program {
+    let (url, agents) = (nats.url(0), agents.to_string());
+    start(&[arguments, &["--nats", &url, "--agents", &agents, "--json"]].concat())
+}
+
+/// Waits for the end; returns the exit status and the document.
+#[track_caller]
+pub(crate) fn document(finished: &Finished) -> (i32, Value) {
+    let code = finished.status.code().unwrap();
+    let document = serde_json::from_slice(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {code} {}", finished.stderr));
+    (code, document)
+}
+
+/// Starts the origin with its demo stream, and waits until there is something to play.
+pub(crate) fn origin() -> Server {
+    let server = Server::start(headwater(), ["--demo"]);
+    server.get_until("/live/demo/v0/media.m3u8", LIMIT, |response| {
+        response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
+    });
+    server
+}
+
+/// A server that accepts connections and sends nothing. Viewers wait there until their time is up.
+pub(crate) fn silent() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("rtmp://{}/live/x", listener.local_addr().unwrap());
+    let server = listener.try_clone().unwrap();
+    std::thread::spawn(move || server.incoming().flatten().collect::<Vec<_>>());
+    (listener, url)
+}
+
+/// Starts a run of six viewers of a silent server, and waits until all have joined.
+pub(crate) fn waiting(nats: &Nats, agents: u32, url: &str, folder: &Path) -> Program {
+    let output = folder.to_str().unwrap();
+    let times = ["--duration", "300s", "--timeout", "290s", "--loops", "2", "-o", output];
+    let program = run(nats, agents, &[&["viewers", url, "--batch-size", "6"], &times[..]].concat());
+    eventually(LIMIT, "all viewers have joined", || {
+        lines(&folder.join("ticks.jsonl")).last().is_some_and(|tick| tick["joined"] == 6)
+    });
+    program
+}
+
+/// The records of a file.
+pub(crate) fn lines(path: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    // During the run, the last line may be incomplete.
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The child processes of a program.
+pub(crate) fn children(program: &Program) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", program.id()));
+    tasks
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|ids| ids.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Runs a test's own part on NATS.
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+pub(crate) async fn client(nats: &Nats) -> Client {
+    async_nats::connect(nats.url(0)).await.unwrap()
+}
+
+pub(crate) async fn next(subscriber: &mut Subscriber) -> async_nats::Message {
+    timeout(LIMIT, subscriber.next()).await.expect("a message in time").expect("a connection")
+}
+
+/// So many agents that answer calls for agents, by name.
+pub(crate) async fn hellos(client: &Client, count: usize) -> BTreeMap<String, Hello> {
+    let inbox = client.new_inbox();
+    let mut answers = client.subscribe(inbox.clone()).await.unwrap();
+    let mut calls = tokio::time::interval(Duration::from_secs(1));
+    let mut found = BTreeMap::new();
+    let find = async {
+        while found.len() < count {
+            tokio::select! {
+                // One that has just connected hears the next call.
+                _ = calls.tick() => {
+                    let call = client.publish_with_reply(wire::FIND, inbox.clone(), Bytes::new());
+                    call.await.unwrap();
+                }
+                message = answers.next() => {
+                    // Also the notice that there are none comes here.
+                    if let Ok((hello, _)) = wire::read::<Hello>(&message.unwrap().payload) {
+                        found.insert(hello.name.clone(), hello);
+                    }
+                }
+            }
+        }
+    };
+    timeout(LIMIT, find).await.expect("all agents answer");
+    found
+}
+
+/// Waits until these agents serve no run.
+pub(crate) fn all_idle(nats: &Nats, count: usize) {
+    eventually(LIMIT, "all agents are idle", || {
+        block_on(async { hellos(&client(nats).await, count).await.values().all(|a| !a.busy) })
+    });
+}

@@ -1,0 +1,42 @@
+//! Nodes of a cluster answer the same.
+
+use std::process::Command;
+
+use testkit::{NO_ARGUMENTS, Nats, Program, Server, headwater};
+
+use crate::{LIMIT, count, document};
+
+fn node(nats: &Nats, name: &str) -> Server {
+    let text = format!("[cluster]\nnats = {:?}\nnode = \"{name}\"\n", nats.urls());
+    Server::configured(headwater(), &text, NO_ARGUMENTS)
+}
+
+#[test]
+fn two_nodes_of_a_cluster_are_the_same() {
+    let nats = Nats::start();
+    let nodes = [node(&nats, "a"), node(&nats, "b")];
+    let clip = testkit::demo_clip();
+    let target = nodes[0].rtmp_url("live/x");
+    let mut publish = Command::new(headwater());
+    let _publisher = Program::spawn(publish.arg("publish").arg(clip).args([&target, "--loop"]));
+    for node in &nodes {
+        node.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
+            response.status() == 200 && response.text().matches("#EXTINF").count() >= 3
+        });
+    }
+    for (path, objects) in [("/live/x/index.m3u8", 40), ("/live/x/manifest.mpd", 6)] {
+        let [a, b] = [0, 1].map(|at| nodes[at].url(path));
+        let (code, document) = document(&[&a, &b, "--duration", "5s", "--timeout", "30s"]);
+        assert_eq!((code, &document["passed"]), (0, &true.into()), "{document:#}");
+        assert_eq!(count(&document, "differences"), 0);
+        assert!(count(&document, "objects") >= objects, "{document:#}");
+        assert!(count(&document, "bytes") > 100_000, "{document:#}");
+        // Both were followed while new media came.
+        let behind = [0, 1].map(|at| &document["nodes"][at]["behind"]);
+        assert!(behind[0]["count"].as_u64().unwrap() > 0, "{document:#}");
+        assert_eq!(behind[0]["count"], behind[1]["count"]);
+        let least = |name: &str| behind.map(|of| of[name].as_f64().unwrap());
+        assert!(least("p50").contains(&0.0) || least("min") == [0.0, 0.0], "{document:#}");
+        assert!(least("max").iter().all(|most| *most < 60.0), "{document:#}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Nodes that differ are found out.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde_json::Value;
+use testkit::{NO_ARGUMENTS, Server, eventually, headwater, noise};
+
+use crate::relay::{Answer, start};
+use crate::{LIMIT, compare, count, document, document_of, spawn};
+
+/// Starts the origin with its demo stream.
+fn origin() -> Server {
+    let server = Server::start(headwater(), ["--demo"]);
+    server.get_until("/live/demo/v0/media.m3u8", LIMIT, |response| {
+        response.status() == 200 && response.text().matches("#EXTINF").count() >= 3
+    });
+    server
+}
+
+/// The URLs of a path on an origin and on a relay in front of it.
+fn both(origin: &Server, relay: SocketAddr, path: &str) -> [String; 2] {
+    [origin.url(path), format!("http://{relay}{path}")]
+}
+
+/// Compares an origin and a relay that alters what it passes on.
+#[track_caller]
+fn differences(
+    origin: &Server,
+    path: &str,
+    alter: impl Fn(&str, &mut Answer) + Send + Sync + 'static,
+) -> Value {
+    let relay = start(origin.http, alter);
+    let [own, relayed] = both(origin, relay, path);
+    let (code, document) = document(&[&own, &relayed, "--duration", "3s", "--timeout", "30s"]);
+    let differ = count(&document, "differences") > 0;
+    assert_eq!(code == 1, differ, "{document:#}");
+    assert_eq!(document["passed"], !differ, "{document:#}");
+    for difference in document["differences"].as_array().unwrap() {
+        let nodes = [&difference["node"], &difference["from"]].map(|url| url.as_str().unwrap());
+        assert!(nodes.contains(&&*own) && nodes.contains(&&*relayed), "{difference:#}");
+    }
+    document
+}
+
+/// Checks that all differences are of this kind, and of objects that `of` accepts. There are some.
+#[track_caller]
+fn assert_all(document: &Value, what: &str, of: impl Fn(&str) -> bool) {
+    let all = document["differences"].as_array().unwrap();
+    assert!(!all.is_empty(), "{document:#}");
+    for difference in all {
+        assert_eq!(difference["what"], what, "{difference:#}");
+        assert!(of(difference["object"].as_str().unwrap()), "{difference:#}");
+    }
+}
+
+#[test]
+fn a_relay_that_alters_nothing_is_the_same() {
+    let origin = origin();
+    for path in ["/live/demo/index.m3u8", "/live/demo/manifest.mpd"] {
+        let document = differences(&origin, path, |_, _| {});
+        assert_eq!(document["differences"], Value::Array(Vec::new()), "{document:#}");
+        assert!(count(&document, "objects") >= 6, "{document:#}");
+    }
+}
+
+#[test]
+fn a_byte_of_a_part_and_of_a_segment_is_found() {
+    let origin = origin();
+    // Objects of video only: init, segments and parts.
+    let altered = |path: &str| path.contains("/v0/") && path.ends_with(".m4s");
+    let alter = move |path: &str, answer: &mut Answer| {
+        if altered(path) && answer.status == 200 {
+            answer.body[100] ^= 1;
+        }
+    };
+    let document_of_hls = differences(&origin, "/live/demo/index.m3u8", alter);
+    let document_of_dash = differences(&origin, "/live/demo/manifest.mpd", alter);
+    for document in [&document_of_hls, &document_of_dash] {
+        assert_all(document, "body", |name| name.starts_with("v0/") && name.ends_with(".m4s"));
+        for difference in document["differences"].as_array().unwrap() {
+            assert_eq!(difference["offset"], 100, "{difference:#}");
+            assert_eq!(difference["lengths"][0], difference["lengths"][1]);
+        }
+    }
+    // A part has two dots in its name, and a segment one.
+    let is_part =
+        |difference: &Value| difference["object"].as_str().unwrap().matches('.').count() > 1;
+    let all = document_of_hls["differences"].as_array().unwrap();
+    assert!(all.iter().any(is_part) && !all.iter().all(is_part), "{document_of_hls:#}");
+}
+
+#[test]
+fn a_line_of_a_playlist_is_found() {
+    let origin = origin();
+    let document = differences(&origin, "/live/demo/v0/media.m3u8", |path, answer| {
+        if path.contains("media.m3u8") {
+            let text = String::from_utf8_lossy(&answer.body);
+            answer.body = text.replace("CAN-BLOCK-RELOAD=YES", "CAN-BLOCK-RELOAD=yes").into();
+        }
+    });
+    assert_all(&document, "body", |name| name.starts_with("media.m3u8 of "));
+    let first = &document["differences"][0];
+    assert!(first["offset"].as_u64().unwrap() > 20, "{first:#}");
+}
+
+#[test]
+fn a_field_of_a_header_is_found() {
+    let origin = origin();
+    let document = differences(&origin, "/live/demo/index.m3u8", |path, answer| {
+        if path.contains("/a0/init") {
+            answer.set("content-type", "audio/aac");
+        }
+    });
+    assert_all(&document, "Content-Type", |name| name.starts_with("a0/init"));
+    let values = document["differences"][0]["values"].to_string();
+    assert!(values.contains("audio/aac") && values.contains("audio/mp4"), "{values}");
+}
+
+#[test]
+fn an_object_that_a_node_does_not_have_is_found() {
+    let origin = origin();
+    let document = differences(&origin, "/live/demo/index.m3u8", |path, answer| {
+        if path.contains("/v0/init") {
+            answer.status = 404;
+            answer.body.clear();
+        }
+    });
+    assert_all(&document, "absent", |name| name.starts_with("v0/init"));
+    assert_eq!(document["differences"][0]["values"][0], "status 404");
+    let troubled = document["nodes"].as_array().unwrap().iter().filter(|n| n["troubles"] != 0);
+    assert_eq!(troubled.count(), 1, "{document:#}");
+}
+
+#[test]
+fn files_are_compared_to_the_first_byte_that_differs() {
+    let origin = Server::start(headwater(), NO_ARGUMENTS);
+    let bytes = noise(3, 9_000_000);
+    origin.put("file.bin", &bytes);
+    let same = differences(&origin, "/vod/file.bin", |_, _| {});
+    assert_eq!((count(&same, "bytes"), count(&same, "differences")), (9_000_000, 0));
+    let altered = differences(&origin, "/vod/file.bin", |_, answer| {
+        let range = answer.fields.iter().find(|(name, _)| name == "content-range").unwrap();
+        let first: usize = range.1["bytes ".len()..].split('-').next().unwrap().parse().unwrap();
+        if let Some(byte) =
+            5_000_000_usize.checked_sub(first).and_then(|at| answer.body.get_mut(at))
+        {
+            *byte ^= 1;
+        }
+    });
+    assert_all(&altered, "body", |name| name.starts_with("file.bin "));
+    assert_eq!(altered["differences"][0]["offset"], 5_000_000, "{altered:#}");
+    let text = compare(&[&origin.url("/vod/file.bin"), &origin.url("/vod/file.bin")]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(text.ends_with("the same on all nodes\n"), "{text}");
+}
+
+#[test]
+fn an_interrupt_ends_it_with_what_was_compared() {
+    let origin = origin();
+    let asked = Arc::new(AtomicU64::new(0));
+    let of_all = Arc::clone(&asked);
+    let relay = start(origin.http, move |_, _| {
+        of_all.fetch_add(1, Relaxed);
+    });
+    let [own, relayed] = both(&origin, relay, "/live/demo/index.m3u8");
+    let program = spawn(&[&own, &relayed, "--duration", "10m", "--json"]);
+    eventually(LIMIT, "objects were asked for", || asked.load(Relaxed) > 30);
+    program.terminate();
+    let (code, document) = document_of(&program.wait(LIMIT));
+    assert_eq!((code, &document["interrupted"]), (0, &true.into()), "{document:#}");
+    assert!(count(&document, "objects") > 0, "{document:#}");
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    for (arguments, complaint) in [
+        (&["http://h/x.m3u8"][..], "URL"),
+        (&["rtmp://h/live/x", "rtmp://i/live/x"], "only HLS, DASH and files"),
+        (&["http://h/x.m3u8", "http://h/x.mpd"], "all URLs must be"),
+        (&["http://h/x.m3u8", "ftp://h/x.m3u8"], "ftp"),
+    ] {
+        let finished = compare(arguments);
+        assert_eq!(finished.status.code(), Some(2), "{arguments:?}");
+        assert!(finished.stderr.contains(complaint), "{}", finished.stderr);
+    }
+    // Nobody is there, so nothing is compared.
+    let (code, document) =
+        document(&["http://127.0.0.1:9/x.mpd", "http://127.0.0.1:9/y.mpd", "--duration", "1s"]);
+    assert_eq!((code, count(&document, "objects")), (1, 0), "{document:#}");
+    assert!(document["nodes"][0]["trouble"].as_str().unwrap().contains("refused"), "{document:#}");
+}
+
+#[test]
+fn the_published_schema_is_that_of_the_document() {
+    let schema = schemars::schema_for!(streamgauge::nodes::document::Document);
+    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/compare-nodes.schema.json");
+    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
+        std::fs::write(path, &schema).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+}
