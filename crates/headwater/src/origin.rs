@@ -6,6 +6,8 @@ use live::cursor::Limits;
 use live::{
     PublishError, Publisher, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros,
 };
+use store::Store;
+use vod::Root;
 
 use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
@@ -28,6 +30,8 @@ pub struct Origin {
     pub registry: Arc<Registry>,
     /// Files packaged on the fly.
     pub titles: vod::Library,
+    /// Where the files are, if not on this machine.
+    pub store: Option<Arc<Store>>,
     /// Viewers of the titles by HLS, DASH and push.
     pub title_viewers: titles::Viewers,
     /// The titles' blocks for RTMP players.
@@ -51,8 +55,22 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Makes an origin without streams.
+    /// Makes an origin without streams. Its files are on this machine, or in a store. Blocks while
+    /// the store's cache is read.
+    ///
+    /// # Errors
+    /// The address of the store is wrong, or its cache cannot be used.
+    pub fn open(config: Config) -> Result<Self, store::Error> {
+        let store = config.vod.store().map(|settings| Store::open(&settings)).transpose()?;
+        Ok(Self::with_store(config, store))
+    }
+
+    /// Makes an origin without streams, with files on this machine.
     pub fn new(config: Config) -> Self {
+        Self::with_store(config, None)
+    }
+
+    fn with_store(config: Config, store: Option<Arc<Store>>) -> Self {
         let clock = Clock::start();
         let live = &config.live;
         let settings = Settings {
@@ -71,10 +89,15 @@ impl Origin {
         };
         let flv_titles =
             usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
+        let root = match store.clone() {
+            Some(store) => Root::of_objects(store),
+            None => Root::new(config.vod.folder()),
+        };
         let live_memory = live_memory(config.live.memory, machine::memory);
         Self {
             registry: Arc::new(Registry::with_memory(settings, live_memory)),
-            titles: vod::Library::new(config.vod.root.clone(), titles),
+            titles: vod::Library::new(root, titles),
+            store,
             title_viewers: titles::Viewers::default(),
             flv_titles: FlvTitles::new(flv_titles),
             balance: Arc::new(Balance::new(clock.now())),

@@ -66,6 +66,11 @@ impl Recent {
         origin: &Arc<Origin>,
         path: &str,
     ) -> Result<Arc<Title>, Error> {
+        // A title of objects that is known to be current needs no thread. So it does not wait for
+        // those that are being fetched.
+        if let Some(known) = origin.titles.known(path) {
+            return known;
+        }
         let lookup = self.lookup(path, origin.now());
         let ask = async || {
             // The semaphore is never closed.
