@@ -119,15 +119,18 @@ async fn find_file(root: &Root, path: &str) -> Opening {
 
 /// Opens an object.
 async fn find_object(objects: &Arc<dyn Objects>, path: &str) -> Opening {
-    let path = path.trim_end_matches('/');
-    let metadata = match objects.known(path) {
+    let name = path.trim_end_matches('/');
+    let metadata = match objects.known(name) {
         Some(known) => known?,
-        None => objects.look_up(path).await?,
+        None => objects.look_up(name).await?,
     };
     if !metadata.is_file() {
         return Ok((None, metadata));
     }
-    objects.open(path).await.map(|(file, metadata)| (Some(file), metadata))
+    if name.len() < path.len() {
+        return Err(io::ErrorKind::NotADirectory.into());
+    }
+    objects.open(name).await.map(|(file, metadata)| (Some(file), metadata))
 }
 
 /// Answers with a file, or the requested part of it.

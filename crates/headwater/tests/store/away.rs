@@ -17,7 +17,7 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
     store.put("movie/high.mp4", &film);
     store.put("film.mp4", &film);
     store.put("film.en.vtt", b"WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n");
-    store.put("long.bin", &noise(8 * BLOCK, 6));
+    store.put("long.bin", &noise(6, 8 * BLOCK));
     let proxy = store.proxy();
     let server = origin(&proxy, cache.path(), OPTIONS);
     let titles = ["film.mp4", "movie"];

@@ -47,7 +47,7 @@ fn a_cold_title_needs_two_requests_beyond_its_index() {
     let first = proxy.take();
     assert!(first.len() <= 2, "{first:?}");
     // A plain file: what it is, and its first block.
-    store.put("b.bin", &noise(5 * BLOCK, 3));
+    store.put("b.bin", &noise(3, 5 * BLOCK));
     assert_eq!(ask(&server, "/vod/b.bin", &[("Range", "bytes=0-99")]).status(), 206);
     assert_eq!(proxy.take().len(), 2);
 }
@@ -101,7 +101,7 @@ fn a_restart_with_a_warm_cache_asks_for_no_bytes() {
 fn what_is_damaged_on_the_disk_is_fetched_again() {
     let store = Store::start();
     let cache = tempfile::tempdir().unwrap();
-    let all = noise(3 * BLOCK + 5, 5);
+    let all = noise(5, 3 * BLOCK + 5);
     store.put("a.bin", &all);
     store.put("b.bin", &all);
     let proxy = store.proxy();
@@ -134,7 +134,7 @@ fn the_cache_is_bounded() {
     let store = Store::start();
     let cache = tempfile::tempdir().unwrap();
     const LIMIT_OF_CACHE: u64 = 64 << 20;
-    let all: Vec<_> = (0..4).map(|seed| noise(24 * BLOCK, 10 + seed)).collect();
+    let all: Vec<_> = (0..4).map(|seed| noise(10 + seed, 24 * BLOCK)).collect();
     for (number, bytes) in all.iter().enumerate() {
         store.put(&format!("{number}.bin"), bytes);
     }
