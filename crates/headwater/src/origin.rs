@@ -7,6 +7,7 @@ use live::{
     PublishError, Publisher, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros,
 };
 use store::Store;
+use tokio::sync::Semaphore;
 use vod::Root;
 
 use crate::clock::{self, Clock};
@@ -36,6 +37,8 @@ pub struct Origin {
     pub title_viewers: titles::Viewers,
     /// The titles' blocks for RTMP players.
     pub flv_titles: FlvTitles,
+    /// Lookups of titles for RTMP players take turns.
+    pub rtmp_lookups: Semaphore,
     /// Decides which viewers of files go first when the link is short.
     pub balance: Arc<Balance>,
     /// What happened to viewers that read too slowly.
@@ -100,6 +103,7 @@ impl Origin {
             store,
             title_viewers: titles::Viewers::default(),
             flv_titles: FlvTitles::new(flv_titles),
+            rtmp_lookups: Semaphore::new(titles::LOOKUPS),
             balance: Arc::new(Balance::new(clock.now())),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),

@@ -8,7 +8,13 @@ use tokio::sync::watch;
 use crate::fault::Fault;
 
 /// Bytes of a block. Blocks are fetched whole, and begin at multiples of this.
-pub(crate) const BLOCK: u64 = 1 << 20;
+///
+/// The kernel sends a file's pages after it has taken them, so they may be on their way while their
+/// block is evicted. A hole in the file takes whole pages away without a change to them. But if it
+/// cut through a large page of the page cache, the kernel would write zeros into that. Large pages
+/// have at most 2 MiB where pages have 4 KiB, and begin at multiples of their size. So no hole of a
+/// block cuts through one.
+pub(crate) const BLOCK: u64 = 2 << 20;
 
 /// The beginning of the digest of a block.
 pub(crate) type Sum = u64;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -153,6 +154,24 @@ impl Cache {
         }
     }
 
+    /// Writes a block, for which room was taken. Where the disk is full before the cache is, other
+    /// blocks make room.
+    pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        let mut written = file.write_all_at(bytes, offset);
+        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
+            let used = self.used();
+            tracing::warn!(used, "the disk is full before the cache is");
+            self.free(used - used / PART);
+            written = file.write_all_at(bytes, offset);
+        }
+        if written.is_err() {
+            self.gave(end - offset);
+            punch(file, &(offset..end))?;
+        }
+        written
+    }
+
     /// Gives the room of a block back.
     pub(crate) fn gave(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
@@ -190,34 +209,36 @@ impl Cache {
             return object;
         }
         if objects.all.len() >= OBJECTS {
-            self.drop_objects(&mut objects);
+            drop(objects);
+            self.drop_objects();
+            objects = self.lock();
         }
         let object = Object::new(name.clone(), path.to_owned(), meta.clone(), Blocks::default());
         let object = Arc::new(object);
-        objects.all.insert(name, Arc::clone(&object));
+        let object = Arc::clone(objects.all.entry(name).or_insert(object));
         objects.is_newest(&object);
         object
     }
 
     /// Drops the objects that were unused for longest.
-    fn drop_objects(&self, objects: &mut Objects) {
+    fn drop_objects(&self) {
+        let all: Vec<_> = self.lock().all.values().cloned().collect();
         let last = |object: &Object| object.blocks().free().map(|(used, _)| used).max();
-        let mut ages: Vec<_> =
-            objects.all.values().map(|object| (last(object), Arc::clone(object))).collect();
+        let mut ages: Vec<_> = all.iter().map(|object| (last(object), object)).collect();
         ages.sort_by_key(|(used, _)| *used);
         let count = ages.len().div_ceil(PART as usize);
-        let oldest: Vec<_> = ages.into_iter().take(count).map(|(_, object)| object).collect();
-        for object in oldest {
+        for (_, object) in ages.into_iter().take(count) {
             let numbers: Vec<u32> = object.blocks().free().map(|(_, number)| number).collect();
             for number in numbers {
-                self.evict(&object, number);
+                self.evict(object, number);
             }
-            self.forget(objects, &object);
+            self.forget(object);
         }
     }
 
     /// Removes an object that has no blocks, and that nobody reads.
-    fn forget(&self, objects: &mut Objects, object: &Arc<Object>) {
+    fn forget(&self, object: &Arc<Object>) {
+        let mut objects = self.lock();
         let open = object.opened();
         if open.strong_count() > 0 || !object.blocks().is_empty() {
             return;
@@ -230,14 +251,17 @@ impl Cache {
         self.remove(&object.name);
     }
 
-    /// Frees blocks if there are too many: first those of versions that were replaced, then those
-    /// that were unused for longest.
+    /// Frees blocks if there are too many.
     fn make_room(&self) {
         let _room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.used() <= self.limit {
-            return;
+        if self.used() > self.limit {
+            self.free(self.limit - self.limit / PART);
         }
-        let goal = self.limit - self.limit / PART;
+    }
+
+    /// Frees blocks until so many bytes are left: first those of versions that were replaced, then
+    /// those that were unused for longest.
+    fn free(&self, goal: u64) {
         let objects: Vec<_> = self.lock().all.values().cloned().collect();
         let mut free: Vec<(u64, u32, &Arc<Object>)> = Vec::new();
         for object in &objects {
@@ -252,11 +276,8 @@ impl Cache {
             }
             self.evict(object, number);
         }
-        let mut all = self.lock();
-        for object in &objects {
-            if object.blocks().is_empty() {
-                self.forget(&mut all, object);
-            }
+        for object in objects.iter().filter(|object| object.blocks().is_empty()) {
+            self.forget(object);
         }
     }
 

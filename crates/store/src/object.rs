@@ -223,11 +223,7 @@ impl Fetcher {
         let (file, cache) = (Arc::clone(file), Arc::clone(&self.cache));
         let written = spawn_blocking(move || {
             cache.take(length);
-            let written = file.write_all_at(&bytes, range.start);
-            if written.is_err() {
-                cache.gave(length);
-            }
-            written.map(|()| hash(&[&bytes]))
+            cache.write(&file, &bytes, range.start).map(|()| hash(&[&bytes]))
         });
         Ok(written.await.map_err(std::io::Error::other).flatten()?)
     }

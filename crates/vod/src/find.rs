@@ -5,7 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use payload::{FileVersion, OpenFile, Root, Wait};
+use payload::{FileVersion, Objects, OpenFile, Root, Wait};
 
 use crate::left_out::LeftOut;
 use crate::rendered::hash;
@@ -76,6 +76,19 @@ impl Contents {
             root.stat(path, wait).is_ok_and(|metadata| metadata.version == *was)
         };
         self.files.iter().all(|(path, was)| is_same(path, was))
+    }
+
+    /// Asks a store for all that [`is_current`](Self::is_current) compares.
+    pub(crate) fn ask(&self, objects: &dyn Objects) -> impl Future<Output = ()> + Send + use<> {
+        let listed = objects.list(&self.names.folder, &self.names.begins);
+        let files: Vec<_> = self.files.keys().map(|path| objects.look_up(path)).collect();
+        async move {
+            // Who failed to answer is known by that.
+            let _ = listed.await;
+            for file in files {
+                let _ = file.await;
+            }
+        }
     }
 
     /// Accepts a new listing of the folder if the title still has the same files, and returns

@@ -150,6 +150,15 @@ impl Library {
         made.contents.is_current(&self.root, Wait::Never).then(|| made.title.clone())
     }
 
+    /// Asks what a store has at the places of a kept title's files. After that, [`known`](Self::known)
+    /// tells whether the title is current. `None` if there is no such title.
+    pub fn ask(&self, path: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let objects = self.root.objects()?;
+        let slot = self.lock().used(path)?;
+        let made = slot.try_lock().ok()?;
+        Some(made.as_ref()?.contents.ask(&**objects))
+    }
+
     /// How many titles are kept, and the bytes of memory they take.
     pub fn usage(&self) -> (usize, usize) {
         let kept = self.lock();

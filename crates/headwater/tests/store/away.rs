@@ -5,7 +5,7 @@ use testkit::{eventually, noise};
 use crate::support::{LIMIT, Store, ask, bytes, clip, origin, resources};
 
 /// Bytes of a block.
-const BLOCK: usize = 1 << 20;
+const BLOCK: usize = 2 << 20;
 
 const OPTIONS: &str = "revalidate = \"200ms\"\ntimeout = \"1s\"\nread_ahead = \"0B\"\n";
 
@@ -32,7 +32,7 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
             assert!(answer.header("retry-after").is_some(), "{path}");
         }
         assert_eq!(ask(server, "/vod/long.bin", &[("Range", "bytes=0-9")]).status(), 206);
-        let rest = ask(server, "/vod/long.bin", &[("Range", "bytes=7000000-7000009")]);
+        let rest = ask(server, "/vod/long.bin", &[("Range", "bytes=14000000-14000009")]);
         assert_eq!((rest.status(), rest.header("retry-after")), (503, Some("5")));
     };
     not_here(&server);
@@ -46,7 +46,7 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
     not_here(&server);
     proxy.open();
     eventually(LIMIT, "the store is back", || {
-        ask(&server, "/vod/long.bin", &[("Range", "bytes=7000000-7000009")]).status() == 206
+        ask(&server, "/vod/long.bin", &[("Range", "bytes=14000000-14000009")]).status() == 206
     });
     assert!(titles.map(|title| resources(&server, title)) == all);
 }
@@ -74,7 +74,7 @@ fn who_waits_for_a_slow_store_disturbs_nobody() {
             })
             .collect();
         eventually(LIMIT, "the viewers wait", || {
-            server.metric("headwater_store_misses_total") >= 20
+            server.metric("headwater_store_misses_total") >= 10
         });
         // The title is looked up again and again meanwhile.
         for _ in 0..3 {

@@ -15,7 +15,6 @@ const CLIPS: [&str; 5] =
 fn a_title_is_the_same_from_the_store_and_from_a_folder() {
     let (store, folder) = (Store::start(), tempfile::tempdir().unwrap());
     let cache = tempfile::tempdir().unwrap();
-    store.put_clips(&CLIPS);
     let put = |name: &str, bytes: &[u8]| {
         store.put(name, bytes);
         let path = folder.path().join(name);
