@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::fault::Fault;
 
@@ -150,5 +151,115 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot<V>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    const GOOD: Duration = Duration::from_secs(4);
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// A store that answers with the number of the question, when it is let to.
+    struct Source {
+        asked: AtomicUsize,
+        gate: Semaphore,
+        is_away: std::sync::atomic::AtomicBool,
+    }
+
+    impl Source {
+        fn open() -> Arc<Self> {
+            let (asked, is_away) = (AtomicUsize::new(0), false.into());
+            Arc::new(Self { asked, gate: Semaphore::new(100), is_away })
+        }
+
+        fn question(self: &Arc<Self>) -> Question<usize> {
+            let this = Arc::clone(self);
+            Box::pin(async move {
+                let number = this.asked.fetch_add(1, Ordering::Relaxed);
+                let _turn = this.gate.acquire().await;
+                match this.is_away.load(Ordering::Relaxed) {
+                    true => Err(Fault::away("gone")),
+                    false => Ok(number),
+                }
+            })
+        }
+    }
+
+    fn answers(most: usize) -> Arc<Answers<usize>> {
+        Arc::new(Answers::new(Handle::current(), GOOD, TIMEOUT, most, |_| 0))
+    }
+
+    async fn pass(time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_is_put_once_and_its_answer_is_good_for_a_time() {
+        let (answers, source) = (answers(10), Source::open());
+        let get = || answers.get("a", || source.question());
+        let known = || answers.known("a", || source.question());
+        assert_eq!(known(), None);
+        let (one, other) = tokio::join!(get(), get());
+        assert_eq!((one, other), (Ok(0), Ok(0)));
+        pass(GOOD / 2 - Duration::from_millis(1)).await;
+        assert_eq!(known(), Some(0));
+        // In the second half of its time, it is asked again meanwhile.
+        pass(Duration::from_millis(2)).await;
+        assert_eq!(known(), Some(0));
+        pass(Duration::from_millis(1)).await;
+        assert_eq!((known(), source.asked.load(Ordering::Relaxed)), (Some(1), 2));
+        pass(GOOD).await;
+        assert_eq!(known(), None);
+        assert_eq!(get().await, Ok(2));
+        answers.forget("a");
+        assert_eq!(known(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_a_slow_store_while_an_answer_is_in_use() {
+        let (answers, source) = (answers(10), Source::open());
+        answers.get("a", || source.question()).await.unwrap();
+        let all = source.gate.acquire_many(100).await.unwrap();
+        for _ in 0..6 {
+            pass(Duration::from_secs(2)).await;
+            assert_eq!(answers.known("a", || source.question()), Some(0));
+        }
+        assert_eq!(source.asked.load(Ordering::Relaxed), 2);
+        // Longer than that, no store takes.
+        pass(Duration::from_secs(2)).await;
+        assert_eq!(answers.known("a", || source.question()), None);
+        drop(all);
+        assert_eq!(answers.get("a", || source.question()).await, Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_answer_stays_good_while_the_store_is_away() {
+        let (answers, source) = (answers(10), Source::open());
+        answers.get("a", || source.question()).await.unwrap();
+        source.is_away.store(true, Ordering::Relaxed);
+        pass(2 * GOOD).await;
+        assert_eq!(answers.get("a", || source.question()).await, Ok(0));
+        assert_eq!(answers.known("a", || source.question()), Some(0));
+        let unknown = answers.get("b", || source.question()).await;
+        assert_eq!(unknown, Err(Fault::away("gone")));
+        assert!(!answers.lock().contains_key("b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_are_few() {
+        let (answers, source) = (answers(100), Source::open());
+        for number in 0..1000 {
+            answers.get(&number.to_string(), || source.question()).await.unwrap();
+            pass(Duration::from_millis(1)).await;
+            assert!(answers.lock().len() <= 101);
+        }
+        assert_eq!(answers.known("999", || source.question()), Some(999));
+        assert_eq!(answers.known("0", || source.question()), None);
     }
 }

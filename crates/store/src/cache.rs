@@ -15,7 +15,7 @@ use crate::blocks::{self, Blocks};
 use crate::counts::Counts;
 use crate::index::Index;
 use crate::meta::{Meta, digest};
-use crate::object::{Fetcher, Object, Opened};
+use crate::object::Object;
 use crate::{Error, Settings};
 
 /// Most objects of which the cache has anything.
@@ -115,29 +115,13 @@ impl Cache {
         found.into_iter().collect()
     }
 
-    /// Opens the local copy of an object. Blocks for a short time.
-    pub(crate) fn copy(
-        &self,
-        path: &str,
-        meta: &Meta,
-        fetcher: &Arc<Fetcher>,
-    ) -> io::Result<Arc<OpenFile>> {
-        let object = self.object(path, meta);
-        let mut open = object.opened();
-        if let Some(opened) = open.upgrade() {
-            return Ok(opened);
-        }
-        if object.is_gone.load(Ordering::Relaxed) {
-            // It was dropped just now, because it had no blocks.
-            drop(open);
-            return self.copy(path, meta, fetcher);
-        }
-        let file = self.file(&object.name)?;
-        file.set_len(meta.size)?;
-        let opened = Opened::new(file, Arc::clone(&object), Arc::clone(fetcher));
-        let opened = Arc::new(OpenFile::Copied(Box::new(opened)));
-        *open = Arc::downgrade(&opened);
-        Ok(opened)
+    /// Opens the file of an object, which is made if there is none.
+    pub(crate) fn file(&self, object: &Object) -> io::Result<File> {
+        let path = self.path(&object.name, DATA);
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        file.set_len(object.meta.size)?;
+        Ok(file)
     }
 
     /// The open copy of an object, if it is open.
@@ -195,7 +179,8 @@ impl Cache {
         Index { url, path, meta, blocks }.write(&self.path(&object.name, INDEX))
     }
 
-    fn object(&self, path: &str, meta: &Meta) -> Arc<Object> {
+    /// The object with this version, which is the newest at its path from now on.
+    pub(crate) fn object(&self, path: &str, meta: &Meta) -> Arc<Object> {
         let etag = meta.etag.as_deref().unwrap_or_default().as_bytes();
         let (size, modified) = (meta.size.to_le_bytes(), meta.modified.to_le_bytes());
         let name: String = digest(&[self.url.as_bytes(), path.as_bytes(), etag, &size, &modified])
@@ -368,11 +353,6 @@ impl Cache {
         }
     }
 
-    fn file(&self, name: &str) -> io::Result<File> {
-        let path = self.path(name, DATA);
-        File::options().read(true).write(true).create(true).truncate(false).open(path)
-    }
-
     fn path(&self, name: &str, ending: &str) -> PathBuf {
         Path::new(&self.folder).join(name).with_extension(ending)
     }
@@ -401,3 +381,6 @@ fn punch(file: &File, range: &std::ops::Range<u64>) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(fallocate(file, flags, range.start, range.end - range.start)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,8 +4,8 @@
 //! path ─▶ names ─▶ (answers) ─▶ requests ─▶ the store
 //!           │                      ▲
 //!           ▼                      │ a block that is not here
-//!         cache ─▶ object ─▶ blocks┘
-//!                    └▶ a local file with holes ─▶ payload::OpenFile ─▶ vod, http
+//!         cache ─▶ object ─────▶ fetch ─▶ payload::OpenFile ─▶ vod, http
+//!                    └ blocks      └ a local file with holes
 //! ```
 //!
 //! A version of an object has a local file of the object's length. It has a hole where bytes are
@@ -16,8 +16,8 @@
 //! - `bucket` is the address of a root, and the client of the crate `object_store`.
 //! - `requests` bounds requests in number and time. `answers` keeps what the store said, and asks
 //!   each question once. `names` knows what is at a path, and what is in a folder.
-//! - `blocks` is which blocks of an object are here. `object` fetches them.
-//! - `cache` has all objects, and makes room. `index` is what it writes beside each of them, so that
+//! - `blocks` is which blocks of an object are here. `fetch` fetches what is missing of an open one.
+//! - `cache` has all objects, each an `object`, and makes room. `index` is what it writes beside each of them, so that
 //!   a cache outlives its process.
 //! - `meta` tells versions apart. `fault` and `counts` are small types.
 //!
@@ -29,6 +29,7 @@ mod bucket;
 mod cache;
 mod counts;
 mod fault;
+mod fetch;
 mod index;
 mod meta;
 mod names;
@@ -49,8 +50,8 @@ pub use counts::{Counter, Counts};
 pub use fault::Error;
 
 use cache::Cache;
+use fetch::Fetcher;
 use names::{Directory, Found};
-use object::Fetcher;
 use requests::Requests;
 
 /// How often the indexes of the cache are written.
@@ -175,7 +176,7 @@ impl Objects for Store {
                 return Ok((opened, metadata));
             }
             let runtime = fetcher.runtime.clone();
-            let opened = runtime.spawn_blocking(move || fetcher.cache.copy(&path, &meta, &fetcher));
+            let opened = runtime.spawn_blocking(move || fetcher.open(&path, &meta));
             Ok((opened.await.map_err(io::Error::other).flatten()?, metadata))
         })
     }

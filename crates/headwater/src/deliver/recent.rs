@@ -12,7 +12,8 @@ use tokio::task::spawn_local;
 use vod::{Error, Title};
 
 use crate::Origin;
-use crate::titles::{LOOKUPS, look_up};
+use crate::look_up;
+use crate::titles::LOOKUPS;
 
 /// How long a worker assumes that a path leads to the same title.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -64,7 +65,8 @@ impl Recent {
         path: &str,
     ) -> Result<Arc<Title>, Error> {
         let lookup = self.lookup(path, origin.now());
-        let title = lookup.get_or_init(|| look_up(origin, path, &self.0.turns)).await.clone();
+        let title =
+            lookup.get_or_init(|| look_up::title(origin, path, &self.0.turns)).await.clone();
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep(Arc::clone(origin)));
         }

@@ -9,9 +9,9 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Origin;
 use crate::cluster::Unreachable;
+use crate::look_up;
 use crate::pace::Plan;
 use crate::titles::flv::FlvTitle;
-use crate::titles::look_up;
 
 /// A lookup in progress.
 pub(super) type Lookup = Pin<Box<dyn Future<Output = Found> + Send>>;
@@ -47,9 +47,11 @@ pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Looku
     let origin = Arc::clone(origin);
     Box::pin(async move {
         let turns = &origin.rtmp_lookups;
-        let title = match look_up(&origin, &path, turns).await {
+        let title = match look_up::title(&origin, &path, turns).await {
             // librtmp cuts the `.mp4` off the names of MP4 files.
-            Err(vod::Error::NotFound) => look_up(&origin, &format!("{path}.mp4"), turns).await,
+            Err(vod::Error::NotFound) => {
+                look_up::title(&origin, &format!("{path}.mp4"), turns).await
+            }
             title => title,
         };
         let title = match title {

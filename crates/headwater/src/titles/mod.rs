@@ -10,42 +10,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use http::{OpenFile, Piece};
-use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 pub use viewers::{Viewers, Viewing};
 use vod::Title;
 
-use crate::Origin;
-
 /// Most lookups that share their turns at the same time. Each holds a thread, and other files need
 /// threads too.
 pub(crate) const LOOKUPS: usize = 16;
-
-/// Looks up a title, on a thread that may wait. A title of objects that is kept needs no thread. So
-/// its viewers do not wait for titles that are being fetched.
-pub(crate) async fn look_up(
-    origin: &Arc<Origin>,
-    path: &str,
-    turns: &Semaphore,
-) -> Result<Arc<Title>, vod::Error> {
-    if let Some(known) = origin.titles.known(path) {
-        return known;
-    }
-    if let Some(asked) = origin.titles.ask(path) {
-        asked.await;
-        if let Some(known) = origin.titles.known(path) {
-            return known;
-        }
-    }
-    // The semaphore is never closed.
-    let _turn = turns.acquire().await;
-    let (library, wanted) = (Arc::clone(origin), path.to_owned());
-    let asked = spawn_blocking(move || library.titles.title(&wanted)).await;
-    asked.unwrap_or_else(|died| {
-        let source = Arc::new(io::Error::other(died));
-        Err(vod::Error::Io { what: path.to_owned(), source })
-    })
-}
 
 /// Shorter pieces of a file are read into memory instead of being sent from the file.
 const SMALL: u64 = 16 << 10;

@@ -46,16 +46,19 @@ struct Shared {
 #[derive(Debug, Clone)]
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
+    /// The bucket that is asked for through it.
+    pub(crate) bucket: String,
     shared: Arc<Shared>,
 }
 
 impl Proxy {
-    pub(crate) fn before(store: SocketAddr) -> Self {
+    pub(crate) fn before(store: SocketAddr, bucket: &str) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (mode, asked) = (Mutex::new(Mode::Open), Mutex::default());
         let shared = Arc::new(Shared { store, mode, changed: Condvar::new(), asked });
-        let proxy = Self { address, shared: Arc::clone(&shared) };
+        let (bucket, kept) = (bucket.to_owned(), Arc::clone(&shared));
+        let proxy = Self { address, bucket, shared: kept };
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let shared = Arc::clone(&shared);
