@@ -208,7 +208,7 @@ fn one_thread_makes_a_title_and_the_others_wait_for_it() {
 fn the_root_opens_files_and_nothing_else() {
     let root = made().library().root().clone();
     let (_, metadata) = root.open(CLIP).unwrap();
-    assert_eq!(metadata.len(), fs::metadata(media(CLIP)).unwrap().len());
+    assert_eq!(metadata.len, fs::metadata(media(CLIP)).unwrap().len());
     assert_eq!(root.open("mp4").unwrap_err().kind(), std::io::ErrorKind::NotFound);
     assert!(root.open("../../Cargo.toml").is_err());
 }

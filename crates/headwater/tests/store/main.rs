@@ -5,6 +5,7 @@
 
 mod away;
 mod cached;
+mod foreign;
 mod proxy;
 mod same;
 mod support;
