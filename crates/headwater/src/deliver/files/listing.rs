@@ -11,6 +11,9 @@ use serde::Serialize;
 /// take a partial list for the whole.
 pub(super) const MOST: usize = 10_000;
 
+/// Most names of a folder that is read, with those that are not listed.
+const ALL: usize = 10 * MOST;
+
 /// An entry of a folder, in the format of nginx's `autoindex_format json`.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Entry {
@@ -62,10 +65,13 @@ pub(super) fn list(
 ) -> io::Result<Option<(&'static str, String)>> {
     let path = path.trim_end_matches('/');
     let mut entries = Vec::new();
-    let Some(names) = root.list(path, MOST)? else { return Ok(None) };
+    let Some(names) = root.list(path, ALL)? else { return Ok(None) };
     for name in names {
         if name.starts_with('.') || name.bytes().any(|b| b == b'\\' || b.is_ascii_control()) {
             continue;
+        }
+        if entries.len() == MOST {
+            return Ok(None);
         }
         let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
         // Opens the entry as a request would, so that the list names only what can be served. The
