@@ -36,8 +36,8 @@ pub trait Objects: Debug + Send + Sync {
     /// nothing is.
     fn look_up(&self, path: &str) -> Answer<Metadata>;
 
-    /// Opens an object.
-    fn open(&self, path: &str) -> Answer<(Arc<OpenFile>, Metadata)>;
+    /// Asks what is at a path, and opens it if it is an object.
+    fn open(&self, path: &str) -> Answer<(Option<Arc<OpenFile>>, Metadata)>;
 
     /// The names in a folder that begin with `begins`, if they are known. Does not block.
     fn known_list(&self, folder: &str, begins: &str) -> Option<Arc<Names>>;
@@ -141,7 +141,8 @@ impl Root {
     /// root.
     pub fn open(&self, path: &str) -> io::Result<(Arc<OpenFile>, Metadata)> {
         if let Place::Store(objects) = &self.0 {
-            return wait(objects.open(path));
+            let (file, metadata) = wait(objects.open(path))?;
+            return Ok((file.ok_or(io::ErrorKind::NotFound)?, metadata));
         }
         let (file, metadata) = self.find(path, Wait::AsLongAsItTakes)?;
         if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::NotFound.into()) }

@@ -63,6 +63,8 @@ impl Cache {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(Error::InUse(shown()));
         }
+        // A file system without holes would fill up.
+        punch(&lock, &(0..blocks::BLOCK)).map_err(failed)?;
         let cache = Self {
             url: settings.url.clone(),
             limit: settings.cache_size,

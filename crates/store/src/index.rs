@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     fn index() -> Index {
-        let meta = Meta { size: 5 << 20, etag: Some("x".to_owned()), modified: -7 };
+        let meta = Meta::new(5 << 20, Some("x"), -7);
         let blocks = vec![(0, 1, 2), (4, u64::MAX, 3)];
         Index { url: "s3://b".to_owned(), path: "a/b.mp4".to_owned(), meta, blocks }
     }

@@ -164,20 +164,22 @@ impl Objects for Store {
         Box::pin(async move { found.await?.metadata() })
     }
 
-    fn open(&self, path: &str) -> Answer<(Arc<OpenFile>, Metadata)> {
-        let (found, fetcher) = (self.directory.look_up(path), Arc::clone(&self.fetcher));
-        let path = path.to_owned();
+    fn open(&self, path: &str) -> Answer<(Option<Arc<OpenFile>>, Metadata)> {
+        let known = self.directory.known(path);
+        if let Some(Found::Object(meta)) = &known
+            && let Some(opened) = self.fetcher.cache.opened(path, meta)
+        {
+            return Box::pin(std::future::ready(Ok((Some(opened), meta.metadata()))));
+        }
+        let found = self.directory.look_up(path);
+        let (path, fetcher) = (path.to_owned(), Arc::clone(&self.fetcher));
         Box::pin(async move {
-            let Found::Object(meta) = found.await? else {
-                return Err(io::ErrorKind::NotFound.into());
-            };
-            let metadata = meta.metadata();
-            if let Some(opened) = fetcher.cache.opened(&path, &meta) {
-                return Ok((opened, metadata));
-            }
+            let found = found.await?;
+            let metadata = found.metadata()?;
+            let Found::Object(meta) = found else { return Ok((None, metadata)) };
             let runtime = fetcher.runtime.clone();
-            let opened = runtime.spawn_blocking(move || fetcher.open(&path, &meta));
-            Ok((opened.await.map_err(io::Error::other).flatten()?, metadata))
+            let opened = runtime.spawn_blocking(move || fetcher.open(&path, &meta)).await;
+            Ok((Some(opened.map_err(io::Error::other).flatten()?), metadata))
         })
     }
 

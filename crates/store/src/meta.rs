@@ -10,14 +10,21 @@ pub(crate) struct Meta {
     pub(crate) size: u64,
     /// Entity tag without its quotes. Some stores give it with quotes and some without.
     pub(crate) etag: Option<String>,
+    /// A hash of the entity tag.
+    hash: u64,
     /// Seconds since 1970.
     pub(crate) modified: i64,
 }
 
 impl Meta {
     pub(crate) fn of(meta: &ObjectMeta) -> Self {
-        let etag = meta.e_tag.as_deref().map(|tag| tag.trim_matches('"').to_owned());
-        Self { size: meta.size, etag, modified: meta.last_modified.timestamp() }
+        Self::new(meta.size, meta.e_tag.as_deref(), meta.last_modified.timestamp())
+    }
+
+    pub(crate) fn new(size: u64, etag: Option<&str>, modified: i64) -> Self {
+        let etag = etag.map(|tag| tag.trim_matches('"').to_owned());
+        let hash = hash(&[etag.as_deref().unwrap_or_default().as_bytes()]);
+        Self { size, etag, hash, modified }
     }
 
     /// The entity tag for If-Match (RFC 9110 13.1.1), which knows only strong ones.
@@ -27,8 +34,7 @@ impl Meta {
     }
 
     pub(crate) fn version(&self) -> FileVersion {
-        let hash = hash(&[self.etag.as_deref().unwrap_or_default().as_bytes()]);
-        FileVersion::of_object(hash, self.size, self.modified)
+        FileVersion::of_object(self.hash, self.size, self.modified)
     }
 
     pub(crate) fn metadata(&self) -> Metadata {

@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_list_has_a_version_that_its_names_decide() {
-        let meta = |size| Meta { size, etag: None, modified: 0 };
+        let meta = |size| Meta::new(size, None, 0);
         let list = |items: &[(&str, Option<u64>)], is_cut| {
             let items = items.iter().map(|(name, size)| ((*name).to_owned(), size.map(meta)));
             List::of(Listed { items: items.collect(), is_cut })

@@ -180,12 +180,21 @@ impl Requests {
                 self.failures.store(0, Ordering::Relaxed);
                 return Err(Fault::Changed);
             }
+            // The store answers. What one viewer may not have must not keep others from the rest.
+            Ok(Err(error @ (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }))) => {
+                self.failures.store(0, Ordering::Relaxed);
+                self.counts.errors.add(1);
+                let failure = error.to_string();
+                self.log(path, &failure);
+                return Err(Fault::away(failure));
+            }
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {:?}", self.timeout),
         };
         self.counts.errors.add(1);
         self.failures.fetch_add(1, Ordering::Relaxed);
-        self.failed(path, &failure);
+        self.last().failed = Some(Instant::now());
+        self.log(path, &failure);
         Err(Fault::away(failure))
     }
 
@@ -195,17 +204,16 @@ impl Requests {
             && self.last().failed.is_some_and(|failed| failed.elapsed() < AWAY)
     }
 
-    fn failed(&self, path: &str, failure: &str) {
+    fn log(&self, path: &str, failure: &str) {
         let mut last = self.last();
         let now = Instant::now();
-        last.failed = Some(now);
         if last.logged.is_some_and(|logged| now - logged < LOGGED) {
             last.unlogged += 1;
             return;
         }
         last.logged = Some(now);
         let (store, others) = (&self.url, std::mem::take(&mut last.unlogged));
-        tracing::error!(store, path, failure, others, "the store does not answer");
+        tracing::error!(store, path, failure, others, "the store does not answer as it should");
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Last> {

@@ -70,6 +70,12 @@ pub(super) async fn respond(
             Some(file(request, origin, titles, path, &found).await)
         }
         Ok((_, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
+            // Waits without a thread.
+            if let Some(objects) = root.objects()
+                && let Err(error) = objects.list(path.trim_end_matches('/'), "").await
+            {
+                return refuse(request, &error);
+            }
             let (root, path) = (root.clone(), path.to_owned());
             let json = listing::wants_json(request);
             let listed = spawn_blocking(move || listing::list(&root, &path, json)).await;
@@ -120,17 +126,10 @@ async fn find_file(root: &Root, path: &str) -> Opening {
 /// Opens an object.
 async fn find_object(objects: &Arc<dyn Objects>, path: &str) -> Opening {
     let name = path.trim_end_matches('/');
-    let metadata = match objects.known(name) {
-        Some(known) => known?,
-        None => objects.look_up(name).await?,
-    };
-    if !metadata.is_file() {
-        return Ok((None, metadata));
+    match objects.open(name).await? {
+        (Some(_), _) if name.len() < path.len() => Err(io::ErrorKind::NotADirectory.into()),
+        opened => Ok(opened),
     }
-    if name.len() < path.len() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    objects.open(name).await.map(|(file, metadata)| (Some(file), metadata))
 }
 
 /// Answers with a file, or the requested part of it.

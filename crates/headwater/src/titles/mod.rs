@@ -66,6 +66,11 @@ pub(crate) async fn fetched(pieces: &[Piece]) -> io::Result<()> {
     let missing = wanted.iter().filter(|(file, range)| file.hold(range).is_none());
     // All begin before the first is waited for.
     let fetches: Vec<_> = missing.map(|(file, range)| file.fetch(range)).collect();
+    if let Some((file, range)) = wanted.last()
+        && range.end - range.start > SMALL
+    {
+        file.read_ahead(range.end);
+    }
     let mut holds = Vec::with_capacity(fetches.len());
     for fetch in fetches {
         holds.push(fetch.await?);

@@ -7,7 +7,7 @@ use std::path::Path;
 use testkit::{Server, eventually, noise};
 
 use crate::proxy::Asked;
-use crate::support::{LIMIT, Store, ask, bytes, clip, origin, resources};
+use crate::support::{LIMIT, Store, ask, bytes, clip, origin, refusal, resources};
 
 /// Bytes of a block.
 const BLOCK: usize = 2 << 20;
@@ -90,11 +90,27 @@ fn a_restart_with_a_warm_cache_asks_for_no_bytes() {
     assert!(resources(&after, "film.mp4") == all);
     assert!(bytes(&after, "/vod/film.mp4") == whole);
     assert_eq!(gets(&proxy.asked()), 0, "{:?}", proxy.asked());
-    drop(after);
     // Another process must not use the folder at the same time.
-    let _one = origin(&proxy, cache.path(), "");
-    let other = std::panic::catch_unwind(|| origin(&proxy, cache.path(), ""));
-    assert!(other.is_err());
+    let options = format!("cache = \"{}\"\n", cache.path().display());
+    let refused = refusal("s3://films/vod", &options);
+    assert!(refused.contains("in use by another process"), "{refused}");
+}
+
+#[test]
+fn an_address_that_cannot_be_meant_is_refused() {
+    for (root, options, says) in [
+        ("s3://", "", "s3://: names no bucket"),
+        ("s3://films/a//b", "", "s3://films/a//b: the prefix is not the beginning of a key"),
+        (
+            "s3://films",
+            "endpoint = \"http://127.0.0.1:1\"\n",
+            "http://127.0.0.1:1 is not encrypted, and vod.store.allow_http is false",
+        ),
+        ("gs://films", "cache = \"/proc/none\"\n", "the cache /proc/none"),
+    ] {
+        let refused = refusal(root, options);
+        assert!(refused.contains(says), "{refused}");
+    }
 }
 
 #[test]

@@ -124,6 +124,20 @@ pub(crate) fn origin_of(address: SocketAddr, bucket: &str, cache: &Path, options
     Server::with_environment(env!("CARGO_BIN_EXE_headwater"), &text, &ENVIRONMENT)
 }
 
+/// Starts an origin that refuses to begin, and returns what it says.
+pub(crate) fn refusal(root: &str, options: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("headwater.toml");
+    let text = format!("[vod]\nroot = \"{root}\"\n[vod.store]\n{options}");
+    std::fs::write(&path, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+    command.args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0", "--webrtc"]);
+    command.arg("127.0.0.1:0").arg("--config").arg(path).envs(ENVIRONMENT);
+    let end = Program::spawn(command.current_dir(folder.path())).wait(LIMIT);
+    assert!(!end.status.success(), "{end:?}");
+    end.stderr
+}
+
 /// Starts an origin with files of a folder.
 pub(crate) fn local(folder: &Path) -> Server {
     let text = format!("[vod]\nroot = \"{}\"\nlisting = true\npace = \"fast\"\n", folder.display());

@@ -24,7 +24,7 @@ fn cache(folder: &Path, blocks: u64) -> Cache {
 }
 
 fn meta(etag: &str, blocks: u64) -> Meta {
-    Meta { size: blocks * BLOCK, etag: Some(etag.to_owned()), modified: 0 }
+    Meta::new(blocks * BLOCK, Some(etag), 0)
 }
 
 /// Does what a fetch does. The block is last used at this time.
