@@ -70,7 +70,7 @@ fi
 
 # The implementations of WebRTC that publish and play. Debian's Python has GStreamer's bindings.
 [ "$purpose" != interop ] || wanted="$wanted
-        ffmpeg:ffmpeg openssl:openssl timeout:coreutils go:golang-go
+        curl:curl ffmpeg:ffmpeg openssl:openssl timeout:coreutils go:golang-go
         :gstreamer1.0-plugins-base :gstreamer1.0-plugins-good :gstreamer1.0-plugins-bad
         :gstreamer1.0-plugins-ugly :gstreamer1.0-libav :gstreamer1.0-nice
         :python3-gi :gir1.2-gst-plugins-bad-1.0"

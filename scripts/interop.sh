@@ -1,8 +1,9 @@
 #!/bin/sh
 # Lets other implementations of WebRTC publish to the origin and play from it: pion (Go), and GStreamer's
-# webrtcbin. Usage: scripts/interop.sh
+# webrtcbin. Lets the origin serve files of another server of objects, s3s-fs. Usage: scripts/interop.sh
 #
-# The tests are in crates/headwater/tests/interop. pion comes from Go's module proxy, in the versions of go.sum.
+# The tests are in crates/headwater/tests/interop and tests/store. pion comes from Go's module proxy, in the versions
+# of go.sum, and s3s-fs from crates.io.
 # Each test has a line, and the last line has their sum.
 set -u
 cd "$(dirname "$0")/.."
@@ -13,17 +14,21 @@ INTEROP_TIMEOUT=${INTEROP_TIMEOUT:-600}
 
 scripts/install.sh interop || exit 1
 [ -d web/dist ] || scripts/web.sh || exit 1
+scripts/make-media.sh || exit 1
 mkdir -p target/interop
 # No other version of Go is fetched, and a checkout without git will do.
 program=$PWD/target/interop/pion
 (cd crates/headwater/tests/interop/pion && GOTOOLCHAIN=local go build -buildvcs=false -o "$program" .) ||
     { echo "0 passed, 1 failed"; exit 1; }
 
+cargo install --quiet --locked --root target/s3s --target-dir target/s3s/build --features binary s3s-fs@0.14.1 ||
+    { echo "0 passed, 1 failed"; exit 1; }
+
 export NO_COLOR=1 CARGO_TERM_COLOR=never
 # The same build as that of scripts/test.sh, which runs clippy for rustc.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 [ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
-cargo test -p headwater --test interop --no-run || { echo "0 passed, 1 failed"; exit 1; }
+cargo test -p headwater --test interop --test store --no-run || { echo "0 passed, 1 failed"; exit 1; }
 
 # Most of a test's time is that of its film, so two of them run at once.
-ignored_tests "$INTEROP_TIMEOUT" -p headwater --test interop -- --ignored --test-threads 2
+ignored_tests "$INTEROP_TIMEOUT" -p headwater --test interop --test store -- --ignored --test-threads 2

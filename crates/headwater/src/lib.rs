@@ -25,6 +25,7 @@ pub mod heap;
 pub mod ingest;
 pub mod ladder;
 pub mod log;
+mod look_up;
 mod machine;
 pub mod metrics;
 mod origin;

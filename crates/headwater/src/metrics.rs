@@ -18,6 +18,7 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
+use store::Store;
 
 use crate::access::{self, Action, Credentials};
 use crate::control::{Once, denied, harmless};
@@ -28,6 +29,11 @@ use crate::{Origin, log, webrtc};
 struct ByRendition {
     stream: String,
     rendition: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOperation {
+    operation: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -229,6 +235,10 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     let help = "Memory for what RTMP players are sent of files";
     registry.register_with_unit("title_blocks", help, Unit::Bytes, blocks);
 
+    if let Some(store) = &origin.store {
+        of_store(&mut registry, store);
+    }
+
     let missing = log::missing();
     for (name, help, value) in [
         ("log_lines_dropped", "Lines of the log that nobody took", missing.dropped),
@@ -270,6 +280,38 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
         ConstCounter::new(totals.file_bytes),
     );
     registry
+}
+
+/// Collects what concerns the store with the files.
+fn of_store(registry: &mut Registry, store: &Store) {
+    let counts = store.counts();
+    let requests = Family::<ByOperation, Counter>::default();
+    for (operation, counter) in
+        [("head", &counts.heads), ("list", &counts.lists), ("get", &counts.gets)]
+    {
+        requests.get_or_create(&ByOperation { operation }).inc_by(counter.now());
+    }
+    registry.register("store_requests", "Requests to the store, by operation", requests);
+    for (name, help, counter) in [
+        ("store_errors", "Requests to the store that failed", &counts.errors),
+        ("store_hits", "Blocks of files that were in the cache", &counts.hits),
+        ("store_misses", "Blocks of files that viewers had to wait for", &counts.misses),
+        ("store_evictions", "Blocks that made room in the cache", &counts.evictions),
+        ("store_damaged", "Blocks that were damaged in the cache", &counts.damaged),
+    ] {
+        registry.register(name, help, ConstCounter::new(counter.now()));
+    }
+    let fetched = ConstCounter::new(counts.bytes.now());
+    registry.register_with_unit("store_fetched", "Bytes from the store", Unit::Bytes, fetched);
+    let (used, limit) = store.room();
+    for (name, help, value) in [
+        ("store_cache", "Disk space of the cache", used),
+        ("store_cache_limit", "Disk space that the cache may use", limit),
+    ] {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(whole(value));
+        registry.register_with_unit(name, help, Unit::Bytes, gauge);
+    }
 }
 
 /// Collects the renditions that push viewers have, and how often they switched.

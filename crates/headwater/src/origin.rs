@@ -5,8 +5,10 @@ use std::time::Duration;
 use live::backup::{Role, Seat, Seats, Times};
 use live::cursor::Limits;
 use live::{PublishError, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros};
-
+use store::Store;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use vod::Root;
 
 use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
@@ -34,10 +36,14 @@ pub struct Origin {
     pub seats: Arc<Seats>,
     /// Files packaged on the fly.
     pub titles: vod::Library,
+    /// Where the files are, if not on this machine.
+    pub store: Option<Arc<Store>>,
     /// Viewers of the titles by HLS, DASH and push.
     pub title_viewers: titles::Viewers,
     /// The titles' blocks for RTMP players.
     pub flv_titles: FlvTitles,
+    /// Lookups of titles for RTMP players take turns.
+    pub rtmp_lookups: Semaphore,
     /// Decides which viewers of files go first when the link is short.
     pub balance: Arc<Balance>,
     /// What happened to viewers that read too slowly.
@@ -57,8 +63,22 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Makes an origin without streams.
+    /// Makes an origin without streams. Its files are on this machine, or in a store. Blocks while
+    /// the store's cache is read.
+    ///
+    /// # Errors
+    /// The address of the store is wrong, or its cache cannot be used.
+    pub fn open(config: Config) -> Result<Self, store::Error> {
+        let store = config.vod.store().map(|settings| Store::open(&settings)).transpose()?;
+        Ok(Self::with_store(config, store))
+    }
+
+    /// Makes an origin without streams, with files on this machine.
     pub fn new(config: Config) -> Self {
+        Self::with_store(config, None)
+    }
+
+    fn with_store(config: Config, store: Option<Arc<Store>>) -> Self {
         let clock = Clock::start();
         let live = &config.live;
         let settings = Settings {
@@ -82,14 +102,20 @@ impl Origin {
         };
         let flv_titles =
             usize::try_from(u64::from(config.vod.segment_memory)).unwrap_or(usize::MAX);
+        let root = match store.clone() {
+            Some(store) => Root::of_objects(store),
+            None => Root::new(config.vod.folder()),
+        };
         let live_memory = live_memory(config.live.memory, machine::memory);
         let registry = Arc::new(Registry::with_memory(settings, live_memory));
         Self {
             seats: Arc::new(Seats::new(Arc::clone(&registry), times)),
             registry,
-            titles: vod::Library::new(config.vod.root.clone(), titles),
+            titles: vod::Library::new(root, titles),
+            store,
             title_viewers: titles::Viewers::default(),
             flv_titles: FlvTitles::new(flv_titles),
+            rtmp_lookups: Semaphore::new(titles::LOOKUPS),
             balance: Arc::new(Balance::new(clock.now())),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),

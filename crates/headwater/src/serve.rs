@@ -28,7 +28,8 @@ use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
 /// # Errors
 /// A listener cannot be bound, or a worker died.
 pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
-    let origin = Arc::new(Origin::new(config));
+    let origin = Origin::open(config).with_context(|| "vod.root")?;
+    let origin = Arc::new(origin);
     let config = &origin.config;
     if !config.cluster.nats.is_empty() {
         let cluster =
@@ -128,7 +129,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         http.counters(),
         webrtc.clone(),
     ));
-    let delivering = Arc::clone(&origin);
+    let (delivering, files) = (Arc::clone(&origin), Arc::clone(&origin));
     let deliver = move |worker| {
         rtmp.serve(&worker);
         if let Some(webrtc) = &webrtc {
@@ -141,8 +142,11 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     });
     tokio::select! {
         served = served => served.context("http")?,
-        () = signals => return Ok(()),
+        () = signals => {}
         () = hang_ups => {}
+    }
+    if let Some(store) = &files.store {
+        store.flush();
     }
     Ok(())
 }

@@ -237,6 +237,23 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
         ),
         ("[vod]\nroot = \"\"", "headwater.toml:2: vod.root: must not be empty"),
         (
+            "[vod]\nroot = \"ftp://films\"",
+            "headwater.toml:2: vod.root: must be a folder, or begin with s3, gs, az or file, not ftp",
+        ),
+        ("[vod.store]\ncache = \"\"", "headwater.toml:2: vod.store.cache: must not be empty"),
+        (
+            "[vod.store]\ncache_size = \"1MiB\"",
+            "headwater.toml:2: vod.store.cache_size: must be from 64MiB to 1048576GiB, is 1MiB",
+        ),
+        (
+            "[vod.store]\nrequests = 0",
+            "headwater.toml:2: vod.store.requests: must be from 1 to 1024, is 0",
+        ),
+        (
+            "[vod.store]\ntimeout = \"2m\"",
+            "headwater.toml:2: vod.store.timeout: must be from 100ms to 1m, is 2m",
+        ),
+        (
             "[vod]\nsegment_target = \"10ms\"",
             "headwater.toml:2: vod.segment_target: must be from 100ms to 1h, is 10ms",
         ),

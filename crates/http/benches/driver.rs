@@ -6,7 +6,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
@@ -16,7 +15,8 @@ use std::time::SystemTime;
 use bytes::BytesMut;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use http::{
-    Config, FileVersion, Handler, Piece, Representation, Request, Response, Server, Validators,
+    Config, FileVersion, Handler, OpenFile, Piece, Representation, Request, Response, Server,
+    Validators,
 };
 use tokio::sync::oneshot;
 
@@ -28,7 +28,7 @@ const PIPELINED: usize = 16;
 /// Serves `/file`, and answers all other paths with a small text.
 #[derive(Clone)]
 struct Media {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     version: FileVersion,
 }
 
@@ -58,7 +58,8 @@ impl Handler for Media {
 fn with_server(body: impl FnOnce(SocketAddr)) {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&vec![7; FILE]).unwrap();
-    let media = Media { version: FileVersion::of(&file.metadata().unwrap()), file: file.into() };
+    let media =
+        Media { version: FileVersion::of(&file.metadata().unwrap()), file: Arc::new(file.into()) };
     let config = Config { workers: NonZeroUsize::MIN, ..Config::default() };
     let server = Server::bind((Ipv4Addr::LOCALHOST, 0).into(), config).unwrap();
     let address = server.address();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use http::{
-    Config, FileVersion, Handler, Piece, Representation, Request, Response, Server, Validators,
+    Config, FileVersion, Handler, OpenFile, Piece, Representation, Request, Response, Server,
+    Validators,
 };
 
 #[derive(Clone)]
@@ -47,7 +48,7 @@ fn respond(request: &Request, file: File) -> io::Result<Response> {
         return Err(io::ErrorKind::NotFound.into());
     }
     let version = FileVersion::of(&metadata);
-    let file = Arc::new(file);
+    let file = Arc::new(OpenFile::from(file));
     let representation = Representation {
         length: metadata.len(),
         content_type: "application/octet-stream",

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::pin::Pin;
@@ -11,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use payload::{Hold, OpenFile};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::Instant;
 
@@ -20,6 +20,9 @@ use crate::source::Source;
 
 /// Bytes that are checked, and read in, at a time.
 const WINDOW: u64 = 512 << 10;
+
+/// A client that asks for no more than this may only look what a file is.
+const PROBE: u64 = 16 << 10;
 
 /// How long pages are assumed to stay in memory. For a slower viewer they are checked again.
 const FRESH: Duration = Duration::from_secs(1);
@@ -36,26 +39,32 @@ pub(crate) struct Ahead {
 
 #[derive(Debug)]
 struct Window {
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     range: Range<u64>,
     /// When the window was last known to be in memory.
     at: Instant,
-    reading: Option<JoinHandle<io::Result<()>>>,
+    reading: Option<JoinHandle<io::Result<Hold>>>,
+    /// Keeps the bytes on this machine once they are read.
+    hold: Option<Hold>,
 }
 
 impl Window {
     fn new(source: &Source, range: Range<u64>, tally: &Tally) -> Self {
         let file = &source.file;
-        let seen = HOT.with_borrow_mut(|hot| hot.holds(source, &range));
+        let mut hold = file.hold(&range);
+        let seen = hold.as_ref().and_then(|_| HOT.with_borrow_mut(|hot| hot.holds(source, &range)));
         let reading = seen.is_none().then(|| {
             count(&tally.cold_reads, 1);
-            let (file, range) = (Arc::clone(file), range.clone());
-            spawn_blocking(move || cache::read_in(&file, range))
+            read_in(file, range.clone(), hold.take())
         });
-        Self { file: Arc::clone(file), range, at: seen.unwrap_or_else(Instant::now), reading }
+        if range.end - range.start > PROBE {
+            file.read_ahead(range.end);
+        }
+        let at = seen.unwrap_or_else(Instant::now);
+        Self { file: Arc::clone(file), range, at, reading, hold }
     }
 
-    fn covers(&self, file: &Arc<File>, offset: u64) -> bool {
+    fn covers(&self, file: &Arc<OpenFile>, offset: u64) -> bool {
         Arc::ptr_eq(&self.file, file) && self.range.contains(&offset)
     }
 }
@@ -84,9 +93,12 @@ impl Ahead {
             let read = ready!(Pin::new(reading).poll(cx));
             current.reading = None;
             current.at = Instant::now();
-            if let Err(error) = read.map_err(io::Error::other).flatten() {
-                self.current = None;
-                return Poll::Ready(Err(error));
+            match read.map_err(io::Error::other).flatten() {
+                Ok(hold) => current.hold = Some(hold),
+                Err(error) => {
+                    self.current = None;
+                    return Poll::Ready(Err(error));
+                }
             }
             let following = window(current.range.end);
             self.next = (!following.is_empty()).then(|| Window::new(source, following, tally));
@@ -97,6 +109,28 @@ impl Ahead {
     /// Whether the next bytes to send are being read in.
     pub(crate) fn is_reading(&self) -> bool {
         self.current.as_ref().is_some_and(|current| current.reading.is_some())
+    }
+}
+
+/// Reads a range into the page cache, and fetches it first if it is not on this machine.
+fn read_in(
+    file: &Arc<OpenFile>,
+    range: Range<u64>,
+    hold: Option<Hold>,
+) -> JoinHandle<io::Result<Hold>> {
+    let file = Arc::clone(file);
+    let read = |file: Arc<OpenFile>, range, hold| {
+        spawn_blocking(move || cache::read_in(file.local(), range).map(|()| hold))
+    };
+    match hold {
+        Some(hold) => read(file, range, hold),
+        None => {
+            let fetch = file.fetch(&range);
+            tokio::spawn(async move {
+                let hold = fetch.await?;
+                read(file, range, hold).await.map_err(io::Error::other).flatten()
+            })
+        }
     }
 }
 
@@ -113,11 +147,11 @@ thread_local! {
 /// Blocks of files that were in memory a moment ago, for any response. So the kernel is not asked
 /// about a popular file again for each viewer.
 #[derive(Default)]
-struct Hot(HashMap<(*const File, u64), Seen>);
+struct Hot(HashMap<(*const OpenFile, u64), Seen>);
 
 struct Seen {
     /// Keeps the address of the file, which identifies it, from being reused.
-    _file: Weak<File>,
+    _file: Weak<OpenFile>,
     at: Instant,
 }
 
@@ -136,8 +170,8 @@ impl Hot {
             return Some(oldest);
         }
         let whole = blocks.start * BLOCK..(blocks.end * BLOCK).min(source.size());
-        if whole.end < range.end || !cache::holds(file, &whole) {
-            return cache::holds(file, range).then_some(now);
+        if whole.end < range.end || !cache::holds(file.local(), &whole) {
+            return cache::holds(file.local(), range).then_some(now);
         }
         if self.0.len() >= BLOCKS {
             self.0.retain(|_, seen| is_fresh(seen));
@@ -164,7 +198,7 @@ mod tests {
     async fn evidence_keeps_its_age() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[7; 100_000]).unwrap();
-        let source = Sources::default().of(&Arc::new(file), None).unwrap();
+        let source = Sources::default().of(&Arc::new(file.into()), None).unwrap();
         let seen = || {
             let (mut ahead, tally) = (Ahead::default(), Tally::default());
             let mut cx = Context::from_waker(Waker::noop());

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use payload::OpenFile;
 use rustix::fs::Advice;
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -82,7 +83,9 @@ fn probe(file: &File, offset: u64) -> Probe {
 }
 
 /// The bytes of a short range, if all of them are in memory.
-pub fn read_now(file: &File, range: &Range<u64>) -> Option<Bytes> {
+pub fn read_now(file: &OpenFile, range: &Range<u64>) -> Option<Bytes> {
+    let _hold = file.hold(range)?;
+    let file = file.local();
     let mut bytes = vec![0; usize::try_from(range.end.checked_sub(range.start)?).ok()?];
     let mut filled = 0;
     while filled < bytes.len() {
@@ -215,21 +218,22 @@ mod tests {
     fn ranges_that_were_read_in_are_cached() {
         let (file, bytes) = cold();
         let file = file.as_file();
+        let opened = OpenFile::from(file.try_clone().unwrap());
         let in_memory = rustix::fs::fstatfs(file).unwrap().f_type == 0x0102_1994;
         if !in_memory {
             assert!(!holds(file, &(0..SIZE)));
             assert!(!holds(file, &(SIZE - 1..SIZE)));
-            assert!(once(file, || read_now(file, &(5000..6000)).is_none()));
+            assert!(once(file, || read_now(&opened, &(5000..6000)).is_none()));
         }
         read_in(file, 0..SIZE / 2).unwrap();
         assert!(holds(file, &(0..SIZE / 2)));
         assert!(holds(file, &(1..2)) && holds(file, &(4095..4097)));
-        assert_eq!(read_now(file, &(5000..6000)).unwrap(), bytes[5000..6000]);
+        assert_eq!(read_now(&opened, &(5000..6000)).unwrap(), bytes[5000..6000]);
         assert!(in_memory || !holds(file, &(0..SIZE)));
         read_in(file, 0..SIZE).unwrap();
         assert!(holds(file, &(0..SIZE)));
         // Beyond the end of the file, nothing needs waiting.
-        assert_eq!(read_now(file, &(SIZE - 1..SIZE + 1)), None);
+        assert_eq!(read_now(&opened, &(SIZE - 1..SIZE + 1)), None);
         read_in(file, 0..2 * SIZE).unwrap();
     }
 

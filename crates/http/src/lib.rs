@@ -69,7 +69,7 @@ pub use conditional::{Precondition, Validators};
 pub use counters::{Counters, Totals};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
 use net::PerAddress;
-pub use payload::{FileVersion, Piece, Region, length, slice};
+pub use payload::{FileVersion, OpenFile, Piece, Region, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};
 pub use representation::Representation;
 pub use request::{Method, PayloadFraming, Request, Version};

@@ -150,6 +150,14 @@ impl Response {
         self
     }
 
+    /// The pieces of the payload, if all of them are known.
+    pub fn pieces(&self) -> &[Piece] {
+        match &self.body {
+            Body::Pieces(pieces) => pieces,
+            Body::Empty | Body::Stream(_) | Body::Sized(..) => &[],
+        }
+    }
+
     /// A 101 after which the connection belongs to `switch`. On a connection that cannot change its
     /// protocol, the answer becomes a 426.
     pub fn switching(switch: impl FnOnce(Upgraded) + 'static) -> Self {

@@ -13,10 +13,12 @@
 //! the bytes on their way are not checked either. And two writes within one tick of the kernel's
 //! clock (usually 4 ms) look like one. Replacing a file by renaming another to its name avoids all
 //! of this. With TLS, bytes are copied first and checked after that.
+//!
+//! None of this concerns the copy of an object: its bytes never change. If the object does, bytes
+//! that are not here yet cannot be had any more, and the answer is cut short.
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use payload::FileVersion;
+use payload::{FileVersion, OpenFile};
 
 /// Bytes recorded of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
@@ -51,7 +53,7 @@ fn is_recent(file: FileVersion, now: SystemTime) -> bool {
 /// A file of the response that is being sent.
 #[derive(Debug)]
 pub(crate) struct Source {
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OpenFile>,
     version: Cell<FileVersion>,
     /// Whether this version was announced to the viewer, maybe some time ago.
     is_announced: bool,
@@ -81,14 +83,14 @@ impl Sample {
     }
 
     /// The current bytes of the file.
-    fn read(file: &File, range: &Range<u64>) -> Self {
+    fn read(file: &OpenFile, range: &Range<u64>) -> Self {
         let len = range.end.saturating_sub(range.start).min(SAMPLE as u64) as usize;
         let mut sample = Self { offset: range.start, len, bytes: [0; SAMPLE] };
-        sample.len = file.read_at(&mut sample.bytes[..len], range.start).unwrap_or(0);
+        sample.len = file.local().read_at(&mut sample.bytes[..len], range.start).unwrap_or(0);
         sample
     }
 
-    fn is_in(&self, file: &File) -> bool {
+    fn is_in(&self, file: &OpenFile) -> bool {
         Self::read(file, &(self.offset..self.offset + self.len as u64)) == *self
     }
 }
@@ -99,8 +101,8 @@ fn tail(range: &Range<u64>) -> Range<u64> {
 }
 
 impl Source {
-    fn new(file: Arc<File>, announced: Option<FileVersion>) -> Result<Self, Broken> {
-        match announced.map_or_else(|| FileVersion::now(&file), Ok) {
+    fn new(file: Arc<OpenFile>, announced: Option<FileVersion>) -> Result<Self, Broken> {
+        match announced.map_or_else(|| file.version(), Ok) {
             Ok(version) => Ok(Self {
                 file,
                 version: Cell::new(version),
@@ -161,7 +163,7 @@ impl Source {
 
     fn bytes(&self, range: &Range<u64>) -> Result<Bytes, Broken> {
         let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
-        let read = self.file.read_exact_at(&mut bytes, range.start);
+        let read = self.file.local().read_exact_at(&mut bytes, range.start);
         read.map_err(|error| self.unreadable(error))?;
         Ok(bytes.into())
     }
@@ -177,7 +179,7 @@ impl Source {
     pub(crate) fn check(&self) -> Result<(), Broken> {
         let then = self.version.get();
         let look = || {
-            let now = FileVersion::now(&self.file);
+            let now = self.file.version();
             now.map_err(|error| self.broken(Why::Unreadable(error)))
         };
         let mut now = look()?;
@@ -217,7 +219,7 @@ impl Sources {
     /// Finds the file, or adds it with the announced version, or else with its current version.
     pub(crate) fn of(
         &mut self,
-        file: &Arc<File>,
+        file: &Arc<OpenFile>,
         announced: Option<FileVersion>,
     ) -> Result<Rc<Source>, Broken> {
         // A title has few renditions, so this list is short.
@@ -268,14 +270,16 @@ impl fmt::Display for Why {
 }
 
 impl Broken {
-    fn new(file: &File, why: Why) -> Self {
-        let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    fn new(file: &OpenFile, why: Why) -> Self {
+        let descriptor = file.local().as_raw_fd();
+        let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
         Self { path: path.unwrap_or_default(), why }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::io::{Seek, Write};
 
     use super::*;
@@ -290,7 +294,7 @@ mod tests {
             // Two changes in one tick of the kernel's clock would look like one.
             let past = SystemTime::now() - Duration::from_secs(10);
             File::options().write(true).open(&path).unwrap().set_modified(past).unwrap();
-            let source = Sources::default().of(&Arc::new(old), None).unwrap();
+            let source = Sources::default().of(&Arc::new(old.into()), None).unwrap();
             source.remember(&(100..1000));
             source.check().unwrap();
             change(&mut File::options().write(true).open(&path).unwrap());
@@ -336,8 +340,10 @@ mod tests {
 
     #[test]
     fn each_file_once() {
-        let (a, b) =
-            (Arc::new(tempfile::tempfile().unwrap()), Arc::new(tempfile::tempfile().unwrap()));
+        let (a, b) = (
+            Arc::new(tempfile::tempfile().unwrap().into()),
+            Arc::new(tempfile::tempfile().unwrap().into()),
+        );
         let mut sources = Sources::default();
         let first = sources.of(&a, None).unwrap();
         assert!(!Rc::ptr_eq(&first, &sources.of(&b, None).unwrap()));

@@ -1,14 +1,12 @@
 //! Pieces of payloads: bytes in memory, regions of a window, and ranges of files.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{FileVersion, Region};
+use crate::{FileVersion, OpenFile, Region};
 
 /// A range of bytes of a payload.
 #[derive(Clone, Debug)]
@@ -21,7 +19,7 @@ pub enum Piece {
     /// ends early.
     File {
         /// The file, open for reading.
-        file: Arc<File>,
+        file: Arc<OpenFile>,
         /// Offsets in the file, in bytes.
         range: Range<u64>,
         /// The version of the file that the viewer was told. The server sends bytes of this version
@@ -48,14 +46,14 @@ impl Piece {
     /// Reads the bytes. Blocks where they are in a file.
     ///
     /// # Errors
-    /// The file cannot be read, or has become shorter.
+    /// The file cannot be read, or has become shorter, or its bytes cannot be fetched.
     pub fn read(&self) -> io::Result<Bytes> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.clone()),
             Self::Region(region) => Ok(region.to_bytes()),
             Self::File { file, range, .. } => {
                 let len = usize::try_from(self.len()).map_err(io::Error::other)?;
-                read_at(file, range.start, len)
+                file.read_at(range.start, len)
             }
         }
     }
@@ -89,16 +87,6 @@ impl From<Region> for Piece {
     }
 }
 
-/// Reads exactly `len` bytes of a file. Blocks.
-///
-/// # Errors
-/// The file cannot be read, or is shorter.
-pub fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Bytes> {
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes.into())
-}
-
 /// Length of all pieces together, in bytes.
 pub fn length(pieces: &[Piece]) -> u64 {
     pieces.iter().map(Piece::len).sum()
@@ -125,7 +113,7 @@ mod tests {
 
     #[test]
     fn slices() {
-        let file = Arc::new(tempfile::tempfile().unwrap());
+        let file = Arc::new(tempfile::tempfile().unwrap().into());
         let pieces = [
             Piece::Bytes(Bytes::from_static(b"0123")),
             Piece::File { file, range: 100..110, version: None },

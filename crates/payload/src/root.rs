@@ -1,71 +1,213 @@
-//! Files below a folder.
+//! Files below a root: a folder of this machine, or objects of another.
 
-use std::fs::{File, Metadata};
+use std::fmt::Debug;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
+
+use crate::open_file::wait;
+use crate::{Answer, FileState, FileVersion, OpenFile};
 
 /// How often a path that goes through `..` of a link is looked up again, when a folder was renamed
 /// during the lookup.
 const RETRIES: usize = 8;
 
-/// A folder whose files are served. The kernel keeps paths inside it, symbolic links included
-/// (`openat2` with `RESOLVE_BENEATH`).
+/// The place of files that are served. The kernel keeps paths inside a folder, symbolic links
+/// included (`openat2` with `RESOLVE_BENEATH`).
 #[derive(Debug, Clone)]
-pub struct Root {
-    path: PathBuf,
+pub struct Root(Place);
+
+#[derive(Debug, Clone)]
+enum Place {
+    Folder(PathBuf),
+    Store(Arc<dyn Objects>),
+}
+
+/// Objects of another machine, named like files. Paths have no empty component, no `.` and no `..`.
+pub trait Objects: Debug + Send + Sync {
+    /// What is known of a path without asking. Does not block.
+    fn known(&self, path: &str) -> Option<io::Result<Metadata>>;
+
+    /// Asks what is at a path. The answer is an error of the kind [`io::ErrorKind::NotFound`] where
+    /// nothing is.
+    fn look_up(&self, path: &str) -> Answer<Metadata>;
+
+    /// Asks what is at a path, and opens it if it is an object.
+    fn open(&self, path: &str) -> Answer<(Option<Arc<OpenFile>>, Metadata)>;
+
+    /// The names in a folder that begin with `begins`, if they are known. Does not block.
+    fn known_list(&self, folder: &str, begins: &str) -> Option<Arc<Names>>;
+
+    /// Asks for the names in a folder that begin with `begins`.
+    fn list(&self, folder: &str, begins: &str) -> Answer<Arc<Names>>;
+}
+
+/// Names in a folder of objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The names, in no order; `None` if there are too many.
+    pub names: Option<Vec<String>>,
+    /// A hash of the names. It takes the place of a folder's version.
+    pub version: FileVersion,
+}
+
+/// What is known of a file or folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// What it is.
+    pub kind: Kind,
+    /// Length in bytes.
+    pub len: u64,
+    /// When it was last modified.
+    pub modified: Option<SystemTime>,
+    /// Version of the content.
+    pub version: FileVersion,
+    /// State of the path. Only a local file has one.
+    pub state: Option<FileState>,
+}
+
+/// What a path leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// Something that has no content to serve.
+    Other,
+}
+
+impl From<&std::fs::Metadata> for Metadata {
+    fn from(metadata: &std::fs::Metadata) -> Self {
+        let kind = match metadata.file_type() {
+            kind if kind.is_file() => Kind::File,
+            kind if kind.is_dir() => Kind::Folder,
+            _ => Kind::Other,
+        };
+        let modified = metadata.modified().ok();
+        let (version, state) = (FileVersion::of(metadata), Some(FileState::of(metadata)));
+        Self { kind, len: metadata.len(), modified, version, state }
+    }
+}
+
+impl Metadata {
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == Kind::File
+    }
+
+    /// Whether it is a folder.
+    pub fn is_dir(&self) -> bool {
+        self.kind == Kind::Folder
+    }
 }
 
 impl Root {
-    /// A root at `path`. The folder need not exist yet: each access opens it again.
+    /// The folder at `path`. It need not exist yet: each access opens it again.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self(Place::Folder(path.into()))
     }
 
-    /// Path of the folder.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// Objects of another machine.
+    pub fn of_objects(objects: Arc<dyn Objects>) -> Self {
+        Self(Place::Store(objects))
+    }
+
+    /// Path of the folder, if it is one of this machine.
+    pub fn folder(&self) -> Option<&Path> {
+        match &self.0 {
+            Place::Folder(path) => Some(path),
+            Place::Store(_) => None,
+        }
+    }
+
+    /// The objects, if they are on another machine.
+    pub fn objects(&self) -> Option<&Arc<dyn Objects>> {
+        match &self.0 {
+            Place::Folder(_) => None,
+            Place::Store(objects) => Some(objects),
+        }
     }
 
     /// Opens a regular file for reading. Blocks.
     ///
     /// # Errors
-    /// The error of the system; [`io::ErrorKind::NotFound`] also where `path` names something other
-    /// than a file, [`io::ErrorKind::CrossesDevices`] where it leads out of the root.
-    pub fn open(&self, path: &str) -> io::Result<(File, Metadata)> {
+    /// The error of the system or of the store; [`io::ErrorKind::NotFound`] also where `path` names
+    /// something other than a file, [`io::ErrorKind::CrossesDevices`] where it leads out of the
+    /// root.
+    pub fn open(&self, path: &str) -> io::Result<(Arc<OpenFile>, Metadata)> {
+        if let Place::Store(objects) = &self.0 {
+            let (file, metadata) = wait(objects.open(path))?;
+            return Ok((file.ok_or(io::ErrorKind::NotFound)?, metadata));
+        }
         let (file, metadata) = self.find(path, Wait::AsLongAsItTakes)?;
         if metadata.is_file() { Ok((file, metadata)) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
-    /// Opens a file or a folder for reading.
+    /// Opens a file or a folder of this machine for reading.
     ///
     /// # Errors
     /// The error of the system; [`io::ErrorKind::CrossesDevices`] where `path` leads out of the
-    /// root. Where opening would have to wait and `wait` forbids it, an error that
-    /// [`Wait::is_needed`] accepts.
-    pub fn find(&self, path: &str, wait: Wait) -> io::Result<(File, Metadata)> {
+    /// root, [`io::ErrorKind::Unsupported`] where the root is a store. Where opening would have to
+    /// wait and `wait` forbids it, an error that [`Wait::is_needed`] accepts.
+    pub fn find(&self, path: &str, wait: Wait) -> io::Result<(Arc<OpenFile>, Metadata)> {
         // NONBLOCK: a FIFO without a writer must not block the thread.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = self.beneath(path, flags, wait)?;
-        let metadata = file.metadata()?;
-        Ok((file, metadata))
+        let metadata = Metadata::from(&file.metadata()?);
+        Ok((Arc::new(file.into()), metadata))
     }
 
-    /// Metadata of a file or a folder. Blocks.
+    /// Metadata of a file or a folder.
     ///
     /// # Errors
-    /// The same as those of [`find`](Self::find).
-    pub fn stat(&self, path: &str) -> io::Result<Metadata> {
-        self.beneath(path, OFlags::PATH, Wait::AsLongAsItTakes)?.metadata()
+    /// Those of [`find`](Self::find), and the error of the store.
+    pub fn stat(&self, path: &str, patience: Wait) -> io::Result<Metadata> {
+        let Place::Store(objects) = &self.0 else {
+            let file = self.beneath(path, OFlags::PATH, patience)?;
+            return Ok(Metadata::from(&file.metadata()?));
+        };
+        match (objects.known(path), patience) {
+            (Some(known), _) => known,
+            (None, Wait::Never) => Err(Errno::AGAIN.into()),
+            (None, Wait::AsLongAsItTakes) => wait(objects.look_up(path)),
+        }
+    }
+
+    /// Version of a folder: it changes when a file whose name begins with `begins` is added or
+    /// removed. In a folder of this machine, it changes with any file.
+    ///
+    /// # Errors
+    /// Those of [`stat`](Self::stat).
+    pub fn folder_version(
+        &self,
+        folder: &str,
+        begins: &str,
+        patience: Wait,
+    ) -> io::Result<FileVersion> {
+        let Place::Store(objects) = &self.0 else {
+            return Ok(self.stat(folder, patience)?.version);
+        };
+        match (objects.known_list(folder, begins), patience) {
+            (Some(names), _) => Ok(names.version),
+            (None, Wait::Never) => Err(Errno::AGAIN.into()),
+            (None, Wait::AsLongAsItTakes) => Ok(wait(objects.list(folder, begins))?.version),
+        }
     }
 
     /// Names of the entries of a folder, in no order; `None` if there are more than `most`. Blocks.
     ///
     /// # Errors
-    /// The same as those of [`find`](Self::find).
+    /// Those of [`stat`](Self::stat).
     pub fn list(&self, folder: &str, most: usize) -> io::Result<Option<Vec<String>>> {
+        if let Place::Store(objects) = &self.0 {
+            let listed = wait(objects.list(folder, ""))?;
+            return Ok(listed.names.clone().filter(|names| names.len() <= most));
+        }
         let folder =
             self.beneath(folder, OFlags::RDONLY | OFlags::DIRECTORY, Wait::AsLongAsItTakes)?;
         let mut names = Vec::new();
@@ -81,13 +223,25 @@ impl Root {
         Ok(Some(names))
     }
 
-    fn beneath(&self, path: &str, flags: OFlags, wait: Wait) -> io::Result<File> {
+    /// Names in a folder of a store that begin with `begins`; `None` where the root is a folder of
+    /// this machine. Blocks.
+    ///
+    /// # Errors
+    /// The error of the store.
+    pub fn list_objects(&self, folder: &str, begins: &str) -> Option<io::Result<Arc<Names>>> {
+        self.objects().map(|objects| wait(objects.list(folder, begins)))
+    }
+
+    fn beneath(&self, path: &str, flags: OFlags, wait: Wait) -> io::Result<std::fs::File> {
+        let Place::Folder(folder) = &self.0 else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let cached = match wait {
             Wait::Never => ResolveFlags::CACHED,
             Wait::AsLongAsItTakes => ResolveFlags::empty(),
         };
-        let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat2(CWD, &self.path, folder, Mode::empty(), cached)?;
+        let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat2(CWD, folder, directory, Mode::empty(), cached)?;
         let path = if path.is_empty() { "." } else { path };
         let resolve = cached | ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let open = || openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
@@ -102,12 +256,12 @@ impl Root {
     }
 }
 
-/// Whether opening may wait for a disk.
+/// Whether an answer may wait for a disk or for a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// Opens only what the kernel has in memory.
+    /// Answers only from memory.
     Never,
-    /// Opens anything, and waits for the disk if necessary.
+    /// Waits if necessary.
     AsLongAsItTakes,
 }
 

@@ -6,8 +6,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells one content of a file from another, by inode, length and time of last modification.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Tells one content of a file from another, by inode, length and time of last modification. An
+/// object has a hash of its entity tag in the place of the inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileVersion {
     inode: u64,
     size: u64,
@@ -24,6 +25,12 @@ impl FileVersion {
             seconds: metadata.mtime(),
             nanoseconds: metadata.mtime_nsec(),
         }
+    }
+
+    /// The version of an object: a hash of what identifies its content, its length, and the seconds
+    /// since 1970 of its last modification.
+    pub fn of_object(hash: u64, size: u64, seconds: i64) -> Self {
+        Self { inode: hash, size, seconds, nanoseconds: 0 }
     }
 
     /// The current version of an open file.

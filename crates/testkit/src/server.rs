@@ -67,6 +67,21 @@ impl Server {
         Self::start_command(Command::new(binary), Some(configuration), args)
     }
 
+    /// Like [`Server::configured`], with these variables in its environment.
+    ///
+    /// # Panics
+    /// The same as those of [`Server::start`].
+    #[track_caller]
+    pub fn with_environment(
+        binary: impl AsRef<OsStr>,
+        configuration: &str,
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let mut command = Command::new(binary);
+        command.envs(environment.iter().copied());
+        Self::start_command(command, Some(configuration), NO_ARGUMENTS)
+    }
+
     #[track_caller]
     fn start_command<A: AsRef<OsStr>>(
         mut command: Command,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use media::mp4::{Index, OnDisk};
 use testkit::Program;
-use vod::{Library, Piece, Settings, gather};
+use vod::{Library, Piece, Root, Settings, gather};
 
 /// CPU time of this thread.
 fn on_cpu() -> Duration {
@@ -29,7 +29,7 @@ fn benches(criterion: &mut Criterion) {
     remux.args(["-nostdin", "-v", "error", "-stream_loop", "59", "-i"]).arg(source);
     remux.args(["-c", "copy"]).arg(root.path().join("hours.mp4"));
     Program::output(&mut remux, Duration::from_secs(300));
-    let library = || Library::new(root.path().to_owned(), Settings::default());
+    let library = || Library::new(Root::new(root.path()), Settings::default());
 
     let kept = library();
     let title = kept.title("hours.mp4").unwrap();

@@ -1,9 +1,7 @@
 //! Makes a title from files.
 
-use std::fs::File;
 use std::sync::Arc;
 
-use media::mp4::OnDisk;
 use media::mp4::{self, Index, TrackIndex};
 use media::{Error as MediaError, Kind};
 
@@ -29,6 +27,11 @@ pub(crate) fn title(
     let (mut scripts, mut left_out) = beside;
     let text = scripts.iter().map(Script::size).sum();
     let mut held = Held::read(path, sources, text::limits::ALL.saturating_sub(text))?;
+    for source in sources {
+        if let Some(failure) = source.failure.get() {
+            return Err(Error::Io { what: source.name.clone(), source: Arc::clone(failure) });
+        }
+    }
     scripts.append(&mut held.scripts);
 
     let aligned = cut_video(&mut held.videos, settings);
@@ -119,8 +122,7 @@ impl Held {
         let mut held = Self { text_left, ..Self::default() };
         let mut memory = 0;
         for (number, source) in sources.iter().enumerate() {
-            let disk = OnDisk::of(&*source.file, source.len);
-            let index = match whole(&disk) {
+            let index = match whole(source) {
                 Ok(index) => index,
                 // The other renditions of a folder can be used without this one.
                 Err(mp4::ReadError::Format(error)) if sources.len() > 1 => {
@@ -141,7 +143,7 @@ impl Held {
                 track.enabled && track.track.kind() == Kind::Video && track.problem.is_none()
             });
             for track in index.tracks {
-                if let Err(refused) = held.take(number, source, &disk, track, shown) {
+                if let Err(refused) = held.take(number, source, track, shown) {
                     let (track, error) = *refused;
                     held.refusals.push(Refusal::of(source, &track, error));
                     held.others.push(track);
@@ -163,12 +165,11 @@ impl Held {
         &mut self,
         number: usize,
         source: &Source,
-        disk: &OnDisk<&File>,
         track: TrackIndex,
         shown: bool,
     ) -> Result<(), Box<(TrackIndex, MediaError)>> {
         if text::is_timed_text(&track) {
-            return match text::read_tx3g(disk, source, &track, self.text_left) {
+            return match text::read_tx3g(source, &track, self.text_left) {
                 Ok(script) => {
                     self.text_left = self.text_left.saturating_sub(script.size());
                     self.scripts.push(script);
@@ -193,8 +194,8 @@ impl Held {
 
 /// Reads the index of a complete file. It is an error if the file is cut off, or if a track other
 /// than subtitles is corrupt: a title with missing frames is of no use.
-fn whole(disk: &OnDisk<&File>) -> Result<Index, mp4::ReadError> {
-    let mut index = Index::read(disk)?;
+fn whole(source: &Source) -> Result<Index, mp4::ReadError> {
+    let mut index = Index::read(source)?;
     if let Some(problem) = index.problem.take() {
         return Err(problem.into());
     }

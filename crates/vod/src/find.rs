@@ -1,12 +1,11 @@
 //! Finds the files of a title, and notices when they change.
 
 use std::collections::BTreeMap;
-use std::fs::Metadata;
-use std::io::{self, Read};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use payload::{FileVersion, Root};
+use payload::{FileVersion, Objects, OpenFile, Root, Wait};
 
 use crate::left_out::LeftOut;
 use crate::rendered::hash;
@@ -38,6 +37,9 @@ const MP4: [&str; 6] = ["mp4", "m4v", "m4a", "mov", "cmfv", "cmfa"];
 pub(crate) struct Names {
     /// Folder below the root.
     folder: String,
+    /// What names in the folder begin with that matter to the title. In a folder of this machine,
+    /// all do.
+    begins: String,
     /// The MP4 files, below the root, sorted.
     pub(crate) movies: Vec<String>,
     /// The WebVTT files, below the root, each with the part of its name that is not the movie's.
@@ -64,19 +66,37 @@ pub(crate) struct Found {
 impl Contents {
     /// Whether the files at these paths are still the ones that were found, and no file was added
     /// to their folder or removed.
-    pub(crate) fn is_current(&self, root: &Root) -> bool {
-        stamp(root, &self.names.folder) == Some(self.folder) && self.is_intact(root)
+    pub(crate) fn is_current(&self, root: &Root, wait: Wait) -> bool {
+        let folder = root.folder_version(&self.names.folder, &self.names.begins, wait);
+        folder.is_ok_and(|now| now == self.folder) && self.is_intact(root, wait)
     }
 
-    fn is_intact(&self, root: &Root) -> bool {
-        self.files.iter().all(|(path, was)| stamp(root, path) == Some(*was))
+    fn is_intact(&self, root: &Root, wait: Wait) -> bool {
+        let is_same = |path: &str, was: &FileVersion| {
+            root.stat(path, wait).is_ok_and(|metadata| metadata.version == *was)
+        };
+        self.files.iter().all(|(path, was)| is_same(path, was))
+    }
+
+    /// Asks a store for all that [`is_current`](Self::is_current) compares.
+    pub(crate) fn ask(&self, objects: &dyn Objects) -> impl Future<Output = ()> + Send + use<> {
+        let listed = objects.list(&self.names.folder, &self.names.begins);
+        let files: Vec<_> = self.files.keys().map(|path| objects.look_up(path)).collect();
+        async move {
+            // Who failed to answer is known by that.
+            let _ = listed.await;
+            for file in files {
+                let _ = file.await;
+            }
+        }
     }
 
     /// Accepts a new listing of the folder if the title still has the same files, and returns
     /// whether it has.
     pub(crate) fn renew(&mut self, root: &Root, listing: &Listing) -> bool {
-        let is_same =
-            listing.refusal.is_none() && self.names == listing.names && self.is_intact(root);
+        let is_same = listing.refusal.is_none()
+            && self.names == listing.names
+            && self.is_intact(root, Wait::AsLongAsItTakes);
         if is_same {
             self.folder = listing.folder;
         }
@@ -98,10 +118,6 @@ impl Contents {
         let names = self.files.keys().map(|path| 3 * path.len() + 200);
         self.names.folder.len() + names.sum::<usize>()
     }
-}
-
-fn stamp(root: &Root, path: &str) -> Option<FileVersion> {
-    root.stat(path).ok().map(|metadata| FileVersion::of(&metadata))
 }
 
 /// Version of the packaging itself. It must be increased whenever the bytes of a segment change,
@@ -135,7 +151,7 @@ pub(crate) fn list(
     now: SystemTime,
 ) -> Result<Listing, Error> {
     let failed = |error| Error::io(path, error);
-    let metadata = root.stat(path).map_err(failed)?;
+    let metadata = root.stat(path, Wait::AsLongAsItTakes).map_err(failed)?;
     let (folder, movie) = if metadata.is_dir() {
         (path, None)
     } else if metadata.is_file() {
@@ -144,7 +160,15 @@ pub(crate) fn list(
     } else {
         return Err(Error::NotFound);
     };
-    let listed = folders.list(root, folder, now).map_err(failed)?;
+    let begins = match (movie, root.objects()) {
+        // A folder of a store may have very many names, and only few belong to the movie.
+        (Some(name), Some(_)) => format!("{}.", stem(name)),
+        _ => String::new(),
+    };
+    let listed = match root.list_objects(folder, &begins) {
+        Some(listed) => Arc::new(Folder::of_objects(&listed.map_err(failed)?)),
+        None => folders.list(root, folder, now).map_err(failed)?,
+    };
     let too_many = |what: &'static str, value: usize, limit: usize| media::Error::Limit {
         what: what.into(),
         at: 0,
@@ -183,6 +207,7 @@ pub(crate) fn list(
         sidecars: sidecars.collect(),
         movies: chosen.into_iter().map(below).collect(),
         folder: folder.to_owned(),
+        begins,
     };
     Ok(Listing { names, folder: listed.stamp, refusal })
 }
@@ -217,7 +242,7 @@ impl Folders {
     fn list(&self, root: &Root, path: &str, now: SystemTime) -> io::Result<Arc<Folder>> {
         let slot = self.slot(path);
         let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = FileVersion::of(&root.stat(path)?);
+        let stamp = root.stat(path, Wait::AsLongAsItTakes)?.version;
         if let Some(known) = known.as_ref().filter(|known| known.stamp == stamp) {
             return Ok(Arc::clone(known));
         }
@@ -250,6 +275,10 @@ impl Folders {
 }
 
 impl Folder {
+    fn of_objects(listed: &Arc<payload::Names>) -> Self {
+        Self::new(listed.version, listed.names.clone())
+    }
+
     fn new(stamp: FileVersion, listed: Option<Vec<String>>) -> Self {
         let is_too_full = listed.is_none();
         let mut entries = listed.unwrap_or_default();
@@ -316,20 +345,25 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
     let mut sources = Vec::new();
     for name in &names.movies {
         let (file, metadata) = root.open(name).map_err(|error| Error::io(name, error))?;
-        let stamp = FileVersion::of(&metadata);
-        files.insert(name.clone(), stamp);
-        let (name, len) = (name.clone(), metadata.len());
-        sources.push(Source { name, file: Arc::new(file), len, stamp });
+        files.insert(name.clone(), metadata.version);
+        let (name, len, stamp) = (name.clone(), metadata.len, metadata.version);
+        sources.push(Source { name, file, len, stamp, failure: OnceLock::new() });
     }
     let mut beside = (Vec::new(), Vec::new());
     let mut left = text::limits::ALL;
     for (name, suffix) in &names.sidecars {
-        // A script that has vanished, or leads out of the root, is ignored.
-        let Ok((file, metadata)) = root.open(name) else { continue };
-        files.insert(name.clone(), FileVersion::of(&metadata));
-        match script(name, suffix, file, &metadata, left) {
+        let (file, metadata) = match root.open(name) {
+            Ok(opened) => opened,
+            Err(error) if root.objects().is_some() && error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::io(name, error));
+            }
+            // A script that has vanished, or leads out of the root, is ignored.
+            Err(_) => continue,
+        };
+        files.insert(name.clone(), metadata.version);
+        match script(name, suffix, &file, metadata.len, left)? {
             Ok(script) => {
-                left = left.saturating_sub(metadata.len());
+                left = left.saturating_sub(metadata.len);
                 beside.0.push(script);
             }
             Err(reason) => {
@@ -341,25 +375,31 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
     Ok(Found { contents: Contents { names, folder, files }, sources, beside })
 }
 
+/// Reads a script. The inner error is the script's, the outer one that of a store.
 fn script(
     name: &str,
     suffix: &str,
-    file: std::fs::File,
-    metadata: &Metadata,
+    file: &OpenFile,
+    len: u64,
     left: u64,
-) -> Result<Script, String> {
+) -> Result<Result<Script, String>, Error> {
     let limit = text::limits::BYTES;
-    if metadata.len() > limit {
-        return Err(format!("{} bytes exceed the limit of {limit}", metadata.len()));
+    if len > limit {
+        return Ok(Err(format!("{len} bytes exceed the limit of {limit}")));
     }
-    if metadata.len() > left {
-        return Err(text::too_much());
+    if len > left {
+        return Ok(Err(text::too_much()));
     }
-    let mut bytes = Vec::new();
-    file.take(limit.min(left)).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
-    let (blocks, cues) = text::parse_vtt(&bytes)?;
-    let (language, label) = text::names(suffix);
-    Ok(Script { file: name.to_owned(), track: None, language, label, blocks, cues })
+    // The length is below the limit, which fits into memory.
+    let bytes = match file.read_at(0, len as usize) {
+        Ok(bytes) => bytes,
+        Err(error) if file.is_copied() => return Err(Error::io(name, error)),
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    Ok(text::parse_vtt(&bytes).map(|(blocks, cues)| {
+        let (language, label) = text::names(suffix);
+        Script { file: name.to_owned(), track: None, language, label, blocks, cues }
+    }))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ pub use bandwidth::{Bandwidth, FrameRate};
 pub use error::Error;
 pub use left_out::LeftOut;
 pub use library::Library;
-pub use payload::{Piece, Root};
+pub use payload::{OpenFile, Piece, Root};
 pub use piece::gather;
 pub use rendered::Rendered;
 pub use samples::Sample;

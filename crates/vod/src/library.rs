@@ -1,12 +1,14 @@
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use payload::Root;
+use payload::{Root, Wait};
 
 use crate::find::{self, Contents, Folders};
 use crate::{Error, Settings, Title, build};
+
+/// Most titles of objects that are made at the same time.
+const BUILDS_OF_OBJECTS: usize = 16;
 
 /// The most open files that are kept with titles, because a process may open only so many.
 const OPEN_FILES: usize = 1024;
@@ -26,7 +28,8 @@ pub struct Library {
 }
 
 /// Lets as many threads make titles at once as there are cores. More threads would only compete for
-/// cores and memory.
+/// cores and memory. Threads that make titles of objects mostly wait for a store, so there may be
+/// [`BUILDS_OF_OBJECTS`].
 #[derive(Debug)]
 struct Builds {
     free: Mutex<usize>,
@@ -90,14 +93,17 @@ struct Made {
 
 impl Library {
     /// The titles below `root`, which need not exist yet.
-    pub fn new(root: PathBuf, settings: Settings) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let builds = Builds { free: Mutex::new(cores), freed: Condvar::new() };
-        let (root, folders) = (Root::new(root), Folders::default());
+    pub fn new(root: Root, settings: Settings) -> Self {
+        let at_once = match root.objects() {
+            Some(_) => BUILDS_OF_OBJECTS,
+            None => std::thread::available_parallelism().map_or(1, usize::from),
+        };
+        let builds = Builds { free: Mutex::new(at_once), freed: Condvar::new() };
+        let folders = Folders::default();
         Self { root, settings, kept: Mutex::default(), folders, builds }
     }
 
-    /// The folder.
+    /// The folder, or the objects.
     pub fn root(&self) -> &Root {
         &self.root
     }
@@ -109,19 +115,18 @@ impl Library {
     /// There is nothing of that name ([`Error::NotFound`]), it cannot be packaged
     /// ([`Error::Unreadable`]), or reading failed ([`Error::Io`]).
     pub fn title(&self, path: &str) -> Result<Arc<Title>, Error> {
-        let plain = |name: &str| !matches!(name, "" | "." | "..");
-        if path.contains('\0') || !path.split('/').all(plain) {
+        if !is_plain(path) {
             return Err(Error::NotFound);
         }
         // A name that leads nowhere must not take memory.
-        if let Err(error) = self.root.stat(path) {
+        if let Err(error) = self.root.stat(path, Wait::AsLongAsItTakes) {
             self.forget(path);
             return Err(Error::io(path, error));
         }
         let slot = self.slot(path);
         let mut made = slot.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*made
-            && made.contents.is_current(&self.root)
+            && made.contents.is_current(&self.root, Wait::AsLongAsItTakes)
         {
             return made.title.clone();
         }
@@ -133,6 +138,25 @@ impl Library {
             self.forget(path);
         }
         result
+    }
+
+    /// The title of objects at `path`, if it is kept and known to be current. Does not block. `None`
+    /// also where the root is a folder of this machine.
+    pub fn known(&self, path: &str) -> Option<Result<Arc<Title>, Error>> {
+        self.root.objects()?;
+        let slot = self.lock().used(path)?;
+        let made = slot.try_lock().ok()?;
+        let made = made.as_ref()?;
+        made.contents.is_current(&self.root, Wait::Never).then(|| made.title.clone())
+    }
+
+    /// Asks what a store has at the places of a kept title's files. After that, [`known`](Self::known)
+    /// tells whether the title is current. `None` if there is no such title.
+    pub fn ask(&self, path: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let objects = self.root.objects()?;
+        let slot = self.lock().used(path)?;
+        let made = slot.try_lock().ok()?;
+        Some(made.as_ref()?.contents.ask(&**objects))
     }
 
     /// How many titles are kept, and the bytes of memory they take.
@@ -177,12 +201,10 @@ impl Library {
 
     fn slot(&self, path: &str) -> Arc<Slot> {
         let mut kept = self.lock();
-        kept.now += 1;
-        let now = kept.now;
-        if let Some(entry) = kept.titles.get_mut(path) {
-            entry.used = now;
-            return Arc::clone(&entry.slot);
+        if let Some(slot) = kept.used(path) {
+            return slot;
         }
+        let now = kept.now;
         let slot = Arc::new(Slot::default());
         let entry = Entry { slot: Arc::clone(&slot), used: now, memory: 0, files: 0 };
         kept.titles.insert(path.to_owned(), entry);
@@ -225,7 +247,21 @@ impl Library {
     }
 }
 
+/// Whether a path is one of a file below the root.
+fn is_plain(path: &str) -> bool {
+    let plain = |name: &str| !matches!(name, "" | "." | "..");
+    !path.contains('\0') && path.split('/').all(plain)
+}
+
 impl Kept {
+    /// The slot of a title, which is used now.
+    fn used(&mut self, path: &str) -> Option<Arc<Slot>> {
+        self.now += 1;
+        let entry = self.titles.get_mut(path)?;
+        entry.used = self.now;
+        Some(Arc::clone(&entry.slot))
+    }
+
     /// A title was made. Logs once that it was made before and dropped not long ago.
     fn made_again(&mut self, path: &str) {
         if !self.said && self.gone.iter().any(|gone| gone == path) {
@@ -271,7 +307,7 @@ mod tests {
             day += Duration::from_secs(86_400);
             fs::File::open(folder.path()).unwrap().set_modified(day).unwrap();
         };
-        let library = Library::new(folder.path().to_owned(), Settings::default());
+        let library = Library::new(Root::new(folder.path()), Settings::default());
         let titles = || names.iter().map(|name| library.title(name).unwrap()).collect::<Vec<_>>();
         let listings = || library.folders.listings.load(Ordering::Relaxed);
         changed();

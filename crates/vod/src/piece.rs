@@ -1,15 +1,14 @@
 //! Bytes of samples as pieces of a segment.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use media::mp4::SampleEntry;
-use payload::{Piece, read_at};
+use payload::{OpenFile, Piece};
 
 /// Bytes of consecutive samples. Neighbours in the file become one range.
 pub(crate) fn ranges<'a>(
-    file: &'a Arc<File>,
+    file: &'a Arc<OpenFile>,
     samples: &'a [SampleEntry],
 ) -> impl Iterator<Item = Piece> + 'a {
     let mut samples = samples.iter().filter(|sample| sample.size > 0).peekable();
@@ -53,7 +52,7 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
                     }
                 }
                 let len = usize::try_from(end.saturating_sub(start)).map_err(io::Error::other)?;
-                let read = read_at(&file, start, len)?;
+                let read = file.read_at(start, len)?;
                 for part in parts {
                     // The part is within the bytes that were read, which fit into memory.
                     let from = (part.start - start) as usize;
@@ -75,7 +74,7 @@ pub fn gather(pieces: Vec<Piece>, small: u64) -> io::Result<Vec<Piece>> {
 }
 
 /// Whether a small piece lies in the same file at `end` or soon after it.
-fn follows(piece: &Piece, file: &Arc<File>, end: u64, small: u64) -> bool {
+fn follows(piece: &Piece, file: &Arc<OpenFile>, end: u64, small: u64) -> bool {
     match piece {
         Piece::File { file: other, range, .. } => {
             Arc::ptr_eq(file, other)

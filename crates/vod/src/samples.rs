@@ -5,7 +5,6 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use media::mp4::SampleEntry;
-use payload::read_at;
 
 use crate::{Title, Track, time};
 
@@ -91,7 +90,7 @@ impl Title {
             }
             let file = file(&samples[first]).ok_or(io::ErrorKind::InvalidInput)?;
             let len = usize::try_from(reaches - start).map_err(io::Error::other)?;
-            let bytes = read_at(file, start, len)?;
+            let bytes = file.read_at(start, len)?;
             let (these, after) = rest.split_at(count);
             for &at in these {
                 // The sample is within the bytes that were read.

@@ -1,10 +1,9 @@
-use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use media::cmaf;
-use payload::FileVersion;
+use payload::{FileVersion, OpenFile};
 
 use crate::left_out::LeftOut;
 use crate::rendered::{self, Rendered, Shelf, Slot, hash};
@@ -49,7 +48,7 @@ pub struct Title {
     /// For each segment of the first track, how much of the file is needed to play to its end,
     /// rising. Empty where the title has several files. It is used to pace downloads of the file.
     pub reach: Vec<Reach>,
-    pub(crate) files: Vec<(Arc<File>, FileVersion)>,
+    pub(crate) files: Vec<(Arc<OpenFile>, FileVersion)>,
     pub(crate) shelf: Shelf,
 }
 
@@ -119,9 +118,7 @@ impl Title {
     /// Whether the open files are as they were when the title was made: nobody has written into
     /// them. A file that was replaced by another under its name stays unchanged here.
     pub fn is_intact(&self) -> bool {
-        self.files.iter().all(|(file, stamp)| {
-            file.metadata().is_ok_and(|metadata| FileVersion::of(&metadata) == *stamp)
-        })
+        self.files.iter().all(|(file, stamp)| file.version().is_ok_and(|now| now == *stamp))
     }
 
     /// Bytes of memory of the title, including room for its [`rendered`](Self::rendered) texts.

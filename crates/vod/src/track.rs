@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use media::cmaf::{self, ChunkInfo, SegmentStart};
 use media::mp4::{SampleEntry, SampleTable};
-use payload::Piece;
+use payload::{OpenFile, Piece};
 
 use crate::bandwidth::{Bandwidth, FrameRate};
 use crate::lead::Lead;
@@ -43,7 +42,7 @@ pub struct Track {
     pub(crate) header: Bytes,
     /// Transformation of pictures for display.
     pub(crate) matrix: cmaf::Matrix,
-    pub(crate) file: Arc<File>,
+    pub(crate) file: Arc<OpenFile>,
     pub(crate) samples: SampleTable,
     /// The samples that are only decoded, and not meant to be seen.
     pub(crate) lead: Option<Lead>,
@@ -98,7 +97,7 @@ impl Track {
     }
 
     /// The file that holds its samples.
-    pub fn file(&self) -> &Arc<File> {
+    pub fn file(&self) -> &Arc<OpenFile> {
         &self.file
     }
 

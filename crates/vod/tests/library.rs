@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use support::{bytes, folder, made, media};
-use vod::{Error, Library, Piece, gather};
+use vod::{Error, Library, Piece, Root, gather};
 
 const CLIP: &str = "mp4/short.mp4";
 
@@ -90,7 +90,7 @@ fn paths_that_lead_nowhere_or_out_are_not_found_and_take_no_memory() {
     assert!(matches!(library.title(&long), Err(Error::NotFound)));
     assert_eq!(library.usage(), (0, 0));
     assert!(library.title("inside/in.mp4").is_ok());
-    let nowhere = Library::new(root.path().join("missing"), vod::Settings::default());
+    let nowhere = Library::new(Root::new(root.path().join("missing")), vod::Settings::default());
     assert!(matches!(nowhere.title("a.mp4"), Err(Error::NotFound)));
 }
 
@@ -208,7 +208,7 @@ fn one_thread_makes_a_title_and_the_others_wait_for_it() {
 fn the_root_opens_files_and_nothing_else() {
     let root = made().library().root().clone();
     let (_, metadata) = root.open(CLIP).unwrap();
-    assert_eq!(metadata.len(), fs::metadata(media(CLIP)).unwrap().len());
+    assert_eq!(metadata.len, fs::metadata(media(CLIP)).unwrap().len());
     assert_eq!(root.open("mp4").unwrap_err().kind(), std::io::ErrorKind::NotFound);
     assert!(root.open("../../Cargo.toml").is_err());
 }

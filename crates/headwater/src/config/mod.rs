@@ -6,6 +6,7 @@
 
 mod error;
 mod ladder;
+mod store;
 mod units;
 mod validate;
 
@@ -13,6 +14,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+pub use self::store::Store;
 pub use error::Error;
 use http::Credentials;
 use http::net::PerAddress;
@@ -184,7 +186,8 @@ pub struct Live {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Vod {
-    /// The folder served below `/vod/`, relative to the working directory; it need not exist.
+    /// The folder served below `/vod/`, relative to the working directory; it need not exist. Or the
+    /// address of a store: `s3://BUCKET/PREFIX`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX`.
     pub root: PathBuf,
     /// Whether `GET` of a folder lists its content.
     pub listing: bool,
@@ -200,6 +203,8 @@ pub struct Vod {
     pub rate: Factor,
     /// Memory for the blocks of files made for RTMP players, in bytes.
     pub segment_memory: Size,
+    /// The store, if `root` is the address of one.
+    pub store: Store,
 }
 
 /// `[cluster]`: other nodes that share their live streams with this one.
@@ -409,6 +414,7 @@ impl Default for Vod {
             burst: Time::from_secs(10),
             rate: Factor::from_thousandths(1250),
             segment_memory: Size::from_mib(64),
+            store: Store::default(),
         }
     }
 }

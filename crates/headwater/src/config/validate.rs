@@ -8,7 +8,7 @@ use http::CredentialsFile;
 
 use super::ladder;
 use super::{
-    Bitrate, Cluster, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Time, Tls, WebRtc,
+    Bitrate, Cluster, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Store, Time, Tls, WebRtc,
 };
 use crate::machine;
 
@@ -115,6 +115,11 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
     }
+    if let Some(scheme) = vod.unknown_scheme() {
+        let message = format!("must be a folder, or begin with s3, gs, az or file, not {scheme}");
+        return refuse(&["vod.root"], message);
+    }
+    store(&vod.store)?;
     within("vod.segment_target", vod.segment_target, Time::from_millis(100), hour)?;
     let most = Size::from_mib(1 << 20);
     within("vod.index_memory", vod.index_memory, Size::from_mib(1), most)?;
@@ -196,6 +201,21 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
             CredentialsFile::Key => refuse(&[key], error.to_string()),
         },
     }
+}
+
+/// Bounds of the store's options.
+fn store(store: &Store) -> Result<(), Found> {
+    if store.cache.as_os_str().is_empty() {
+        return refuse(&["vod.store.cache"], "must not be empty".to_owned());
+    }
+    // With less room, few viewers would fetch for each other what the others had just fetched.
+    let (least, most) = (Size::from_mib(64), Size::from_mib(1 << 30));
+    within("vod.store.cache_size", store.cache_size, least, most)?;
+    let least = Time::from_millis(100);
+    within("vod.store.revalidate", store.revalidate, least, Time::from_secs(3600))?;
+    within("vod.store.timeout", store.timeout, least, Time::from_secs(60))?;
+    within("vod.store.requests", store.requests, 1, 1024)?;
+    within("vod.store.read_ahead", store.read_ahead, Size::default(), Size::from_mib(256))
 }
 
 /// Checks that x264 can make the renditions and that playlists can name them.

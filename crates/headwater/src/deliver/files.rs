@@ -5,6 +5,9 @@
 //! otherwise a blocking thread does. A response sends the file that was opened, even if another
 //! file replaces it meanwhile. [`http`](crate::http) tells how the bytes reach the socket, and what
 //! happens if the file is written to.
+//!
+//! An object of a store is looked up without a thread. Its first bytes are fetched before the answer
+//! begins, so that a store that is away gives a 503.
 
 mod listing;
 mod media_type;
@@ -14,15 +17,14 @@ mod progressive;
 use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use http::net::LogLimit;
-use http::{Piece, Representation, Request, Response, Validators};
+use http::{Method, Piece, Representation, Request, Response, Validators};
 use opened::Found;
 pub(super) use opened::Opened;
-use payload::{FileVersion, Wait};
+use payload::{Metadata, Objects, OpenFile, Root, Wait};
 use rustix::io::Errno;
 use tokio::task::spawn_blocking;
 
@@ -30,9 +32,13 @@ use super::not_found;
 use super::recent::Recent;
 use crate::Origin;
 use crate::path::StreamPath;
+use crate::titles::fetched;
 
 /// `Cache-Control` of a resource that may be replaced at any time.
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
+
+/// An answer with bytes of an object begins when this many are here, or all if it is shorter.
+const FIRST: u64 = 1 << 20;
 
 /// Content security policy of a folder's page: it can only be looked at.
 const LISTING: &str =
@@ -48,30 +54,31 @@ pub(super) async fn respond(
 ) -> Option<Response> {
     let Some(StreamPath::Vod(path)) = StreamPath::parse(request.path()) else { return None };
     if let Some(found) = known.find(path) {
-        return Some(file(request, origin, titles, path, &found));
+        return Some(file(request, origin, titles, path, &found).await);
     }
     let root = origin.titles.root();
-    let opened = match root.find(path, Wait::Never) {
-        Err(error) if Wait::is_needed(&error) => {
-            let (root, path) = (root.clone(), path.to_owned());
-            match spawn_blocking(move || root.find(&path, Wait::AsLongAsItTakes)).await {
-                Ok(opened) => opened,
-                Err(_) => return Some(Response::text(500, "opening the file failed")),
-            }
-        }
-        opened => opened,
+    let opened = match root.objects() {
+        Some(objects) => find_object(objects, path).await,
+        None => find_file(root, path).await,
     };
     match opened {
-        Ok((opened, metadata)) if metadata.is_file() => {
-            let (opened, metadata) = (Arc::new(opened), Rc::new(metadata));
-            known.keep(root.path(), path, &opened, &metadata);
+        Ok((Some(opened), metadata)) if metadata.is_file() => {
+            if let Some(folder) = root.folder() {
+                known.keep(folder, path, &opened, metadata);
+            }
             let found = Found { file: opened, metadata, bytes: None };
-            Some(file(request, origin, titles, path, &found))
+            Some(file(request, origin, titles, path, &found).await)
         }
-        Ok((folder, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
+        Ok((_, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
+            // Waits without a thread.
+            if let Some(objects) = root.objects()
+                && let Err(error) = objects.list(path.trim_end_matches('/'), "").await
+            {
+                return refuse(request, &error);
+            }
             let (root, path) = (root.clone(), path.to_owned());
             let json = listing::wants_json(request);
-            let listed = spawn_blocking(move || listing::list(&root, &path, folder, json)).await;
+            let listed = spawn_blocking(move || listing::list(&root, &path, json)).await;
             Some(match listed.map_err(io::Error::other).flatten() {
                 Ok(Some((content_type, text))) => Response::new(200)
                     .header("Content-Type", content_type)
@@ -100,8 +107,33 @@ pub(super) async fn respond(
     }
 }
 
+/// What a path leads to. Only a file need be open.
+type Opening = io::Result<(Option<Arc<OpenFile>>, Metadata)>;
+
+/// Opens a file of this machine, on another thread if it may wait for a disk.
+async fn find_file(root: &Root, path: &str) -> Opening {
+    let opened = match root.find(path, Wait::Never) {
+        Err(error) if Wait::is_needed(&error) => {
+            let (root, path) = (root.clone(), path.to_owned());
+            let found = spawn_blocking(move || root.find(&path, Wait::AsLongAsItTakes)).await;
+            found.map_err(io::Error::other).flatten()
+        }
+        opened => opened,
+    };
+    opened.map(|(file, metadata)| (Some(file), metadata))
+}
+
+/// Opens an object.
+async fn find_object(objects: &Arc<dyn Objects>, path: &str) -> Opening {
+    let name = path.trim_end_matches('/');
+    match objects.open(name).await? {
+        (Some(_), _) if name.len() < path.len() => Err(io::ErrorKind::NotADirectory.into()),
+        opened => Ok(opened),
+    }
+}
+
 /// Answers with a file, or the requested part of it.
-fn file(
+async fn file(
     request: &Request,
     origin: &Arc<Origin>,
     titles: &Recent,
@@ -109,17 +141,23 @@ fn file(
     found: &Found,
 ) -> Response {
     let response = send(request, path, found);
+    if found.file.is_copied()
+        && request.method() == Method::Get
+        && let Err(error) = fetched(&http::slice(response.pieces(), &(0..FIRST))).await
+    {
+        return refuse(request, &error).unwrap_or_else(not_found);
+    }
     progressive::pace(request, origin, titles, (path, found), response)
 }
 
 fn send(request: &Request, path: &str, found: &Found) -> Response {
     let Found { file, metadata, bytes } = found;
     // A date in the future is not a valid validator (RFC 9110 8.8.2.1).
-    let modified = metadata.modified().ok().filter(|&modified| modified <= SystemTime::now());
-    let version = FileVersion::of(metadata);
+    let modified = metadata.modified.filter(|&modified| modified <= SystemTime::now());
+    let version = metadata.version;
     let etag = version.etag();
     let representation = Representation {
-        length: metadata.len(),
+        length: metadata.len,
         content_type: media_type::of(path),
         cache_control: REVALIDATE,
         validators: Validators { etag: Some(&etag), modified },

@@ -8,19 +8,17 @@ use std::time::Duration;
 
 use live::UnixMicros;
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::task::{spawn_blocking, spawn_local};
+use tokio::task::spawn_local;
 use vod::{Error, Title};
 
 use crate::Origin;
+use crate::look_up;
+use crate::titles::LOOKUPS;
 
 /// How long a worker assumes that a path leads to the same title.
 const REMEMBERED: Duration = Duration::from_secs(1);
 /// Most titles that a worker remembers.
 const MOST: usize = 1024;
-
-/// Most lookups of a worker at the same time. Each holds a thread, and other files need threads
-/// too.
-const LOOKUPS: usize = 16;
 
 /// The titles that a worker has recently seen.
 #[derive(Clone, Debug)]
@@ -67,17 +65,8 @@ impl Recent {
         path: &str,
     ) -> Result<Arc<Title>, Error> {
         let lookup = self.lookup(path, origin.now());
-        let ask = async || {
-            // The semaphore is never closed.
-            let _turn = self.0.turns.acquire().await;
-            let (library, wanted) = (Arc::clone(origin), path.to_owned());
-            let asked = spawn_blocking(move || library.titles.title(&wanted)).await;
-            asked.unwrap_or_else(|died| {
-                let source = Arc::new(std::io::Error::other(died));
-                Err(Error::Io { what: path.to_owned(), source })
-            })
-        };
-        let title = lookup.get_or_init(ask).await.clone();
+        let title =
+            lookup.get_or_init(|| look_up::title(origin, path, &self.0.turns)).await.clone();
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep(Arc::clone(origin)));
         }

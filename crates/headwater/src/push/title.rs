@@ -270,7 +270,7 @@ impl Watching {
         let title = Arc::clone(self.cursor.title());
         let pieces =
             self.cursor.pieces(item).filter(|_| title.is_intact()).ok_or(Error::Changed)?;
-        let pieces = Box::pin(async move { gather(&title, pieces).await });
+        let pieces = Box::pin(async move { gather(&title, pieces).await.ok() });
         self.gathering = Some(Gathering { item, pieces });
         Ok(Load::Loaded)
     }

@@ -9,6 +9,7 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Origin;
 use crate::cluster::Unreachable;
+use crate::look_up;
 use crate::pace::Plan;
 use crate::titles::flv::FlvTitle;
 
@@ -56,16 +57,25 @@ pub(super) enum NoTitle {
 pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
     let origin = Arc::clone(origin);
     Box::pin(async move {
+        let turns = &origin.rtmp_lookups;
+        let title = match look_up::title(&origin, &path, turns).await {
+            // librtmp cuts the `.mp4` off the names of MP4 files.
+            Err(vod::Error::NotFound) => {
+                look_up::title(&origin, &format!("{path}.mp4"), turns).await
+            }
+            title => title,
+        };
+        let title = match title {
+            Ok(title) => title,
+            Err(error) => {
+                let flv_title = Err(match error {
+                    vod::Error::NotFound => NoTitle::NotFound,
+                    error => NoTitle::Failed(error.to_string()),
+                });
+                return Found::Title { flv_title, wanted };
+            }
+        };
         let looked = spawn_blocking(move || {
-            let title = match origin.titles.title(&path) {
-                // librtmp cuts the `.mp4` off the names of MP4 files.
-                Err(vod::Error::NotFound) => origin.titles.title(&format!("{path}.mp4")),
-                title => title,
-            };
-            let title = title.map_err(|error| match error {
-                vod::Error::NotFound => NoTitle::NotFound,
-                error => NoTitle::Failed(error.to_string()),
-            })?;
             let flv_title = origin.flv_titles.of(title);
             flv_title.map_err(|error| NoTitle::Failed(format!("{path}: {error}")))
         });

@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::Piece;
 use media::Kind;
 use media::flv::{MAX_PAYLOAD, Message, Metadata, Packetizer};
 use tokio::sync::OnceCell;
 use tokio::task::spawn_blocking;
 use vod::{Sample, Title, Version};
 
+use super::fetched;
 use crate::wire;
 
 /// Longest block in milliseconds. A paced player may be ahead of its plan by this much.
@@ -191,6 +193,23 @@ impl FlvTitle {
         i64::try_from(scaled.div_euclid(1000)).unwrap_or(i64::MAX)
     }
 
+    /// What blocks from `place` on to the end of its segment are read from, where it may have to
+    /// be fetched.
+    fn pieces(&self, place: Position) -> Vec<Piece> {
+        let is_copied = |at: &usize| self.title.tracks[*at].file().is_copied();
+        if !self.tracks.iter().any(is_copied) {
+            return Vec::new();
+        }
+        let samples = self.title.samples(&self.tracks, place.segment).unwrap_or_default();
+        let rest = samples.get(place.sample as usize..).unwrap_or_default();
+        let piece = |sample: &Sample| {
+            let file = Arc::clone(self.title.tracks.get(sample.track)?.file());
+            let range = sample.offset..sample.offset.saturating_add(sample.size.into());
+            Some(Piece::File { file, range, version: None })
+        };
+        rest.iter().filter_map(piece).collect()
+    }
+
     /// Reads the block at `place`. Blocks the thread.
     fn block(&self, place: Position, own: Own) -> Result<Option<Block>, Error> {
         if !self.title.is_intact() {
@@ -252,8 +271,8 @@ fn describe(title: &Title, tracks: &[usize]) -> Metadata {
             metadata.audio_data_rate = Some(rate);
         }
     }
-    let size = tracks().next().and_then(|track| track.file().metadata().ok());
-    metadata.file_size = size.map(|size| size.len() as f64);
+    let version = tracks().next().and_then(|track| track.file().version().ok());
+    metadata.file_size = version.map(|version| version.size() as f64);
     metadata
 }
 
@@ -324,6 +343,7 @@ impl FlvTitles {
         own: Own,
     ) -> Result<Option<Arc<Block>>, Error> {
         let make = async |own| {
+            fetched(&flv_title.pieces(place)).await?;
             let flv_title = Arc::clone(flv_title);
             let made = spawn_blocking(move || flv_title.block(place, own)).await;
             Ok(made.map_err(io::Error::other)??.map(Arc::new))
@@ -394,7 +414,7 @@ mod tests {
     use super::*;
 
     fn title(name: &str) -> Arc<Title> {
-        Library::new(testkit::media_dir(), Settings::default()).title(name).unwrap()
+        Library::new(vod::Root::new(testkit::media_dir()), Settings::default()).title(name).unwrap()
     }
 
     /// Every block from the start on, as a player gets them.

@@ -329,7 +329,7 @@ impl Outbox {
             return Poll::Ready(Ok(None));
         };
         let length = range.end.min(resident).saturating_sub(range.start).min(MAX_SENDFILE);
-        let file = source.file.as_fd();
+        let file = source.file.local().as_fd();
         let sent = ready!(socket.poll_sendfile(file, range.start, length as usize, cx));
         let sent = match sent {
             Ok(0) => return Poll::Ready(Err(source.broken(Why::Shorter).into())),

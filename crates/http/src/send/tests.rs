@@ -1,4 +1,3 @@
-use std::fs::File;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use payload::memory::{Account, Arena, Memory};
 
 use super::*;
-use crate::FileVersion;
+use crate::{FileVersion, OpenFile};
 
 /// Takes a varying small number of bytes per call, and sometimes none.
 #[derive(Default)]
@@ -67,11 +66,11 @@ async fn send(outbox: &mut Outbox, socket: &mut Reluctant, tally: &Tally) -> Res
     Ok(())
 }
 
-fn file(size: usize) -> (Arc<File>, Vec<u8>) {
+fn file(size: usize) -> (Arc<OpenFile>, Vec<u8>) {
     let bytes: Vec<u8> = (0..size).map(|i| ((i * 7) ^ (i >> 8)) as u8).collect();
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&bytes).unwrap();
-    (Arc::new(file), bytes)
+    (Arc::new(file.into()), bytes)
 }
 
 /// A region of `size` bytes.
@@ -152,17 +151,17 @@ async fn streamed_pieces_are_of_one_version() {
         for longer in [false, true] {
             let (file, bytes) = file(100_000);
             let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
-            file.set_modified(past).unwrap();
+            file.local().set_modified(past).unwrap();
             let piece = |range| Piece::File { file: Arc::clone(&file), range, version: None };
             let (mut outbox, mut socket) = (Outbox::default(), Reluctant::default());
             for at in [0, size] {
                 outbox.push_streamed(piece(at..at + size)).unwrap();
                 send(&mut outbox, &mut socket, &tally).await.unwrap();
             }
-            file.write_all_at(&[9; 10], 99_990).unwrap();
+            file.local().write_all_at(&[9; 10], 99_990).unwrap();
             if longer {
                 // Other content with the same beginning.
-                file.write_all_at(&vec![9; 100_000], size).unwrap();
+                file.local().write_all_at(&vec![9; 100_000], size).unwrap();
             }
             let Err(broken) = outbox.push_streamed(piece(2 * size..100_000)) else {
                 panic!("{size}, {longer}: sent on");
@@ -205,10 +204,10 @@ async fn of_the_version_announced() {
     for (eager, rewritten) in [(false, false), (false, true), (true, false), (true, true)] {
         let (file, bytes) = file(30_000);
         let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
-        file.set_modified(past).unwrap();
-        let version = Some(FileVersion::of(&file.metadata().unwrap()));
+        file.local().set_modified(past).unwrap();
+        let version = Some(FileVersion::of(&file.local().metadata().unwrap()));
         if rewritten {
-            file.write_all_at(&[9; 10], 0).unwrap();
+            file.local().write_all_at(&[9; 10], 0).unwrap();
         }
         let (mut outbox, tally) = (Outbox::default(), Tally::default());
         let range = 0..bytes.len() as u64;
@@ -237,14 +236,14 @@ async fn copies_are_of_one_version() {
     for rewritten in [false, true] {
         let (file, bytes) = file(100_000);
         let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
-        file.set_modified(past).unwrap();
+        file.local().set_modified(past).unwrap();
         let (mut outbox, mut socket) = (Outbox::default(), Eager(0));
         let range = 0..bytes.len() as u64;
         outbox.push_piece(Piece::File { file: Arc::clone(&file), range, version: None }).unwrap();
         let mut write = || outbox.poll_write(&mut socket, &tally, &mut noop());
         assert!(matches!(write(), Poll::Ready(Ok(sent)) if sent as u64 == COPIES));
         if rewritten {
-            file.write_all_at(&[9; 10], 99_990).unwrap();
+            file.local().write_all_at(&[9; 10], 99_990).unwrap();
         }
         match write() {
             Poll::Ready(Err(Fault::File(Broken { why: Why::Rewritten, .. }))) => {

@@ -23,6 +23,8 @@ pub(crate) mod limits {
     pub(crate) const ALL: u64 = 8 << 20;
     /// Cues of one file or track.
     pub(crate) const CUES: usize = 100_000;
+    /// Places of an object, of 1 MiB each, from which the samples of a tx3g track are fetched.
+    pub(crate) const PLACES: usize = 64;
     /// Subtitles of a title.
     pub(crate) const TEXTS: usize = 64;
 }

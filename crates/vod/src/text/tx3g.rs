@@ -1,9 +1,6 @@
 //! 3GPP timed text (TS 26.245) as WebVTT. The text is kept, its styles are not.
 
-use std::fs::File;
-
 use media::mp4::{self, TrackIndex};
-use media::mp4::{OnDisk, Source as _};
 use media::{Codec, Error};
 
 use super::{Cue, Script, limits};
@@ -18,13 +15,9 @@ pub(crate) fn is_timed_text(track: &TrackIndex) -> bool {
 /// still be read.
 ///
 /// # Errors
-/// The track is broken or too large, or cannot be read.
-pub(crate) fn read(
-    disk: &OnDisk<&File>,
-    source: &Source,
-    track: &TrackIndex,
-    left: u64,
-) -> Result<Script, Error> {
+/// The track is broken or too large, or cannot be read. In an object that must be fetched, its
+/// samples are too far apart: to read them would be to fetch the whole film.
+pub(crate) fn read(source: &Source, track: &TrackIndex, left: u64) -> Result<Script, Error> {
     if let Some(problem) = &track.problem {
         return Err(problem.clone());
     }
@@ -43,6 +36,14 @@ pub(crate) fn read(
     if bytes > most {
         return Err(limit("tx3g bytes", bytes, most));
     }
+    if source.file.is_copied() {
+        let mut places: Vec<u64> = track.samples.iter().map(|at| at.offset >> 20).collect();
+        places.dedup();
+        if places.len() > limits::PLACES {
+            let value = places.len() as u64;
+            return Err(limit("places of tx3g samples to fetch", value, limits::PLACES as u64));
+        }
+    }
     let timescale = u64::from(track.track.timescale.max(1));
     let millis = |time: i64| {
         let time = u128::try_from(time).unwrap_or_default();
@@ -57,8 +58,8 @@ pub(crate) fn read(
             continue;
         }
         let at = entry.offset;
-        let bytes = mp4::Source::read_at(disk, at, entry.size as usize).map_err(|_| {
-            let (needed, left) = (entry.size.into(), disk.len().saturating_sub(at));
+        let bytes = mp4::Source::read_at(source, at, entry.size as usize).map_err(|_| {
+            let (needed, left) = (entry.size.into(), source.len.saturating_sub(at));
             Error::CutOff { what: "tx3g sample".into(), at, needed, left }
         })?;
         if let Some(rest) = text(&bytes).map(|text| payload(&text)).filter(|rest| !rest.is_empty())

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use media::cmaf::{self, Chunk};
 use media::mp4::{Index, TrackIndex};
 use tempfile::TempDir;
-use vod::{Library, Piece, Settings, Title, Track};
+use vod::{Library, Piece, Root, Settings, Title, Track};
 
 /// A folder of media: the generated clips, or the corpus.
 pub(crate) struct Media {
@@ -35,7 +35,7 @@ impl Media {
 
     /// A library of this folder.
     pub(crate) fn library(&self) -> Library {
-        Library::new(self.root.clone(), Settings::default())
+        Library::new(Root::new(self.root.clone()), Settings::default())
     }
 
     pub(crate) fn title(&self, path: &str) -> Arc<Title> {
@@ -136,7 +136,7 @@ pub(crate) fn clip(to: &Path, width: u32, gop: u32) {
 pub(crate) fn folder(memory: usize) -> (TempDir, Library) {
     let root = tempfile::tempdir().unwrap();
     let settings = Settings { memory, ..Settings::default() };
-    let library = Library::new(root.path().to_owned(), settings);
+    let library = Library::new(Root::new(root.path()), settings);
     (root, library)
 }
 

@@ -1,17 +1,18 @@
 //! Lists a folder, for people and for programs.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io;
 
 use http::{Request, date};
-use payload::{Root, Wait};
-use rustix::fs::Dir;
+use payload::{Kind as Found, Root, Wait};
 use serde::Serialize;
 
 /// Most names in a folder that is listed. A longer folder is not listed at all: a program would
 /// take a partial list for the whole.
 pub(super) const MOST: usize = 10_000;
+
+/// Most names of a folder that is read, with those that are not listed.
+const ALL: usize = 10 * MOST;
 
 /// An entry of a folder, in the format of nginx's `autoindex_format json`.
 #[derive(Debug, Serialize, PartialEq, Eq)]
@@ -60,33 +61,36 @@ pub(super) fn wants_json(request: &Request) -> bool {
 pub(super) fn list(
     root: &Root,
     path: &str,
-    folder: File,
     json: bool,
 ) -> io::Result<Option<(&'static str, String)>> {
     let path = path.trim_end_matches('/');
     let mut entries = Vec::new();
-    for entry in Dir::new(folder)? {
-        let entry = entry?;
-        let Ok(name) = entry.file_name().to_str() else { continue };
+    let Some(names) = root.list(path, ALL)? else { return Ok(None) };
+    for name in names {
         if name.starts_with('.') || name.bytes().any(|b| b == b'\\' || b.is_ascii_control()) {
             continue;
         }
         if entries.len() == MOST {
             return Ok(None);
         }
-        let below = if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") };
-        // Opens the entry as a request would, so that the list names only what can be served.
-        let Ok((_, metadata)) = root.find(&below, Wait::AsLongAsItTakes) else { continue };
-        let kind = match metadata.file_type() {
-            kind if kind.is_dir() => Kind::Directory,
-            kind if kind.is_file() => Kind::File,
-            _ => continue,
+        let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+        // Opens the entry as a request would, so that the list names only what can be served. The
+        // list of a store's folder tells it without that.
+        let metadata = match root.objects() {
+            Some(_) => root.stat(&below, Wait::AsLongAsItTakes),
+            None => root.find(&below, Wait::AsLongAsItTakes).map(|(_, metadata)| metadata),
+        };
+        let Ok(metadata) = metadata else { continue };
+        let kind = match metadata.kind {
+            Found::Folder => Kind::Directory,
+            Found::File => Kind::File,
+            Found::Other => continue,
         };
         entries.push(Entry {
-            name: name.to_owned(),
+            name,
             kind,
-            mtime: metadata.modified().ok().and_then(date::of).map(|date| date.to_string()),
-            size: (kind == Kind::File).then_some(metadata.len()),
+            mtime: metadata.modified.and_then(date::of).map(|date| date.to_string()),
+            size: (kind == Kind::File).then_some(metadata.len),
         });
     }
     entries.sort_by(|a, b| a.kind.cmp(&b.kind).then_with(|| a.name.cmp(&b.name)));

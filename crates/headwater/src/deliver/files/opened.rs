@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::CString;
-use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use payload::FileState;
+use payload::{FileState, Metadata, OpenFile};
 use tokio::task::spawn_local;
 
 /// How long a file stays open. For this time a deleted file still takes disk space, and a path that
@@ -52,8 +51,8 @@ struct Known {
 /// An open file.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
-    pub(super) file: Arc<File>,
-    pub(super) metadata: Rc<Metadata>,
+    pub(super) file: Arc<OpenFile>,
+    pub(super) metadata: Metadata,
     /// The content of a short file.
     pub(super) bytes: Option<Bytes>,
 }
@@ -77,11 +76,11 @@ impl Opened {
     }
 
     /// Keeps a file that was just opened.
-    pub(super) fn keep(&self, root: &Path, path: &str, file: &Arc<File>, metadata: &Rc<Metadata>) {
+    pub(super) fn keep(&self, root: &Path, path: &str, file: &Arc<OpenFile>, metadata: Metadata) {
         let at = CString::new(root.join(path).as_os_str().as_bytes());
         let mut files = self.0.files.borrow_mut();
         let Some(at) = at.ok().filter(|_| files.len() < MOST) else { return };
-        let found = Found { file: Arc::clone(file), metadata: Rc::clone(metadata), bytes: None };
+        let found = Found { file: Arc::clone(file), metadata, bytes: None };
         files.insert(path.into(), Known { found, at, since: Instant::now() });
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep());
@@ -91,17 +90,17 @@ impl Opened {
 
 impl Known {
     fn is_current(&self) -> bool {
-        FileState::at(&self.at).is_ok_and(|now| now == FileState::of(&self.found.metadata))
+        FileState::at(&self.at).is_ok_and(|now| Some(now) == self.found.metadata.state)
     }
 }
 
 impl Found {
     /// Reads the file if it is short, its pages are in memory, and it has not changed for a while.
     fn read(&self) -> Option<Bytes> {
-        let changed = self.metadata.modified().ok()?;
+        let changed = self.metadata.modified?;
         let age = SystemTime::now().duration_since(changed).ok()?;
-        let is_worth_it = (1..=SHORT).contains(&self.metadata.len()) && age > SETTLED;
-        is_worth_it.then(|| http::read_now(&self.file, &(0..self.metadata.len()))).flatten()
+        let is_worth_it = (1..=SHORT).contains(&self.metadata.len) && age > SETTLED;
+        is_worth_it.then(|| http::read_now(&self.file, &(0..self.metadata.len))).flatten()
     }
 }
 
@@ -118,14 +117,16 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use tokio::task::LocalSet;
 
     use super::*;
 
-    fn open(path: &Path) -> (Arc<File>, Rc<Metadata>) {
+    fn open(path: &Path) -> (Arc<OpenFile>, Metadata) {
         let file = File::open(path).unwrap();
-        let metadata = Rc::new(file.metadata().unwrap());
-        (Arc::new(file), metadata)
+        let metadata = Metadata::from(&file.metadata().unwrap());
+        (Arc::new(file.into()), metadata)
     }
 
     #[tokio::test(start_paused = true)]
@@ -163,7 +164,7 @@ mod tests {
             assert!(opened.find("file").is_none());
             write(b"0123456789");
             let (file, metadata) = open(&path);
-            opened.keep(root, "file", &file, &metadata);
+            opened.keep(root, "file", &file, metadata);
             let found = opened.find("file").unwrap();
             assert!(Arc::ptr_eq(&found.file, &file));
             assert_eq!(found.bytes.as_deref(), Some(&b"0123456789"[..]));
@@ -190,13 +191,13 @@ mod tests {
         let (file, metadata) = open(&folder.path().join("file"));
         let opened = Opened::default();
         for i in 0..2 * MOST {
-            opened.keep(folder.path(), &format!("./{i}"), &file, &metadata);
+            opened.keep(folder.path(), &format!("./{i}"), &file, metadata);
         }
         assert_eq!(opened.0.files.borrow().len(), MOST);
-        opened.keep(folder.path(), "file", &file, &metadata);
+        opened.keep(folder.path(), "file", &file, metadata);
         // The file was just written.
         assert!(opened.find("./0").is_none() && opened.find("file").is_none());
-        opened.keep(folder.path(), "file", &file, &metadata);
+        opened.keep(folder.path(), "file", &file, metadata);
         assert_eq!(opened.find("file").unwrap().bytes, None);
         for known in opened.0.files.borrow_mut().values_mut() {
             known.since -= KEPT;

@@ -1,12 +1,11 @@
 //! Paces an MP4 that is sent as one long response. A viewer who watches it while it arrives may
 //! never watch the rest, and other viewers should not wait for those bytes.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Body, FileVersion, Method, Piece, Request, Response};
+use http::{Body, FileVersion, Method, OpenFile, Piece, Request, Response};
 use vod::{Reach, Title};
 
 use super::media_type;
@@ -41,7 +40,7 @@ pub(super) fn pace(
     }
     response.map_body(|body| match body {
         Body::Pieces(pieces) => match pieces.as_slice() {
-            [Piece::File { range, version, .. }] if range.end == found.metadata.len() => {
+            [Piece::File { range, version, .. }] if range.end == found.metadata.len => {
                 let range = range.clone();
                 let download = Download {
                     origin: Arc::clone(origin),
@@ -71,7 +70,7 @@ struct Download {
     origin: Arc<Origin>,
     titles: Recent,
     path: String,
-    file: Arc<File>,
+    file: Arc<OpenFile>,
     version: Option<FileVersion>,
     plan: Plan,
     /// The range of the file's bytes still to send.
@@ -214,14 +213,14 @@ mod tests {
         config.vod.root = testkit::media_dir();
         let origin = Arc::new(Origin::new(config));
         let path = "mp4/two-minutes.mp4";
-        let file = File::open(testkit::clip(path)).unwrap();
+        let file = std::fs::File::open(testkit::clip(path)).unwrap();
         let end = file.metadata().unwrap().len();
         let plan = origin.config.vod.plan(None);
         let mut download = Download {
             origin: Arc::clone(&origin),
             titles: Recent::default(),
             path: path.to_owned(),
-            file: Arc::new(file),
+            file: Arc::new(file.into()),
             version: None,
             plan,
             at: 0,

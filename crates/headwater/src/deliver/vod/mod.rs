@@ -65,13 +65,20 @@ pub(super) async fn respond(
     {
         return reply(request, origin, push, &title, true, resource).await;
     }
-    // A title may already be segmented: its files go first.
-    if let Some(response) = files::respond(request, origin, files, recent).await {
+    // A title may already be segmented: its files go first. In a store, nothing is below an object
+    // that has a title of this version.
+    let known = origin.titles.known(path).and_then(Result::ok);
+    if let Some(title) = known.filter(|title| is_named(title)) {
+        return reply(request, origin, push, &title, true, resource).await;
+    }
+    if !is_object(origin, path).await
+        && let Some(response) = files::respond(request, origin, files, recent).await
+    {
         return response;
     }
     let title = match recent.look_up(origin, path).await {
         Ok(title) => title,
-        Err(error) => return refuse(request, &error),
+        Err(error) => return refuse(request, origin, &error),
     };
     let named = is_named(&title);
     // Clients learn versions from manifests, so these need none.
@@ -82,16 +89,35 @@ pub(super) async fn respond(
     reply(request, origin, push, &title, named, resource).await
 }
 
-fn refuse(request: &Request, error: &Error) -> Response {
+/// Whether the path leads to an object of a store. Then no file is below the path.
+async fn is_object(origin: &Origin, path: &str) -> bool {
+    let Some(objects) = origin.titles.root().objects() else { return false };
+    let found = match objects.known(path) {
+        Some(known) => known,
+        None => objects.look_up(path).await,
+    };
+    found.is_ok_and(|metadata| metadata.is_file())
+}
+
+fn refuse(request: &Request, origin: &Origin, error: &Error) -> Response {
     match error {
         Error::NotFound => not_found(),
         // The library has logged this once.
         Error::Unreadable { .. } => Response::text(422, error).header("Cache-Control", "no-cache"),
         _ => {
             tracing::error!(peer = %request.peer(), path = request.path(), %error, "title");
-            Response::text(500, "reading the file failed").header("Cache-Control", "no-store")
+            unreadable(origin)
         }
     }
+}
+
+/// Answers who asks for bytes that cannot be read. A store may be back soon.
+fn unreadable(origin: &Origin) -> Response {
+    let response = match origin.titles.root().objects() {
+        Some(_) => Response::text(503, "the file cannot be fetched now").header("Retry-After", 5),
+        None => Response::text(500, "reading the file failed"),
+    };
+    response.header("Cache-Control", "no-store")
 }
 
 /// Answers after slow work was done on another thread.
@@ -116,23 +142,18 @@ async fn reply(
         // If this fails, the code below writes it.
         let _ = spawn_blocking(move || written(&title, &name)).await;
     }
+    let track = |name| title.track(name);
     let segment = match resource {
-        Packaged::Segment { track, number } => {
-            let found = title.track(track).and_then(|track| track.segment(number));
-            match found {
-                Some(pieces) if request.method() == Method::Get => {
-                    match gather(title, pieces).await {
-                        Some(pieces) => Some(pieces),
-                        None => {
-                            return Response::text(500, "reading the file failed")
-                                .header("Cache-Control", "no-store");
-                        }
-                    }
-                }
-                found => found,
-            }
-        }
+        Packaged::Segment { track: name, number } => track(name).and_then(|t| t.segment(number)),
+        Packaged::IFrame { track: name, number } => track(name).and_then(|t| t.iframe(number)),
         _ => None,
+    };
+    let segment = match segment {
+        Some(pieces) if request.method() == Method::Get => match gather(title, pieces).await {
+            Ok(pieces) => Some(pieces),
+            Err(_) => return unreadable(origin),
+        },
+        found => found,
     };
     answer(request, origin, title, named, resource, segment).unwrap_or_else(not_found)
 }
@@ -176,7 +197,7 @@ fn written(title: &Title, name: &str) -> Option<Rendered> {
 }
 
 /// Answers from memory, if the title has the resource. `named`: the request names the title's
-/// version. `segment`: the pieces of the requested segment.
+/// version. `segment`: the pieces of the requested segment or I-frame.
 fn answer(
     request: &Request,
     origin: &Origin,
@@ -221,7 +242,7 @@ fn answer(
         Packaged::IFrame { track, number } => {
             let track = title.track(track)?;
             let name = format!("{}-i{number}", track.name);
-            media(kind(track), "iso.segment", &name, track.iframe(number)?)
+            media(kind(track), "iso.segment", &name, segment?)
         }
         Packaged::Text { track, number } => {
             let found = title.text(track)?;

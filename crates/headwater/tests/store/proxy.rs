@@ -1,0 +1,161 @@
+//! A proxy between the origin and the store.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use testkit::http::Client;
+
+/// How long the store has to answer the proxy, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A request that passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) target: String,
+    pub(crate) range: Option<String>,
+}
+
+impl Asked {
+    /// Whether it asked for bytes of an object.
+    pub(crate) fn is_for_bytes(&self) -> bool {
+        self.method == "GET" && self.range.is_some()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Open,
+    /// Requests for bytes wait.
+    Held,
+    /// All connections are closed.
+    Away,
+}
+
+#[derive(Debug)]
+struct Shared {
+    store: SocketAddr,
+    mode: Mutex<Mode>,
+    changed: Condvar,
+    asked: Mutex<Vec<Asked>>,
+}
+
+/// The proxy. Dropping it does not end its threads; the process does.
+#[derive(Debug, Clone)]
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    /// The bucket that is asked for through it.
+    pub(crate) bucket: String,
+    shared: Arc<Shared>,
+}
+
+impl Proxy {
+    pub(crate) fn before(store: SocketAddr, bucket: &str) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (mode, asked) = (Mutex::new(Mode::Open), Mutex::default());
+        let shared = Arc::new(Shared { store, mode, changed: Condvar::new(), asked });
+        let (bucket, kept) = (bucket.to_owned(), Arc::clone(&shared));
+        let proxy = Self { address, bucket, shared: kept };
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let shared = Arc::clone(&shared);
+                // A connection that ends ends its thread.
+                std::thread::spawn(move || serve(&shared, connection.ok()?));
+            }
+        });
+        proxy
+    }
+
+    /// What was asked since the last call.
+    pub(crate) fn take(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.shared.asked.lock().unwrap())
+    }
+
+    /// What was asked so far.
+    pub(crate) fn asked(&self) -> Vec<Asked> {
+        self.shared.asked.lock().unwrap().clone()
+    }
+
+    pub(crate) fn open(&self) {
+        self.set(Mode::Open);
+    }
+
+    /// Lets requests for bytes wait.
+    pub(crate) fn hold(&self) {
+        self.set(Mode::Held);
+    }
+
+    /// Lets the store go away.
+    pub(crate) fn close(&self) {
+        self.set(Mode::Away);
+    }
+
+    fn set(&self, mode: Mode) {
+        *self.shared.mode.lock().unwrap() = mode;
+        self.shared.changed.notify_all();
+    }
+}
+
+/// Serves one connection of the origin. `None` when it ends.
+fn serve(shared: &Shared, mut origin: TcpStream) -> Option<()> {
+    loop {
+        let head = head(&mut origin)?;
+        let (asked, headers) = parse(&head)?;
+        let mut mode = shared.mode.lock().unwrap();
+        if *mode == Mode::Away {
+            return None;
+        }
+        shared.asked.lock().unwrap().push(asked.clone());
+        while *mode == Mode::Held && asked.is_for_bytes() {
+            mode = shared.changed.wait(mode).unwrap();
+        }
+        drop(mode);
+        let headers: Vec<_> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        let mut store = Client::connect(shared.store, LIMIT).ok()?;
+        store.send(&asked.method, &asked.target, &headers, b"").ok()?;
+        let answer = store.receive().ok()?;
+        let mut out = format!("HTTP/1.1 {} OK\r\n", answer.status()).into_bytes();
+        for name in ["content-type", "etag", "last-modified", "content-range"] {
+            if let Some(value) = answer.header(name) {
+                out.extend(format!("{name}: {value}\r\n").bytes());
+            }
+        }
+        let length = match asked.method.as_str() {
+            "HEAD" => answer.header("content-length").unwrap_or("0").to_owned(),
+            _ => answer.body.len().to_string(),
+        };
+        out.extend(format!("content-length: {length}\r\n\r\n").bytes());
+        out.extend(&answer.body);
+        origin.write_all(&out).ok()?;
+    }
+}
+
+/// Reads a request's head. Requests here have no body.
+fn head(origin: &mut TcpStream) -> Option<String> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        origin.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+fn parse(head: &str) -> Option<(Asked, Vec<(String, String)>)> {
+    let (line, rest) = head.split_once("\r\n")?;
+    let mut words = line.split(' ');
+    let (method, target) = (words.next()?.to_owned(), words.next()?.to_owned());
+    let headers: Vec<(String, String)> = rest
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+        .collect();
+    let range = headers.iter().find(|(name, _)| name == "range").map(|(_, value)| value.clone());
+    let is_passed = |name: &str| {
+        matches!(name, "range" | "if-match" | "authorization") || name.starts_with("x-amz-")
+    };
+    let passed = headers.into_iter().filter(|(name, _)| is_passed(name));
+    Some((Asked { method, target, range }, passed.collect()))
+}

@@ -1,0 +1,244 @@
+//! Which blocks of an object are here, and which of them somebody needs.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use tokio::sync::watch;
+
+use crate::fault::Fault;
+
+/// Bytes of a block. Blocks are fetched whole, and begin at multiples of this.
+///
+/// The kernel sends a file's pages after it has taken them, so they may be on their way while their
+/// block is evicted. A hole in the file takes whole pages away without a change to them. But if it
+/// cut through a large page of the page cache, the kernel would write zeros into that. Large pages
+/// have at most 2 MiB where pages have 4 KiB, and begin at multiples of their size. So no hole of a
+/// block cuts through one.
+pub(crate) const BLOCK: u64 = 2 << 20;
+
+/// The beginning of the digest of a block.
+pub(crate) type Sum = u64;
+
+/// Told when a block has come, or that it does not come.
+pub(crate) type Coming = watch::Receiver<Option<Result<(), Fault>>>;
+
+/// The blocks of an object that are here or wanted.
+///
+/// A block with pins stays: somebody reads it, or is about to.
+#[derive(Debug, Default)]
+pub(crate) struct Blocks(BTreeMap<u32, Block>);
+
+#[derive(Debug, Default)]
+struct Block {
+    state: State,
+    pins: u32,
+    /// When it was last used, in milliseconds since 1970.
+    used: u64,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Absent,
+    Coming(Coming),
+    /// It was here when the process began. Nobody has read it since.
+    Unchecked(Sum),
+    Here(Sum),
+}
+
+/// What to do for a block that is needed.
+#[derive(Debug)]
+pub(crate) enum Need {
+    Nothing,
+    /// Wait: it is being fetched.
+    Wait(Coming),
+    /// Fetch it. If it has this digest on the disk, that will do.
+    Fetch(Option<Sum>),
+}
+
+/// The blocks that a range of an object touches.
+pub(crate) fn touched(range: &Range<u64>) -> Range<u32> {
+    let number = |block: u64| u32::try_from(block).unwrap_or(u32::MAX);
+    if range.is_empty() {
+        return 0..0;
+    }
+    number(range.start / BLOCK)..number(range.end.div_ceil(BLOCK))
+}
+
+/// The bytes of a block of an object of this size.
+pub(crate) fn bytes(block: u32, size: u64) -> Range<u64> {
+    let start = u64::from(block) * BLOCK;
+    start.min(size)..(start + BLOCK).min(size)
+}
+
+impl Blocks {
+    /// Blocks that were here when the process began: number, digest and last use.
+    pub(crate) fn found(blocks: impl IntoIterator<Item = (u32, Sum, u64)>) -> Self {
+        let block =
+            |(number, sum, used)| (number, Block { state: State::Unchecked(sum), pins: 0, used });
+        Self(blocks.into_iter().map(block).collect())
+    }
+
+    /// Whether all these blocks can be read.
+    pub(crate) fn are_here(&self, mut numbers: Range<u32>) -> bool {
+        let is_here =
+            |number| self.0.get(&number).is_some_and(|block| matches!(block.state, State::Here(_)));
+        numbers.all(is_here)
+    }
+
+    pub(crate) fn pin(&mut self, numbers: Range<u32>, now: u64) {
+        for number in numbers {
+            let block = self.0.entry(number).or_default();
+            block.pins += 1;
+            block.used = now;
+        }
+    }
+
+    pub(crate) fn unpin(&mut self, numbers: Range<u32>) {
+        for number in numbers {
+            let Some(block) = self.0.get_mut(&number) else { continue };
+            block.pins = block.pins.saturating_sub(1);
+            self.tidy(number);
+        }
+    }
+
+    /// What a block needs so that it can be read.
+    pub(crate) fn need(&self, number: u32) -> Need {
+        match self.0.get(&number).map(|block| &block.state) {
+            None | Some(State::Absent) => Need::Fetch(None),
+            // Who fetched it has died.
+            Some(State::Coming(coming)) if coming.has_changed().is_err() => Need::Fetch(None),
+            Some(State::Coming(coming)) => Need::Wait(coming.clone()),
+            Some(State::Unchecked(sum)) => Need::Fetch(Some(*sum)),
+            Some(State::Here(_)) => Need::Nothing,
+        }
+    }
+
+    /// Somebody fetches the block.
+    pub(crate) fn comes(&mut self, number: u32, coming: Coming) {
+        self.0.entry(number).or_default().state = State::Coming(coming);
+    }
+
+    /// The block has come, or does not.
+    pub(crate) fn came(&mut self, number: u32, sum: Option<Sum>, now: u64) {
+        let block = self.0.entry(number).or_default();
+        block.state = sum.map_or(State::Absent, State::Here);
+        block.used = block.used.max(now);
+        self.tidy(number);
+    }
+
+    /// Removes a block, unless somebody needs it. Returns whether it was here.
+    pub(crate) fn remove(&mut self, number: u32) -> bool {
+        let is_free = self.0.get(&number).is_some_and(Block::is_free);
+        is_free && self.0.remove(&number).is_some()
+    }
+
+    /// The blocks that nobody needs: when each was last used, and its number.
+    pub(crate) fn free(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.0.iter().filter(|(_, b)| b.is_free()).map(|(number, block)| (block.used, *number))
+    }
+
+    /// The blocks that are on the disk: number, digest and last use.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = (u32, Sum, u64)> {
+        self.0.iter().filter_map(|(number, block)| match block.state {
+            State::Here(sum) | State::Unchecked(sum) => Some((*number, sum, block.used)),
+            State::Absent | State::Coming(_) => None,
+        })
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets a block of which nothing is known.
+    fn tidy(&mut self, number: u32) {
+        let is_nothing = |block: &Block| block.pins == 0 && matches!(block.state, State::Absent);
+        if self.0.get(&number).is_some_and(is_nothing) {
+            self.0.remove(&number);
+        }
+    }
+}
+
+impl Block {
+    fn is_free(&self) -> bool {
+        self.pins == 0 && matches!(self.state, State::Here(_) | State::Unchecked(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ranges_touch_blocks() {
+        assert_eq!(touched(&(0..0)), 0..0);
+        assert_eq!(touched(&(BLOCK..BLOCK)), 0..0);
+        assert_eq!(touched(&(0..1)), 0..1);
+        assert_eq!(touched(&(BLOCK - 1..BLOCK + 1)), 0..2);
+        assert_eq!(touched(&(BLOCK..2 * BLOCK)), 1..2);
+        assert_eq!(bytes(1, BLOCK + 5), BLOCK..BLOCK + 5);
+        assert_eq!(bytes(2, BLOCK + 5), BLOCK + 5..BLOCK + 5);
+    }
+
+    proptest! {
+        /// However blocks are pinned, fetched, lost and removed, a pinned block is never removed,
+        /// and a block without pins and bytes takes no memory.
+        #[test]
+        fn pinned_blocks_stay(steps in prop::collection::vec((0..5u8, 0..4u32), 1..200)) {
+            let (mut blocks, mut pins) = (Blocks::default(), [0u32; 4]);
+            let mut here = [false; 4];
+            for (now, (step, number)) in steps.into_iter().enumerate() {
+                let (now, at) = (now as u64, number as usize);
+                match step {
+                    0 => {
+                        blocks.pin(number..number + 1, now);
+                        pins[at] += 1;
+                    }
+                    1 if pins[at] > 0 => {
+                        blocks.unpin(number..number + 1);
+                        pins[at] -= 1;
+                    }
+                    2 if matches!(blocks.need(number), Need::Fetch(_)) => {
+                        let (_give, coming) = watch::channel(None);
+                        blocks.comes(number, coming);
+                        blocks.came(number, Some(7), now);
+                        here[at] = true;
+                    }
+                    3 if matches!(blocks.need(number), Need::Fetch(_)) => {
+                        blocks.came(number, None, now);
+                        here[at] = false;
+                    }
+                    4 => {
+                        let removed = blocks.remove(number);
+                        prop_assert_eq!(removed, here[at] && pins[at] == 0);
+                        here[at] &= !removed;
+                    }
+                    _ => {}
+                }
+                for at in 0..4u32 {
+                    let (is_here, pins) = (here[at as usize], pins[at as usize]);
+                    prop_assert_eq!(blocks.are_here(at..at + 1), is_here);
+                    prop_assert_eq!(blocks.0.contains_key(&at), is_here || pins > 0);
+                    let is_free = blocks.free().any(|(_, number)| number == at);
+                    prop_assert_eq!(is_free, is_here && pins == 0);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_is_fetched_once_and_again_if_the_first_dies() {
+        let mut blocks = Blocks::default();
+        assert!(matches!(blocks.need(3), Need::Fetch(None)));
+        let (give, coming) = watch::channel(None);
+        blocks.comes(3, coming);
+        assert!(matches!(blocks.need(3), Need::Wait(_)));
+        drop(give);
+        assert!(matches!(blocks.need(3), Need::Fetch(None)));
+        let found = Blocks::found([(3, 9, 1)]);
+        assert!(matches!(found.need(3), Need::Fetch(Some(9))));
+        assert!(!found.are_here(3..4));
+    }
+}

@@ -1,0 +1,140 @@
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+use super::*;
+use crate::blocks::{BLOCK, Need};
+use crate::meta::hash;
+
+fn settings(folder: &Path, blocks: u64) -> Settings {
+    Settings {
+        url: "s3://films".to_owned(),
+        endpoint: String::new(),
+        allow_http: false,
+        cache: folder.to_owned(),
+        cache_size: blocks * BLOCK,
+        revalidate: Duration::from_secs(5),
+        timeout: Duration::from_secs(5),
+        requests: 1,
+        read_ahead: 0,
+    }
+}
+
+fn cache(folder: &Path, blocks: u64) -> Cache {
+    Cache::open(&settings(folder, blocks), Arc::default()).unwrap()
+}
+
+fn meta(etag: &str, blocks: u64) -> Meta {
+    Meta::new(blocks * BLOCK, Some(etag), 0)
+}
+
+/// Does what a fetch does. The block is last used at this time.
+fn fill(cache: &Cache, object: &Object, number: u32, now: u64) {
+    let bytes = vec![7; BLOCK as usize];
+    cache.take(BLOCK);
+    let file = cache.file(object).unwrap();
+    cache.write(&file, &bytes, u64::from(number) * BLOCK).unwrap();
+    object.blocks().came(number, Some(hash(&[&bytes])), now);
+    object.is_changed.store(true, Ordering::Relaxed);
+}
+
+fn here(object: &Object) -> Vec<u32> {
+    object.blocks().kept().map(|(number, ..)| number).collect()
+}
+
+fn on_disk(folder: &Path, ending: &str) -> Vec<u64> {
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let files = files.filter(|file| file.path().extension().is_some_and(|e| e == ending));
+    files.map(|file| file.metadata().unwrap().blocks() * 512).collect()
+}
+
+#[test]
+fn the_blocks_that_were_unused_for_longest_make_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 10);
+    let (a, b) = (cache.object("a", &meta("1", 8)), cache.object("b", &meta("1", 8)));
+    for number in 0..5 {
+        fill(&cache, &a, number, 10 + u64::from(number));
+        fill(&cache, &b, number, 20 + u64::from(number));
+    }
+    assert_eq!((cache.used(), cache.counts.evictions.now()), (10 * BLOCK, 0));
+    // A block that somebody reads stays, however old it is.
+    a.blocks().pin(0..1, 0);
+    a.blocks().pin(3..4, 30);
+    a.blocks().unpin(3..4);
+    fill(&cache, &b, 5, 40);
+    assert_eq!((here(&a), here(&b)), (vec![0, 3, 4], vec![0, 1, 2, 3, 4, 5]));
+    assert_eq!(cache.used(), 9 * BLOCK);
+    let disk: u64 = on_disk(folder.path(), DATA).iter().sum();
+    assert!((9 * BLOCK..=9 * BLOCK + (64 << 10)).contains(&disk), "{disk}");
+    // The blocks of a version that was replaced go first.
+    let new = cache.object("b", &meta("2", 8));
+    assert!(b.is_old.load(Ordering::Relaxed) && !new.is_old.load(Ordering::Relaxed));
+    fill(&cache, &new, 0, 1);
+    fill(&cache, &new, 1, 1);
+    assert_eq!((here(&a), here(&b), here(&new)), (vec![0, 3, 4], vec![2, 3, 4, 5], vec![0, 1]));
+    assert_eq!(cache.newest("b"), Some(meta("2", 8)));
+}
+
+#[test]
+fn an_object_without_blocks_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 2);
+    let a = cache.object("a/a", &meta("1", 1));
+    fill(&cache, &a, 0, 1);
+    cache.flush();
+    assert_eq!(cache.below("a", "", 9), [("a".to_owned(), Some(meta("1", 1)))]);
+    let b = cache.object("b", &meta("1", 3));
+    (0..3).for_each(|number| fill(&cache, &b, number, 2));
+    assert!(a.is_gone.load(Ordering::Relaxed));
+    assert_eq!((cache.newest("a/a"), cache.below("a", "", 9)), (None, vec![]));
+    assert_eq!((on_disk(folder.path(), DATA).len(), on_disk(folder.path(), INDEX).len()), (1, 0));
+}
+
+#[test]
+fn a_cache_outlives_its_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = cache(folder.path(), 10);
+    let (a, b) = (before.object("a", &meta("1", 4)), before.object("x/b.mp4", &meta("1", 4)));
+    fill(&before, &a, 1, 5);
+    fill(&before, &b, 0, 6);
+    fill(&before, &b, 3, 7);
+    before.flush();
+    // After the last index was written, as if the process had been killed.
+    fill(&before, &b, 2, 8);
+    let other = Cache::open(&settings(folder.path(), 10), Arc::default());
+    assert!(matches!(other, Err(Error::InUse(_))));
+    drop(before);
+    fs::write(folder.path().join("stray.data"), "x").unwrap();
+    fs::write(folder.path().join("stray.new"), "x").unwrap();
+
+    let after = cache(folder.path(), 10);
+    assert_eq!(after.used(), 3 * BLOCK);
+    assert_eq!(on_disk(folder.path(), DATA).iter().sum::<u64>(), 3 * BLOCK);
+    assert_eq!(after.newest("a"), Some(meta("1", 4)));
+    let b = after.object("x/b.mp4", &meta("1", 4));
+    assert_eq!(
+        b.blocks().kept().map(|(n, _, used)| (n, used)).collect::<Vec<_>>(),
+        [(0, 6), (3, 7)]
+    );
+    assert!(matches!(b.blocks().need(0), Need::Fetch(Some(_))), "it is compared first");
+    assert_eq!(after.below("x", "b.", 9).len(), 1);
+    assert_eq!(after.below("", "", 9).len(), 2);
+    drop((after, b));
+    // Another root has no use for it.
+    let other = Settings { url: "s3://other".to_owned(), ..settings(folder.path(), 10) };
+    let other = Cache::open(&other, Arc::default()).unwrap();
+    assert_eq!((other.used(), on_disk(folder.path(), DATA).len()), (0, 0));
+}
+
+#[test]
+fn a_smaller_cache_drops_what_it_has_no_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = cache(folder.path(), 10);
+    let a = before.object("a", &meta("1", 9));
+    (0..9).for_each(|number| fill(&before, &a, number, u64::from(number)));
+    before.flush();
+    drop(before);
+    let after = cache(folder.path(), 4);
+    assert!(after.used() <= 4 * BLOCK);
+    assert_eq!(here(&after.object("a", &meta("1", 9))).last(), Some(&8));
+}

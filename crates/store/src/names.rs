@@ -1,0 +1,294 @@
+//! What is at a path of the store, and which names a folder has.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use payload::{FileVersion, Kind, Metadata, Names};
+use tokio::runtime::Handle;
+
+use crate::Settings;
+use crate::answers::{Answers, Question};
+use crate::cache::Cache;
+use crate::fault::Fault;
+use crate::meta::{Meta, hash};
+use crate::requests::{Listed, Requests};
+
+/// Most names of a folder. A longer folder has no list.
+pub(crate) const NAMES: usize = 10_000;
+/// Most paths and names that are remembered.
+const REMEMBERED: usize = 50_000;
+/// The longest key that stores allow, in bytes.
+const KEY: usize = 1024;
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Found {
+    Object(Meta),
+    Folder,
+    Nothing,
+}
+
+impl Found {
+    pub(crate) fn metadata(&self) -> std::io::Result<Metadata> {
+        match self {
+            Self::Object(meta) => Ok(meta.metadata()),
+            Self::Folder => Ok(Metadata {
+                kind: Kind::Folder,
+                len: 0,
+                modified: None,
+                version: FileVersion::default(),
+                state: None,
+            }),
+            Self::Nothing => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+/// Names of a folder, or some of them.
+#[derive(Debug)]
+struct List {
+    names: Arc<Names>,
+    items: HashMap<String, Found>,
+}
+
+/// What is known of the names in a store.
+#[derive(Debug, Clone)]
+pub(crate) struct Directory {
+    paths: Arc<Answers<Found>>,
+    lists: Arc<Answers<Arc<List>>>,
+    requests: Arc<Requests>,
+    cache: Arc<Cache>,
+}
+
+impl Directory {
+    pub(crate) fn new(
+        runtime: &Handle,
+        settings: &Settings,
+        requests: Arc<Requests>,
+        cache: Arc<Cache>,
+    ) -> Self {
+        let (good, timeout) = (settings.revalidate, settings.timeout);
+        let paths = Answers::new(runtime.clone(), good, timeout, REMEMBERED, |_| 0);
+        let weight = |list: &Arc<List>| list.items.len();
+        let lists = Answers::new(runtime.clone(), good, timeout, REMEMBERED, weight);
+        Self { paths: Arc::new(paths), lists: Arc::new(lists), requests, cache }
+    }
+
+    /// What is at a path, if it is known.
+    pub(crate) fn known(&self, path: &str) -> Option<Found> {
+        if path.is_empty() {
+            return Some(Found::Folder);
+        }
+        if !is_key(path) {
+            return Some(Found::Nothing);
+        }
+        self.paths.known(path, || self.question(path)).or_else(|| self.implied(path))
+    }
+
+    /// Asks what is at a path.
+    pub(crate) fn look_up(
+        &self,
+        path: &str,
+    ) -> impl Future<Output = Result<Found, Fault>> + Send + use<> {
+        let known = self.known(path);
+        let asked = known.is_none().then(|| self.paths.get(path, || self.question(path)));
+        async move {
+            match (known, asked) {
+                (Some(known), _) => Ok(known),
+                (None, Some(asked)) => asked.await,
+                (None, None) => Ok(Found::Nothing),
+            }
+        }
+    }
+
+    /// The names in a folder that begin with `begins`, if they are known.
+    pub(crate) fn known_list(&self, folder: &str, begins: &str) -> Option<Arc<Names>> {
+        if !is_folder(folder) {
+            return Some(Arc::default());
+        }
+        Some(Arc::clone(&self.list_of(folder, begins)?.names))
+    }
+
+    /// Asks for the names in a folder that begin with `begins`.
+    pub(crate) fn list(
+        &self,
+        folder: &str,
+        begins: &str,
+    ) -> impl Future<Output = Result<Arc<Names>, Fault>> + Send + use<> {
+        let known = self.known_list(folder, begins);
+        let name = list_name(folder, begins);
+        let asked =
+            known.is_none().then(|| self.lists.get(&name, || self.list_question(folder, begins)));
+        async move {
+            match (known, asked) {
+                (Some(known), _) => Ok(known),
+                (None, Some(asked)) => Ok(Arc::clone(&asked.await?.names)),
+                (None, None) => Ok(Arc::default()),
+            }
+        }
+    }
+
+    /// Forgets an object that was replaced.
+    pub(crate) fn forget(&self, path: &str) {
+        self.paths.forget(path);
+        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+        self.lists.forget(&list_name(folder, ""));
+        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
+        self.lists.forget(&list_name(folder, &format!("{stem}.")));
+    }
+
+    /// What other answers say of a path: nothing is below an object, and a folder whose names are
+    /// all known has no others.
+    fn implied(&self, path: &str) -> Option<Found> {
+        let mut above = path;
+        while let Some((folder, below)) = above.rsplit_once('/') {
+            if let Some(Found::Object(_) | Found::Nothing) =
+                self.paths.known(folder, || self.question(folder))
+            {
+                return Some(Found::Nothing);
+            }
+            if let Some(list) = self.list_of(folder, "")
+                && list.names.names.is_some()
+            {
+                match list.items.get(below) {
+                    Some(found) if above.len() == path.len() => return Some(found.clone()),
+                    Some(Found::Folder) => {}
+                    _ => return Some(Found::Nothing),
+                }
+            }
+            above = folder;
+        }
+        None
+    }
+
+    /// Asks the store what is at a path. A name with a dot in it is probably a file's. The names of a
+    /// folder are kept, because they tell what is below it.
+    async fn ask(&self, path: &str) -> Result<Found, Fault> {
+        let object = async || match self.requests.head(path).await {
+            Ok(meta) => Ok(Some(Found::Object(meta))),
+            Err(Fault::NotFound) => Ok(None),
+            Err(fault) => Err(fault),
+        };
+        let folder = async || {
+            let question = || self.list_question(path, "");
+            let list = self.lists.get(&list_name(path, ""), question).await?;
+            Ok::<_, Fault>((!list.items.is_empty()).then_some(Found::Folder))
+        };
+        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+        let found = if name.contains('.') {
+            match object().await? {
+                None => folder().await?,
+                found => found,
+            }
+        } else {
+            match folder().await? {
+                None => object().await?,
+                found => found,
+            }
+        };
+        Ok(found.unwrap_or(Found::Nothing))
+    }
+
+    fn list_of(&self, folder: &str, begins: &str) -> Option<Arc<List>> {
+        let name = list_name(folder, begins);
+        self.lists.known(&name, || self.list_question(folder, begins))
+    }
+
+    fn question(&self, path: &str) -> Question<Found> {
+        let (this, path) = (self.clone(), path.to_owned());
+        Box::pin(async move {
+            match this.ask(&path).await {
+                // What was here before the store went away is served on.
+                Err(Fault::Away(reason)) => {
+                    let meta = this.cache.newest(&path).ok_or(Fault::Away(reason))?;
+                    Ok(Found::Object(meta))
+                }
+                answer => answer,
+            }
+        })
+    }
+
+    fn list_question(&self, folder: &str, begins: &str) -> Question<Arc<List>> {
+        let (requests, cache) = (Arc::clone(&self.requests), Arc::clone(&self.cache));
+        let (folder, begins) = (folder.to_owned(), begins.to_owned());
+        Box::pin(async move {
+            match requests.list(&folder, &begins, NAMES).await {
+                Ok(listed) => Ok(Arc::new(List::of(listed))),
+                Err(Fault::Away(reason)) => {
+                    let items = cache.below(&folder, &begins, NAMES);
+                    if items.is_empty() {
+                        return Err(Fault::Away(reason));
+                    }
+                    Ok(Arc::new(List::of(Listed { items, is_cut: false })))
+                }
+                Err(fault) => Err(fault),
+            }
+        })
+    }
+}
+
+impl List {
+    fn of(listed: Listed) -> Self {
+        let found = |meta: Option<Meta>| meta.map_or(Found::Folder, Found::Object);
+        let mut names: Vec<String> = listed.items.iter().map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let hashed: Vec<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
+        let version = FileVersion::of_object(hash(&hashed), names.len() as u64, 0);
+        let is_whole = !listed.is_cut && names.len() <= NAMES;
+        let names = is_whole.then_some(names);
+        // An object and a folder of the same name: the object is what a request gets.
+        let mut items: Vec<_> = listed.items;
+        items.sort_by_key(|(_, meta)| meta.is_some());
+        let items = items.into_iter().map(|(name, meta)| (name, found(meta))).collect();
+        Self { names: Arc::new(Names { names, version }), items }
+    }
+}
+
+/// The name of a list. No path has a zero byte.
+fn list_name(folder: &str, begins: &str) -> String {
+    format!("{folder}\0{begins}")
+}
+
+/// Whether a path can be the key of an object.
+fn is_key(path: &str) -> bool {
+    let plain = |name: &str| !matches!(name, "" | "." | "..");
+    path.len() <= KEY && !path.bytes().any(|b| b.is_ascii_control()) && path.split('/').all(plain)
+}
+
+fn is_folder(path: &str) -> bool {
+    path.is_empty() || is_key(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_are_no_keys() {
+        let long = "x".repeat(KEY + 1);
+        for path in ["", "/a", "a/", "a//b", "a/../b", "./a", "a\nb", long.as_str()] {
+            assert!(!is_key(path), "{path:?}");
+        }
+        for path in ["a", "a b/ü.mp4", "a/..b/c."] {
+            assert!(is_key(path), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_a_version_that_its_names_decide() {
+        let meta = |size| Meta::new(size, None, 0);
+        let list = |items: &[(&str, Option<u64>)], is_cut| {
+            let items = items.iter().map(|(name, size)| ((*name).to_owned(), size.map(meta)));
+            List::of(Listed { items: items.collect(), is_cut })
+        };
+        let one = list(&[("a", Some(1)), ("b", None)], false);
+        let same = list(&[("b", None), ("a", Some(2))], false);
+        let other = list(&[("ab", None)], false);
+        assert_eq!(one.names, same.names);
+        assert_ne!(one.names.version, other.names.version);
+        assert_eq!(list(&[("a", Some(1))], true).names.names, None);
+        let both = list(&[("a", Some(1)), ("a", None)], false);
+        assert_eq!(both.items["a"], Found::Object(meta(1)));
+    }
+}
