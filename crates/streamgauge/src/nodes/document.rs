@@ -74,8 +74,8 @@ pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
     if counts.other_reports > 0 {
         writeln!(
             to,
-            "reports      {} states with other EXT-X-RENDITION-REPORT",
-            counts.other_reports
+            "reports      {} states with other EXT-X-RENDITION-REPORT, {} of them with the same ETag",
+            counts.other_reports, counts.other_reports_same_etag
         )?;
     }
     if counts.given_up > 0 {

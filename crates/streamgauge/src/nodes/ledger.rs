@@ -76,6 +76,9 @@ pub struct Counts {
     /// States of which only the reports of other renditions differed (EXT-X-RENDITION-REPORT). These
     /// tell what was known when the playlist was written, and are no difference.
     pub other_reports: u64,
+    /// Those of them with the same strong ETag, which says that the bytes are the same (RFC 9110
+    /// 8.8.1).
+    pub other_reports_same_etag: u64,
     /// States that some nodes were not seen in.
     pub states_of_some: u64,
     /// Objects that were given up because too many waited for other nodes.
@@ -172,6 +175,10 @@ impl Ledger {
         let found = differences(waiting, &object);
         if waiting.object.body == object.body && waiting.object.aside != object.aside {
             self.counts.other_reports += 1;
+            let etag = &object.fields[0];
+            let is_strong = !etag.is_empty() && !etag.starts_with("W/");
+            let is_same = is_strong && *etag == waiting.object.fields[0];
+            self.counts.other_reports_same_etag += u64::from(is_same);
         }
         let from = waiting.first;
         let is_complete = waiting.had.iter().all(Option::is_some);
@@ -335,6 +342,7 @@ mod tests {
         ledger.record(1, ("q", Kind::Lasting), (0, object("a", "2")), None);
         let (counts, differences, _) = ledger.finish();
         assert_eq!((counts.other_reports, counts.states, counts.objects), (1, 1, 2));
+        assert_eq!(counts.other_reports_same_etag, 0);
         assert_eq!(differences.len(), 1);
         assert_eq!((&*differences[0].object, &*differences[0].what), ("q", "ETag"));
         assert_eq!(differences[0].values, Some(["2".to_owned(), "1".to_owned()]));
