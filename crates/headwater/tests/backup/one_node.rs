@@ -1,7 +1,9 @@
 //! Both publishers come to one node.
 
+use std::process::Command;
+
 use testkit::rtmp::Client;
-use testkit::{eventually, http};
+use testkit::{Program, eventually, ffmpeg, http};
 
 use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, numbers, player, start, state};
 
@@ -89,4 +91,42 @@ fn the_backup_goes_on_when_the_first_leaves_and_yields_when_it_reconnects() {
     let shown = numbers(playlist.text());
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert_eq!(playlist.text().matches("#EXT-X-DISCONTINUITY\n").count(), 3, "{}", playlist.text());
+}
+
+#[test]
+fn a_backup_by_whip_goes_on_with_the_tracks_of_a_publisher_by_rtmp() {
+    let server = start();
+    let clips = Clips::make();
+    let film = clips.backup.with_extension("mp4");
+    let source = ["-i", clips.backup.to_str().unwrap(), "-c:v", "copy", "-c:a", "libopus"];
+    ffmpeg(source.iter().chain(&["-t", "100", film.to_str().unwrap()]));
+    let publish = || {
+        let url = server.url("/live/x/whip?backup=1");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
+        Program::spawn(command.arg("publish").arg(&film).arg(&url))
+    };
+    let primary = testkit::publish(&clips.primary, &server.rtmp_url("live/x"));
+    eventually(LIMIT, "a playlist", || http::get(server.http, PLAYLIST).status() == 200);
+    let backup = publish();
+    eventually(LIMIT, "the backup waits", || state(&server)["backup"] == "waiting");
+    let refused = publish().wait(LIMIT);
+    assert!(!refused.status.success() && refused.stderr.contains("409"), "{}", refused.stderr);
+    let viewer = player(&server, "/live/x/live.mp4");
+    await_runs(&viewer, &clips, (1, 'p'));
+    drop(primary);
+    eventually(LIMIT, "the backup is live", || state(&server)["backup"] == "live");
+    let api = state(&server);
+    assert_eq!(api["publishers"][0]["protocol"], "whip", "{api}");
+    let mut text = String::new();
+    eventually(LIMIT, "some segments of the backup", || {
+        text = http::get(server.http, PLAYLIST).text().to_owned();
+        let after = text.split("#EXT-X-DISCONTINUITY\n").nth(1);
+        after.is_some_and(|after| numbers(after).len() >= 2)
+    });
+    let shown = numbers(&text);
+    assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
+    let tracks = state(&server)["tracks"].clone();
+    let tracks = tracks.as_array().unwrap().iter().map(|track| track["name"].clone());
+    assert_eq!(tracks.collect::<Vec<_>>(), ["v0", "a0"]);
+    drop(backup);
 }
