@@ -21,14 +21,15 @@ import subprocess
 import sys
 import time
 
-# Of the processor time of all programs, 735 s, these take 490 s, and the first take longest. They are CRATE/PROGRAM.
-# Among them are the generators of load, which themselves must not wait for a processor.
-HEAVY = ["headwater/webrtc", "headwater/foreign", "streamgauge/studies", "headwater/push", "headwater/ladder",
+# These take most of the processor time of all programs, start many servers, or generate load and must not wait for a
+# processor themselves. The first take longest. They are CRATE/PROGRAM.
+HEAVY = ["headwater/webrtc", "headwater/cluster", "headwater/foreign", "streamgauge/studies", "streamgauge/agents",
+         "headwater/push", "headwater/ladder", "streamgauge/nodes", "headwater/backup", "headwater/store",
          "streamgauge/players", "headwater/headwater", "streamgauge/load", "headwater/vod"]
 
 # These take long, mostly waiting, the first longest. If they began last, the whole run would have to
 # wait for them.
-FIRST = [*HEAVY, "headwater/bad_input", "headwater/cluster", "media/codec_records", "headwater/files",
+FIRST = [*HEAVY, "headwater/bad_input", "media/codec_records", "headwater/files",
          "media/mp4_corpus"]
 
 # Prints each test's time. A stable compiler's test harness does so where RUSTC_BOOTSTRAP is set.

@@ -202,10 +202,10 @@ pub struct Window {
 /// A copy of a snapshot becomes the next snapshot, so its texts start out empty.
 #[derive(Debug, Default)]
 pub struct Rendered {
-    /// The media playlist.
-    pub playlist: OnceLock<Bytes>,
-    /// The playlist delta update, which skips older segments.
-    pub delta: OnceLock<Bytes>,
+    /// The media playlist, and its checksum.
+    pub playlist: OnceLock<(Bytes, u32)>,
+    /// The playlist delta update, which skips older segments, and its checksum.
+    pub delta: OnceLock<(Bytes, u32)>,
 }
 
 impl Clone for Rendered {

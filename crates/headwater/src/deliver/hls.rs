@@ -209,8 +209,12 @@ pub(super) async fn media(
         Skip::No => &window.rendered.playlist,
         _ => &window.rendered.delta,
     };
-    let text = rendered
-        .get_or_init(|| playlist(stream, &track, &window).render(asked.skip).into())
+    let (text, sum) = rendered
+        .get_or_init(|| {
+            let text = Bytes::from(playlist(stream, &track, &window).render(asked.skip));
+            let sum = crc32fast::hash(&text);
+            (text, sum)
+        })
         .clone();
     let cache = if blocking {
         // The response to this request stays the same until the segment leaves the window.
@@ -218,8 +222,9 @@ pub(super) async fn media(
     } else {
         "public, max-age=0, must-revalidate".to_owned()
     };
-    let skipped = u8::from(asked.skip != Skip::No);
-    let etag = format!("{:x}-{}-{}-{skipped}", stream.since().0, track.name, window.version);
+    // A playlist also reports how far other renditions are. Two nodes may have rendered it at two moments, so the window
+    // alone does not say which bytes these are.
+    let etag = format!("{:x}-{}-{}-{sum:x}", stream.since().0, track.name, window.version);
     answer(request, CONTENT_TYPE, &cache, &etag, text)
 }
 
