@@ -228,7 +228,7 @@ fn title_seeds(films: &[(&str, Bytes, Bytes)]) {
     for (name, film) in films.chain([("subtitled", &subtitled)]) {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("movie.mp4"), film).expect("a file");
-        let library = vod::Library::new(folder.path().to_owned(), vod::Settings::default());
+        let library = vod::Library::new(vod::Root::new(folder.path()), vod::Settings::default());
         let title = library.title("movie.mp4").expect("a title");
         assert_eq!((title.tracks.len(), title.texts.len()), (2, usize::from(name == "subtitled")));
         save("titles", name, film);
