@@ -63,9 +63,10 @@ pub fn missing() -> Missing {
 /// If it was called before, or if no thread can be started.
 #[must_use]
 pub fn start() -> Logging {
-    // h2 warns of every unexpected frame, and peers decide how many of those come.
+    // h2 warns of every unexpected frame, and peers decide how many of those come. object_store tells
+    // of each attempt at a request; `store` logs those that fail.
     let filter = EnvFilter::try_from_env("HEADWATER_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,h2=error"));
+        .unwrap_or_else(|_| EnvFilter::new("info,h2=error,object_store=warn"));
     let limits = Arc::new(Limits::default());
     let (queue, lines) = queue();
     tracing_subscriber::fmt()

@@ -105,7 +105,10 @@ fn refuse(request: &Request, origin: &Origin, error: &Error) -> Response {
         // The library has logged this once.
         Error::Unreadable { .. } => Response::text(422, error).header("Cache-Control", "no-cache"),
         _ => {
-            tracing::error!(peer = %request.peer(), path = request.path(), %error, "title");
+            // What a store does not answer is logged there, and less often.
+            if origin.titles.root().objects().is_none() {
+                tracing::error!(peer = %request.peer(), path = request.path(), %error, "title");
+            }
             unreadable(origin)
         }
     }
