@@ -198,7 +198,7 @@ pub(crate) struct TrackState {
     pub(crate) source: u32,
     pub(crate) packager: Packager,
     pub(crate) last_sample: UnixMicros,
-    /// Of a copy: what those got that read single units.
+    /// What those got that read single units.
     pub(crate) handing: Handing,
     /// When its publisher said that no sample follows, if none has come since.
     pub(crate) over: Option<UnixMicros>,

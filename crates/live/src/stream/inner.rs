@@ -12,7 +12,6 @@ use crate::change::Adoption;
 use crate::dates::Dates;
 use crate::gop::{Gop, Learnt};
 use crate::packager::{Boundaries, Cutting};
-use crate::tap::Unit;
 use crate::timeline::{Mapped, ORIGIN, Timeline, TrackClock};
 use crate::track::TrackState;
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
@@ -367,8 +366,7 @@ impl Inner {
                 // A unit has the time that it has in its part.
                 if let Some(due) = track.packager.placed() {
                     sample.dts = due;
-                    let period = track.handing.shown(period);
-                    track.handle.taps.hand(Unit { sample, period, header, received: now });
+                    track.handing.hand(&track.handle.taps, (period, &header), sample, now);
                 }
             }
             None => track.handle.taps.rest(),

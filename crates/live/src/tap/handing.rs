@@ -1,4 +1,4 @@
-//! Units of a copy, which come singly and in parts.
+//! Units of a stream that came from another machine, or goes there: they come singly and in parts.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const MOST_BYTES: usize = 4 << 20;
 /// More than a stream has periods. What is added to the number of a period is a multiple of it.
 pub(crate) const TURN: u64 = 1 << 40;
 
-/// Hands each unit of a copied track to its taps once, in order: as soon as it comes singly, or with its part if it, or
+/// Hands each unit of a track to its taps once, in order: as soon as it comes singly, or with its part if it, or
 /// one before it, is lost.
 #[derive(Debug, Default)]
 pub(crate) struct Handing {
@@ -93,13 +93,8 @@ impl Handing {
         }
     }
 
-    /// The number of a period for those who read units.
-    pub(crate) fn shown(&self, period: u64) -> u64 {
-        period.wrapping_add(self.turned)
-    }
-
     /// Hands a unit to those who read them.
-    fn hand(
+    pub(crate) fn hand(
         &mut self,
         taps: &Taps,
         (period, header): (u64, &Arc<Header>),
@@ -107,7 +102,7 @@ impl Handing {
         received: UnixMicros,
     ) {
         self.last = Some((period, sample.dts));
-        let (period, header) = (self.shown(period), Arc::clone(header));
+        let (period, header) = (period.wrapping_add(self.turned), Arc::clone(header));
         taps.hand(Unit { sample, period, header, received });
     }
 
