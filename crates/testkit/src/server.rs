@@ -204,13 +204,14 @@ impl Server {
         self.program().id()
     }
 
-    /// Physical memory in KiB, as the kernel counts it.
+    /// Physical memory in KiB, as the kernel counts it, without pages of files: those of the program itself come as it
+    /// begins to run, and others go whenever the kernel needs them.
     ///
     /// # Panics
     /// The server has ended.
     #[track_caller]
     pub fn memory(&self) -> u64 {
-        self.kib("VmRSS:")
+        self.kib("RssAnon:") + self.kib("RssShmem:")
     }
 
     /// The most physical memory that the server had at any time so far, in KiB.
