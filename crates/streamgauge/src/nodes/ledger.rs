@@ -19,6 +19,9 @@ const MOST_OBJECTS: usize = 50_000;
 /// How many differences are described.
 const DESCRIBED: usize = 100;
 
+/// What stands between the name of a playlist or manifest and its state.
+pub const STATE: &str = " in state ";
+
 /// Names of the header fields of an [`Object`].
 pub const FIELDS: [&str; 3] = ["ETag", "Content-Type", "Cache-Control"];
 
@@ -81,10 +84,20 @@ pub struct Counts {
     pub other_reports_same_etag: u64,
     /// States that some nodes were not seen in.
     pub states_of_some: u64,
+    /// Playlists and manifests of which no state was seen on all nodes. So they were not compared.
+    pub never_in_one_state: u64,
     /// Objects that were given up because too many waited for other nodes.
     pub given_up: u64,
     /// Differences.
     pub differences: u64,
+}
+
+impl Counts {
+    /// Whether all that was answered is the same, and was compared.
+    pub fn passed(&self) -> bool {
+        let left_out = self.given_up + self.never_in_one_state;
+        self.objects > 0 && self.differences == 0 && left_out == 0
+    }
 }
 
 #[derive(Debug)]
@@ -98,11 +111,23 @@ struct Waiting {
     had: Vec<Option<Option<Duration>>>,
 }
 
+/// A playlist or manifest that changes.
+#[derive(Debug)]
+struct Listing {
+    /// Whether each node has answered with it.
+    answered: Vec<bool>,
+    first: usize,
+    /// Whether all nodes were seen in one state of it.
+    is_compared: bool,
+}
+
 /// All that nodes have answered.
 #[derive(Debug)]
 pub struct Ledger {
     nodes: Vec<String>,
     waiting: IndexMap<String, Waiting>,
+    /// By name, without a state.
+    listings: IndexMap<String, Listing>,
     bytes: usize,
     counts: Counts,
     differences: Vec<Difference>,
@@ -145,11 +170,30 @@ impl Ledger {
         Self {
             nodes,
             waiting: IndexMap::new(),
+            listings: IndexMap::new(),
             bytes: 0,
             counts: Counts::default(),
             differences: Vec::new(),
             behind,
         }
+    }
+
+    /// Notes that a node answered with a playlist or manifest that changes. `name` is without a state.
+    pub fn listed(&mut self, node: usize, name: &str) {
+        if let Some(listing) = self.listings.get_mut(name) {
+            listing.answered[node] = true;
+        } else if self.listings.len() < MOST_OBJECTS {
+            let mut answered = vec![false; self.nodes.len()];
+            answered[node] = true;
+            let listing = Listing { answered, first: node, is_compared: false };
+            self.listings.insert(name.to_owned(), listing);
+        }
+    }
+
+    /// The playlists and manifests that a node has not answered, but others have.
+    pub fn unlisted(&self, node: usize) -> Vec<String> {
+        let lacks = |(_, listing): &(&String, &Listing)| !listing.answered[node];
+        self.listings.iter().filter(lacks).map(|(name, _)| name.clone()).collect()
     }
 
     /// Notes what a node answered for an object. `had` is the time at which it had the object; `None`
@@ -169,9 +213,10 @@ impl Ledger {
             self.waiting.insert(name.to_owned(), waiting);
             return self.limit();
         };
-        if waiting.had[node].replace(had).is_some() {
+        if waiting.had[node].is_some() {
             return;
         }
+        waiting.had[node] = Some(had);
         let found = differences(waiting, &object);
         if waiting.object.body == object.body && waiting.object.aside != object.aside {
             self.counts.other_reports += 1;
@@ -192,12 +237,17 @@ impl Ledger {
 
     /// Notes that a node does not have an object that another has, and why.
     pub fn absent(&mut self, node: usize, name: &str, why: &str) {
+        let values = Some([why.to_owned(), "200".to_owned()]);
+        let absent = Found { what: "absent", offset: None, lengths: None, values };
+        if let Some(listing) = self.listings.get_mut(name) {
+            listing.answered[node] = true;
+            let from = listing.first;
+            return self.differ(name, node, from, absent);
+        }
         let Some(waiting) = self.waiting.get_mut(name) else { return };
         let from = waiting.first;
         waiting.had[node] = Some(None);
         let is_complete = waiting.had.iter().all(Option::is_some);
-        let values = Some([why.to_owned(), "200".to_owned()]);
-        let absent = Found { what: "absent", offset: None, lengths: None, values };
         self.differ(name, node, from, absent);
         if is_complete {
             self.complete(name);
@@ -217,11 +267,23 @@ impl Ledger {
         self.waiting.iter().filter_map(of).collect()
     }
 
+    /// The lasting objects that others had before anybody looked, and that a node has not answered
+    /// yet. They may soon leave its window.
+    pub fn lacks_of_first(&self, node: usize) -> Vec<String> {
+        let lacks = |(_, waiting): &(&String, &Waiting)| {
+            let was_there = waiting.had[waiting.first] == Some(None);
+            waiting.kind == Kind::Lasting && was_there && waiting.had[node].is_none()
+        };
+        self.waiting.iter().filter(lacks).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Ends the comparison. Returns how much was compared, the differences that are described, and for
     /// each node how much later than the first it had objects.
     pub fn finish(mut self) -> (Counts, Vec<Difference>, Vec<Option<Behind>>) {
         let states = self.waiting.values().filter(|waiting| waiting.kind == Kind::State).count();
         self.counts.states_of_some += states as u64;
+        let is_open = |listing: &&Listing| !listing.is_compared;
+        self.counts.never_in_one_state = self.listings.values().filter(is_open).count() as u64;
         let behind = self.behind.into_iter().map(|Lateness { values, worst: (_, worst) }| {
             values.read().map(|times| Behind { times, worst })
         });
@@ -249,7 +311,13 @@ impl Ledger {
         self.bytes -= waiting.object.body.len();
         self.counts.objects += 1;
         self.counts.bytes += waiting.object.body.len() as u64;
-        self.counts.states += u64::from(waiting.kind == Kind::State);
+        if waiting.kind == Kind::State {
+            self.counts.states += 1;
+            let listing = name.split_once(STATE).and_then(|(list, _)| self.listings.get_mut(list));
+            if let Some(listing) = listing {
+                listing.is_compared = true;
+            }
+        }
         // Where one had it before anybody looked, the times of the others say nothing.
         let times: Option<Vec<Duration>> = waiting.had.into_iter().map(Option::flatten).collect();
         let Some(times) = times else { return };
@@ -384,6 +452,43 @@ mod tests {
     }
 
     #[test]
+    fn a_playlist_that_a_node_never_answers_is_absent() {
+        let mut ledger = ledger(2);
+        ledger.record(0, ("x", Kind::Lasting), (0, object("a", "1")), None);
+        ledger.record(1, ("x", Kind::Lasting), (0, object("a", "1")), None);
+        ledger.listed(0, "p");
+        ledger.record(0, ("p in state 1", Kind::State), (0, object("a", "1")), None);
+        assert_eq!((ledger.unlisted(1), ledger.unlisted(0).len()), (vec!["p".to_owned()], 0));
+        ledger.absent(1, "p", "status 500");
+        let (counts, differences, _) = ledger.finish();
+        assert_eq!((counts.differences, counts.never_in_one_state), (1, 1));
+        assert_eq!((&*differences[0].what, &*differences[0].node), ("absent", "n1"));
+        assert!(!counts.passed());
+    }
+
+    #[test]
+    fn playlists_are_compared_in_one_state_at_least() {
+        for (other, never) in [("p in state 1", 0), ("p in state 2", 1)] {
+            let mut ledger = ledger(2);
+            for (node, state) in [(0, "p in state 1"), (1, other)] {
+                ledger.record(node, ("x", Kind::Lasting), (0, object("a", "1")), None);
+                ledger.listed(node, "p");
+                ledger.record(node, (state, Kind::State), (0, object("a", "1")), None);
+            }
+            let (counts, ..) = ledger.finish();
+            assert_eq!((counts.never_in_one_state, counts.passed()), (never, never == 0));
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_anybody_looked_is_asked_for_early() {
+        let mut ledger = ledger(2);
+        ledger.record(0, ("old", Kind::Lasting), (0, object("a", "1")), None);
+        ledger.record(0, ("new", Kind::Lasting), (0, object("a", "1")), at(1000));
+        assert_eq!((ledger.lacks_of_first(1), ledger.lacks(1).len()), (vec!["old".to_owned()], 2));
+    }
+
+    #[test]
     fn what_waits_is_bounded() {
         let mut ledger = ledger(2);
         let body = Bytes::from(vec![0; MOST_BYTES / 4]);
@@ -392,6 +497,7 @@ mod tests {
             ledger.record(0, (&n.to_string(), Kind::Lasting), (0, object), None);
         }
         assert!(ledger.bytes <= MOST_BYTES);
-        assert_eq!(ledger.finish().0.given_up, 2);
+        let (counts, ..) = ledger.finish();
+        assert_eq!((counts.given_up, counts.passed()), (2, false));
     }
 }
