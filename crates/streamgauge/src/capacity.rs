@@ -64,6 +64,9 @@ pub struct Document {
     pub inflexion: Option<u32>,
     /// Whether the run was interrupted. The steps are then those before the interruption.
     pub interrupted: bool,
+    /// The agent without which the run could not go on, and why. The steps are then those before, and
+    /// the one in which it was lost.
+    pub lost: Option<String>,
 }
 
 /// One step: a number of viewers at once.
@@ -89,7 +92,7 @@ pub struct Step {
 impl Document {
     /// Returns how the program ends.
     pub fn exit(&self) -> Exit {
-        if self.steps.iter().any(|step| step.generator.saturated) {
+        if self.lost.is_some() || self.steps.iter().any(|step| step.generator.saturated) {
             Exit::Saturated
         } else if self.capacity == 0 && !self.interrupted {
             Exit::Failed
@@ -114,6 +117,7 @@ pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Documen
         capacity: 0,
         inflexion: None,
         interrupted: false,
+        lost: None,
     };
     if arguments.min_bit_rate.is_none() {
         let (alone, interrupted) = step(arguments, crew, 1, 0.0)?;
@@ -134,14 +138,33 @@ pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Documen
     }
     let mut viewers = arguments.start;
     while !document.interrupted && viewers <= arguments.max {
-        let (step, interrupted) = step(arguments, crew, viewers, document.min_bit_rate)?;
+        let lost = || crew.and_then(Crew::lost);
+        document.lost = lost();
+        if document.lost.is_some() && !document.steps.is_empty() {
+            break;
+        }
+        let (step, interrupted) = match step(arguments, crew, viewers, document.min_bit_rate) {
+            Ok(step) => step,
+            // The steps before are still worth having.
+            Err(_) if lost().is_some() && !document.steps.is_empty() => {
+                document.lost = lost();
+                break;
+            }
+            Err(error) => return Err(error),
+        };
         document.interrupted = interrupted;
         if interrupted {
             // An interrupted step is too short: it cannot be told from a failed one.
             break;
         }
         let passed = step.passed;
+        let lost = step.agents.iter().find(|agent| agent.lost.is_some());
+        document.lost = lost.map(|agent| format!("agent {} in this step", agent.name));
         document.steps.push(step);
+        if document.lost.is_some() {
+            // Who failed is not the server.
+            break;
+        }
         if !passed {
             document.inflexion = Some(viewers);
             break;

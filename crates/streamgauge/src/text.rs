@@ -144,6 +144,9 @@ pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
         None => format!("at least {most} viewers"),
     };
     writeln!(out, "capacity     {capacity}")?;
+    if let Some(lost) = &document.lost {
+        writeln!(out, "LOST         {lost}: no further step could run")?;
+    }
     if let Some(last) = document.steps.last() {
         last.agents.iter().try_for_each(|agent| agent.write(&mut out))?;
     }

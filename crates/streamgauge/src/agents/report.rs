@@ -34,22 +34,22 @@ pub struct Clocks {
     /// How far the agent's clock was ahead at the start of the run. Latencies since capture are
     /// corrected by this.
     pub ahead: f64,
-    /// The most by which that is wrong: half of the shortest round trip.
+    /// The most by which that is wrong: half of the shortest round trip before the run.
     pub uncertainty: f64,
-    /// The shortest round trip.
+    /// The shortest round trip before the run.
     pub round_trip: f64,
     /// How much further ahead the agent's clock was at the end.
     pub drift: f64,
 }
 
 impl Clocks {
-    /// `ahead` is in microseconds, and was used for the run; `best` is known at the end.
-    pub(super) fn new(best: &Offset, ahead: i64) -> Self {
+    /// `used` was known at the start and used for the run; `best` is known at the end.
+    pub(super) fn new(used: &Offset, best: &Offset) -> Self {
         Self {
-            ahead: viewer::seconds(ahead),
-            uncertainty: best.uncertainty().as_secs_f64(),
-            round_trip: best.round_trip.as_secs_f64(),
-            drift: viewer::seconds(best.ahead().saturating_sub(ahead)),
+            ahead: viewer::seconds(used.ahead()),
+            uncertainty: used.uncertainty().as_secs_f64(),
+            round_trip: used.round_trip.as_secs_f64(),
+            drift: viewer::seconds(best.ahead().saturating_sub(used.ahead())),
         }
     }
 }

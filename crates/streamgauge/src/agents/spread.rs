@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use anyhow::ensure;
 
 use super::Crew;
+use super::clock::Offset;
 use crate::shard::{Carrier, Needs, Pipes};
 
 /// How a run is spread: over equally many processes of each machine.
@@ -70,9 +71,9 @@ impl<'a> Spread<'a> {
         self.crew.map_or(1, Crew::count).max(1)
     }
 
-    /// How far the time of day of each machine is ahead of this one's, in microseconds.
-    pub fn ahead(&self) -> Vec<i64> {
-        let of = |machine| self.crew.map_or(0, |crew| crew.ahead(machine as usize));
+    /// How far the clocks of each machine are ahead of this one's; `None` for this one.
+    pub fn offsets(&self) -> Vec<Option<Offset>> {
+        let of = |machine| self.crew.and_then(|crew| crew.offset(machine as usize));
         (0..self.machines()).map(of).collect()
     }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of these messages, and of the jobs and results that they carry. Agents of another version
 /// are not asked for anything.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// Where agents are looked for. Each answers with a [`Hello`].
 pub const FIND: &str = "streamgauge.agents";
 /// How long one side may be silent before the other gives up.
@@ -106,14 +106,15 @@ pub enum Ask {
         /// The child.
         child: u32,
     },
-    /// Pieces of a child's output have been taken. There is no answer.
+    /// Pieces of a child's output have been taken. The crew says so again and again, for the message
+    /// may be lost.
     Taken {
         /// The run.
         run: String,
         /// The child.
         child: u32,
-        /// How many.
-        pieces: u32,
+        /// How many since the start of the child.
+        pieces: u64,
     },
     /// Kills a child. There is no answer.
     Kill {

@@ -68,16 +68,17 @@ pub(super) async fn run(
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Outcome> {
     let processes = spread.processes();
-    let ahead = spread.ahead();
+    let offsets = spread.offsets();
     let job = |number| {
-        let ahead = ahead.get(spread.machine_of(number)).copied().unwrap_or_default();
+        let offset = offsets.get(spread.machine_of(number)).copied().flatten();
+        let ahead = offset.map_or(0, |offset| offset.ahead());
         let share = Share { number, of: processes, source: spread.source(number), ahead };
         Job { plan: plan.clone(), share, period }
     };
     let jobs: Vec<Job> = (0..processes).map(job).collect();
     let mut shards = Shards::<Word>::start(spread.carrier(), shard::VIEWERS, &jobs).await?;
     let mut known: Vec<Known> = jobs.iter().map(|_| Known::default()).collect();
-    let mut machines: Vec<_> = ahead.iter().map(|_| Machine::default()).collect();
+    let mut machines: Vec<_> = offsets.iter().map(|_| Machine::default()).collect();
     shards.begin().await?;
     let began = Instant::now();
     let mut ticks = interval(period);
@@ -158,7 +159,7 @@ pub(super) async fn run(
     let judged: Vec<_> = machines.into_iter().enumerate().map(judge).collect();
     if let Some(crew) = spread.crew() {
         let reasons: Vec<_> = judged.iter().map(|machine| machine.reasons.clone()).collect();
-        outcome.agents = crew.report(began.into_std(), spread.each(), &ahead, &reasons);
+        outcome.agents = crew.report(began.into_std(), spread.each(), &offsets, &reasons);
     }
     outcome.generator = judged.into_iter().fold(outcome.generator, Generator::and);
     Ok(outcome)

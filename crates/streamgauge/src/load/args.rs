@@ -255,13 +255,17 @@ impl Arguments {
     pub fn run(&self) -> anyhow::Result<Exit> {
         // Reserves machines only for arguments that are usable.
         self.plan(None)?;
-        let crew = self.machines.crew()?;
-        let crew = crew.as_ref();
+        let machines = self.machines.crew()?;
+        let crew = machines.as_ref();
         let mut plan = self.plan(crew)?;
         let stop = signals::stop()?;
         let addresses = match prepare(&mut plan, crew, &stop) {
             // There are no results yet that could be shown.
-            Err(super::Error::Interrupted) => std::process::exit(signals::INTERRUPTED),
+            Err(super::Error::Interrupted) => {
+                // Frees the agents.
+                drop(machines);
+                std::process::exit(signals::INTERRUPTED)
+            }
             prepared => prepared?,
         };
         let mut folder = self.output.as_deref().map(Folder::create).transpose()?;

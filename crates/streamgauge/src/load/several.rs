@@ -21,6 +21,7 @@ use super::trust::{self, Worker};
 use super::url::Origin;
 use super::{Error, Outcome, Part, Plan, Tick, here};
 use crate::Exit;
+use crate::agents::clock::Offset;
 use crate::agents::{Crew, Spread};
 use crate::meter::kernel::Kernel;
 use crate::shard::{self, Heard, Parent, Shards};
@@ -120,7 +121,7 @@ async fn share(
     let mut shards = Shards::<Word>::start(spread.carrier(), shard::HTTP, &jobs).await?;
     drop(jobs);
     let before = Kernel::read();
-    let ahead = spread.ahead();
+    let offsets = spread.offsets();
     shards.begin().await?;
     let clock = Clock::start();
     let began = Instant::now();
@@ -171,7 +172,7 @@ async fn share(
     outcome.ticks.push(sum(clock, &known));
     outcome.kernel = Kernel::read().since(&before);
     outcome.interrupted = stop.load(Relaxed);
-    put_together(known, spread, (began.into_std(), &ahead), &mut outcome)?;
+    put_together(known, spread, (began.into_std(), &offsets), &mut outcome)?;
     Ok(outcome)
 }
 
@@ -188,11 +189,11 @@ struct Machine {
 /// for, but it is still worth having.
 ///
 /// # Errors
-/// No process has results. The error says why.
+/// No process of this machine has results. The error says why.
 fn put_together(
     known: Vec<Known>,
     spread: &Spread<'_>,
-    (began, ahead): (std::time::Instant, &[i64]),
+    (began, offsets): (std::time::Instant, &[Option<Offset>]),
     outcome: &mut Outcome,
 ) -> anyhow::Result<()> {
     let (mut found, processes) = (false, known.len());
@@ -212,7 +213,8 @@ fn put_together(
             continue;
         };
         found = true;
-        if spread.crew().is_some() && number % spread.each() == 0 {
+        // All processes of a machine see the same kernel.
+        if spread.crew().is_some() && machine.workers.is_empty() {
             outcome.kernel.add(&kernel);
         }
         machine.total.add(&total);
@@ -232,11 +234,12 @@ fn put_together(
         outcome.lost.extend(machine.losses);
         outcome.late.extend(machine.late);
     }
-    if !found {
+    // Agents that are lost are named in the result.
+    if !found && spread.crew().is_none() {
         anyhow::bail!(std::mem::take(&mut outcome.lost).join("; "));
     }
     if let Some(crew) = spread.crew() {
-        outcome.agents = crew.report(began, spread.each(), ahead, &reasons);
+        outcome.agents = crew.report(began, spread.each(), offsets, &reasons);
     }
     outcome.elapsed = outcome.total.ended;
     Ok(())

@@ -63,6 +63,7 @@ fn renditions(manifest: &Manifest, track: Track) -> usize {
 /// Asks for the manifest again and again, while it changes.
 async fn follow_manifest(node: Rc<Node>, told: watch::Sender<Listing>) {
     let name = node.name_of(&node.url);
+    let mut last = None;
     let mut number = 0;
     loop {
         let answer = tokio::select! {
@@ -74,8 +75,11 @@ async fn follow_manifest(node: Rc<Node>, told: watch::Sender<Listing>) {
             let text = String::from_utf8(answer.body.to_vec());
             let text = text.map_err(|_| "a manifest that is no text".to_owned())?;
             let manifest = mpd::parse(&text).map_err(|error| error.to_string())?;
-            let (state, kind) = state(&name, &manifest);
-            node.record(&state, kind, text_object(answer, text, String::new()), None);
+            let object = text_object(answer, text, String::new());
+            match state(&manifest) {
+                Some(state) => node.record_state((&name, state), object, None, &mut last),
+                None => node.record(&name, Kind::Lasting, object, None),
+            }
             Ok(manifest)
         });
         match read {
@@ -97,20 +101,19 @@ async fn follow_manifest(node: Rc<Node>, told: watch::Sender<Listing>) {
     }
 }
 
-/// The state of a manifest. Two answers of the same state are the same.
-fn state(name: &str, manifest: &Manifest) -> (String, Kind) {
+/// The state of a manifest that changes. Two answers of the same state are the same.
+fn state(manifest: &Manifest) -> Option<String> {
     if !manifest.dynamic {
-        return (name.to_owned(), Kind::Lasting);
+        return None;
     }
-    let state = match manifest.published {
-        Some(published) => format!("{name} published at {published} µs"),
+    Some(match manifest.published {
+        Some(published) => format!("published at {published} µs"),
         None => {
             let mut hasher = DefaultHasher::new();
             format!("{:?}", manifest.periods).hash(&mut hasher);
-            format!("{name} with segments {:x}", hasher.finish())
+            format!("with segments {:x}", hasher.finish())
         }
-    };
-    (state, Kind::State)
+    })
 }
 
 /// Fetches the segments of one rendition, one after the other.
@@ -160,10 +163,10 @@ async fn fetch(node: &Rc<Node>, segment: &Segment, (is_later, began): (bool, Mic
     // A segment that could be asked for before the start is there, or nearly.
     let is_new = segment.available.map_or(is_later, |available| available > began);
     let wanted = Wanted { url: segment.url.clone(), range: None, is_new };
-    let name = node.name_of(&segment.url);
     let length = Duration::from_micros(segment.duration.max(0).unsigned_abs());
     let (tries, mut pause) = TRIES;
     for turn in 1..=tries {
+        let Some(name) = node.learn(&wanted) else { return };
         match node.get(&name, &wanted, length).await {
             Ok(()) => return,
             Err(failure) if turn == tries => node.fails(&name, &failure),

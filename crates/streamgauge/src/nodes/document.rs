@@ -78,6 +78,13 @@ pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
             counts.other_reports, counts.other_reports_same_etag
         )?;
     }
+    if counts.never_in_one_state > 0 {
+        writeln!(
+            to,
+            "not compared {} playlists, for no state of them was seen on all nodes",
+            counts.never_in_one_state
+        )?;
+    }
     if counts.given_up > 0 {
         writeln!(
             to,
@@ -120,6 +127,7 @@ pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
         (true, _, false) => "the same on all nodes",
         (true, _, true) => "the same on all nodes, as far as it was compared",
         (false, 0, _) if counts.differences == 0 => "FAILED: nothing could be compared",
+        (false, ..) if counts.differences == 0 => "FAILED: not all could be compared",
         (false, ..) => "FAILED: the nodes differ",
     };
     writeln!(to, "{verdict}")

@@ -9,7 +9,6 @@ use viewer::hls::{self, Location, Media, Playlist};
 use viewer::url::Url;
 
 use super::fetch::Answer;
-use super::ledger::Kind;
 use super::node::{Node, Wanted, text_object};
 
 /// Pause after a failure.
@@ -76,6 +75,7 @@ async fn follow_media(node: Rc<Node>, url: Url) {
     let mut next: Option<(u64, Option<u64>)> = None;
     let mut longer = Duration::ZERO;
     let mut is_new = false;
+    let mut last = None;
     loop {
         let query = next.map(|(msn, part)| match part {
             Some(part) => format!("_HLS_msn={msn}&_HLS_part={part}"),
@@ -88,7 +88,7 @@ async fn follow_media(node: Rc<Node>, url: Url) {
             answer = node.client.get(&asked, None, longer) => answer,
         };
         let took = match answer {
-            Ok(answer) => take(&node, (&url, &name), answer, query.is_some(), is_new),
+            Ok(answer) => take(&node, (&url, &name), answer, (query.is_some(), is_new), &mut last),
             Err(failure) => Err(failure.to_string()),
         };
         match took {
@@ -121,8 +121,8 @@ fn take(
     node: &Rc<Node>,
     (url, name): (&Url, &str),
     answer: Answer,
-    waited: bool,
-    is_new: bool,
+    (waited, is_new): (bool, bool),
+    last: &mut Option<String>,
 ) -> Result<Reload, String> {
     let at = answer.at;
     let (own, aside) = split_reports(text(&answer)?);
@@ -133,21 +133,21 @@ fn take(
     let longer = Duration::from_micros(media.target_duration.max(0).unsigned_abs()) * BLOCKING;
     let reload = Reload { ended: media.ended, next: next_state(&media), longer };
     list(node, url, &media, is_new, longer);
-    let state = state(name, &media, waited);
+    let state = state(&media, waited);
     drop(media);
     // A playlist that is asked for again and again has news later than the node.
     let had = (is_new && waited).then_some(at);
-    node.record(&state, Kind::State, text_object(answer, own, aside), had);
+    node.record_state((name, state), text_object(answer, own, aside), had, last);
     Ok(reload)
 }
 
 /// The state of a playlist. Two answers of the same state are the same. What caches are told differs
 /// between an answer that was waited for and another.
-fn state(name: &str, media: &Media<'_>, waited: bool) -> String {
+fn state(media: &Media<'_>, waited: bool) -> String {
     let (first, open, parts) = (media.first(), media.open_number(), media.open.parts.len());
     let ended = if media.ended { ", ended" } else { "" };
     let waited = if waited { "" } else { ", at once" };
-    format!("{name} of {first} to {open}.{parts}{ended}{waited}")
+    format!("{first} to {open}.{parts}{ended}{waited}")
 }
 
 fn next_state(media: &Media<'_>) -> Option<(u64, Option<u64>)> {
@@ -200,7 +200,7 @@ mod tests {
         let (own, reports) = split_reports(text);
         assert!(reports.starts_with("#EXT-X-RENDITION") && !own.contains("REPORT"), "{own}");
         let Playlist::Media(media) = hls::parse(&own).unwrap() else { panic!() };
-        assert_eq!(state("v0/media.m3u8", &media, true), "v0/media.m3u8 of 7 to 8.1");
+        assert_eq!(state(&media, true), "7 to 8.1");
         assert_eq!(next_state(&media), Some((8, Some(1))));
     }
 }

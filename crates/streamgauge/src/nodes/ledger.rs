@@ -19,6 +19,9 @@ const MOST_OBJECTS: usize = 50_000;
 /// How many differences are described.
 const DESCRIBED: usize = 100;
 
+/// What stands between the name of a playlist or manifest and its state.
+pub const STATE: &str = " in state ";
+
 /// Names of the header fields of an [`Object`].
 pub const FIELDS: [&str; 3] = ["ETag", "Content-Type", "Cache-Control"];
 
@@ -81,10 +84,20 @@ pub struct Counts {
     pub other_reports_same_etag: u64,
     /// States that some nodes were not seen in.
     pub states_of_some: u64,
+    /// Playlists and manifests of which no state was seen on all nodes. So they were not compared.
+    pub never_in_one_state: u64,
     /// Objects that were given up because too many waited for other nodes.
     pub given_up: u64,
     /// Differences.
     pub differences: u64,
+}
+
+impl Counts {
+    /// Whether all that was answered is the same, and was compared.
+    pub fn passed(&self) -> bool {
+        let left_out = self.given_up + self.never_in_one_state;
+        self.objects > 0 && self.differences == 0 && left_out == 0
+    }
 }
 
 #[derive(Debug)]
@@ -98,11 +111,23 @@ struct Waiting {
     had: Vec<Option<Option<Duration>>>,
 }
 
+/// A playlist or manifest that changes.
+#[derive(Debug)]
+struct Listing {
+    /// Whether each node has answered with it.
+    answered: Vec<bool>,
+    first: usize,
+    /// Whether all nodes were seen in one state of it.
+    is_compared: bool,
+}
+
 /// All that nodes have answered.
 #[derive(Debug)]
 pub struct Ledger {
     nodes: Vec<String>,
     waiting: IndexMap<String, Waiting>,
+    /// By name, without a state.
+    listings: IndexMap<String, Listing>,
     bytes: usize,
     counts: Counts,
     differences: Vec<Difference>,
@@ -145,11 +170,30 @@ impl Ledger {
         Self {
             nodes,
             waiting: IndexMap::new(),
+            listings: IndexMap::new(),
             bytes: 0,
             counts: Counts::default(),
             differences: Vec::new(),
             behind,
         }
+    }
+
+    /// Notes that a node answered with a playlist or manifest that changes. `name` is without a state.
+    pub fn listed(&mut self, node: usize, name: &str) {
+        if let Some(listing) = self.listings.get_mut(name) {
+            listing.answered[node] = true;
+        } else if self.listings.len() < MOST_OBJECTS {
+            let mut answered = vec![false; self.nodes.len()];
+            answered[node] = true;
+            let listing = Listing { answered, first: node, is_compared: false };
+            self.listings.insert(name.to_owned(), listing);
+        }
+    }
+
+    /// The playlists and manifests that a node has not answered, but others have.
+    pub fn unlisted(&self, node: usize) -> Vec<String> {
+        let lacks = |(_, listing): &(&String, &Listing)| !listing.answered[node];
+        self.listings.iter().filter(lacks).map(|(name, _)| name.clone()).collect()
     }
 
     /// Notes what a node answered for an object. `had` is the time at which it had the object; `None`
@@ -169,9 +213,10 @@ impl Ledger {
             self.waiting.insert(name.to_owned(), waiting);
             return self.limit();
         };
-        if waiting.had[node].replace(had).is_some() {
+        if waiting.had[node].is_some() {
             return;
         }
+        waiting.had[node] = Some(had);
         let found = differences(waiting, &object);
         if waiting.object.body == object.body && waiting.object.aside != object.aside {
             self.counts.other_reports += 1;
@@ -192,12 +237,17 @@ impl Ledger {
 
     /// Notes that a node does not have an object that another has, and why.
     pub fn absent(&mut self, node: usize, name: &str, why: &str) {
+        let values = Some([why.to_owned(), "200".to_owned()]);
+        let absent = Found { what: "absent", offset: None, lengths: None, values };
+        if let Some(listing) = self.listings.get_mut(name) {
+            listing.answered[node] = true;
+            let from = listing.first;
+            return self.differ(name, node, from, absent);
+        }
         let Some(waiting) = self.waiting.get_mut(name) else { return };
         let from = waiting.first;
         waiting.had[node] = Some(None);
         let is_complete = waiting.had.iter().all(Option::is_some);
-        let values = Some([why.to_owned(), "200".to_owned()]);
-        let absent = Found { what: "absent", offset: None, lengths: None, values };
         self.differ(name, node, from, absent);
         if is_complete {
             self.complete(name);
@@ -217,11 +267,23 @@ impl Ledger {
         self.waiting.iter().filter_map(of).collect()
     }
 
+    /// The lasting objects that others had before anybody looked, and that a node has not answered
+    /// yet. They may soon leave its window.
+    pub fn lacks_of_first(&self, node: usize) -> Vec<String> {
+        let lacks = |(_, waiting): &(&String, &Waiting)| {
+            let was_there = waiting.had[waiting.first] == Some(None);
+            waiting.kind == Kind::Lasting && was_there && waiting.had[node].is_none()
+        };
+        self.waiting.iter().filter(lacks).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Ends the comparison. Returns how much was compared, the differences that are described, and for
     /// each node how much later than the first it had objects.
     pub fn finish(mut self) -> (Counts, Vec<Difference>, Vec<Option<Behind>>) {
         let states = self.waiting.values().filter(|waiting| waiting.kind == Kind::State).count();
         self.counts.states_of_some += states as u64;
+        let is_open = |listing: &&Listing| !listing.is_compared;
+        self.counts.never_in_one_state = self.listings.values().filter(is_open).count() as u64;
         let behind = self.behind.into_iter().map(|Lateness { values, worst: (_, worst) }| {
             values.read().map(|times| Behind { times, worst })
         });
@@ -249,7 +311,13 @@ impl Ledger {
         self.bytes -= waiting.object.body.len();
         self.counts.objects += 1;
         self.counts.bytes += waiting.object.body.len() as u64;
-        self.counts.states += u64::from(waiting.kind == Kind::State);
+        if waiting.kind == Kind::State {
+            self.counts.states += 1;
+            let listing = name.split_once(STATE).and_then(|(list, _)| self.listings.get_mut(list));
+            if let Some(listing) = listing {
+                listing.is_compared = true;
+            }
+        }
         // Where one had it before anybody looked, the times of the others say nothing.
         let times: Option<Vec<Duration>> = waiting.had.into_iter().map(Option::flatten).collect();
         let Some(times) = times else { return };
@@ -300,98 +368,4 @@ fn differences(waiting: &Waiting, object: &Object) -> Vec<Found> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ledger(nodes: usize) -> Ledger {
-        Ledger::new((0..nodes).map(|node| format!("n{node}")).collect())
-    }
-
-    fn object(body: &str, etag: &str) -> Object {
-        let fields = [etag.to_owned(), "video/mp4".to_owned(), String::new()];
-        Object { body: Bytes::copy_from_slice(body.as_bytes()), aside: String::new(), fields }
-    }
-
-    fn at(millis: u64) -> Option<Duration> {
-        Some(Duration::from_millis(millis))
-    }
-
-    #[test]
-    fn the_first_byte_that_differs_is_named() {
-        let mut ledger = ledger(3);
-        for (node, body, etag) in [(1, "abcdef", "1"), (0, "abcxef", "1"), (2, "abcde", "2")] {
-            ledger.record(node, ("x.m4s", Kind::Lasting), (100, object(body, etag)), None);
-        }
-        let (counts, differences, _) = ledger.finish();
-        assert_eq!((counts.objects, counts.bytes, counts.differences), (1, 6, 2));
-        let of = |at: usize| {
-            let Difference { node, from, what, offset, lengths, .. } = &differences[at];
-            (&**node, &**from, &**what, *offset, *lengths)
-        };
-        assert_eq!(of(0), ("n0", "n1", "body", Some(103), Some([6, 6])));
-        assert_eq!(of(1), ("n2", "n1", "body", Some(105), Some([5, 6])));
-    }
-
-    #[test]
-    fn fields_are_compared_of_the_same_bytes() {
-        let mut ledger = ledger(2);
-        let other = Object { aside: "LAST-PART=3".to_owned(), ..object("a", "2") };
-        ledger.record(0, ("p", Kind::State), (0, object("a", "1")), None);
-        ledger.record(1, ("p", Kind::State), (0, other), None);
-        ledger.record(0, ("q", Kind::Lasting), (0, object("a", "1")), None);
-        ledger.record(1, ("q", Kind::Lasting), (0, object("a", "2")), None);
-        let (counts, differences, _) = ledger.finish();
-        assert_eq!((counts.other_reports, counts.states, counts.objects), (1, 1, 2));
-        assert_eq!(counts.other_reports_same_etag, 0);
-        assert_eq!(differences.len(), 1);
-        assert_eq!((&*differences[0].object, &*differences[0].what), ("q", "ETag"));
-        assert_eq!(differences[0].values, Some(["2".to_owned(), "1".to_owned()]));
-    }
-
-    #[test]
-    fn nodes_are_as_late_as_they_are() {
-        let mut ledger = ledger(2);
-        for n in 0..100 {
-            let name = format!("{n}");
-            // One in ten comes first from node 1.
-            let (zero, one) = if n % 10 == 0 { (5, 0) } else { (0, 20) };
-            let object = || (0, object("a", "1"));
-            ledger.record(0, (&name, Kind::Lasting), object(), at(1000 + zero));
-            ledger.record(1, (&name, Kind::Lasting), object(), at(1000 + one));
-        }
-        // Nobody saw when node 0 got this one.
-        ledger.record(0, ("old", Kind::Lasting), (0, object("a", "1")), None);
-        ledger.record(1, ("old", Kind::Lasting), (0, object("a", "1")), at(90_000));
-        let (counts, _, behind) = ledger.finish();
-        assert_eq!(counts.objects, 101);
-        assert_eq!(behind[0].as_ref().unwrap().worst.as_deref(), Some("0"));
-        let [zero, one] = [0, 1].map(|node| behind[node].as_ref().unwrap().times);
-        assert_eq!((zero.count, one.count), (100, 100));
-        assert!(zero.p50 == 0.0 && (zero.max - 0.005).abs() < 1e-4, "{zero:?}");
-        assert!((one.p50 - 0.02).abs() < 1e-4 && one.min == 0.0, "{one:?}");
-    }
-
-    #[test]
-    fn what_a_node_lacks_is_told_and_states_may_be_missed() {
-        let mut ledger = ledger(2);
-        ledger.record(0, ("a", Kind::Lasting), (0, object("a", "1")), None);
-        ledger.record(0, ("s", Kind::State), (0, object("a", "1")), None);
-        assert_eq!((ledger.lacks(1), ledger.lacks(0).len()), (vec!["a".to_owned()], 0));
-        ledger.absent(1, "a", "status 404");
-        let (counts, differences, _) = ledger.finish();
-        assert_eq!((counts.differences, counts.states_of_some), (1, 1));
-        assert_eq!((&*differences[0].what, &*differences[0].node), ("absent", "n1"));
-    }
-
-    #[test]
-    fn what_waits_is_bounded() {
-        let mut ledger = ledger(2);
-        let body = Bytes::from(vec![0; MOST_BYTES / 4]);
-        for n in 0..6 {
-            let object = Object { body: body.clone(), ..Object::default() };
-            ledger.record(0, (&n.to_string(), Kind::Lasting), (0, object), None);
-        }
-        assert!(ledger.bytes <= MOST_BYTES);
-        assert_eq!(ledger.finish().0.given_up, 2);
-    }
-}
+mod tests;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use viewer::url::Url;
 
 use super::fetch::{Answer, Client, Failure};
-use super::ledger::{Kind, Ledger, Object};
+use super::ledger::{Kind, Ledger, Object, STATE};
 
 /// How many listed objects are fetched at a time.
 const AT_ONCE: usize = 8;
@@ -112,6 +112,24 @@ impl Node {
         self.ledger.borrow_mut().record(self.place, (name, kind), (0, object), had);
     }
 
+    /// Notes a playlist or manifest in a state. The same state again says nothing new: `last` is the
+    /// name of the last one, which is replaced.
+    pub(super) fn record_state(
+        &self,
+        (name, state): (&str, String),
+        object: Object,
+        had: Option<Instant>,
+        last: &mut Option<String>,
+    ) {
+        let state = format!("{name}{STATE}{state}");
+        if last.as_ref() == Some(&state) {
+            return;
+        }
+        self.ledger.borrow_mut().listed(self.place, name);
+        self.record(&state, Kind::State, object, had);
+        *last = Some(state);
+    }
+
     /// Notes a range of a file.
     pub(super) fn record_range(&self, name: &str, start: u64, object: Object) {
         self.ledger.borrow_mut().record(self.place, (name, Kind::Lasting), (start, object), None);
@@ -156,8 +174,8 @@ impl Node {
         }
     }
 
-    /// The name of an object that is not known yet.
-    fn learn(&self, wanted: &Wanted) -> Option<String> {
+    /// The name of an object that is not known yet. It is known from then on.
+    pub(super) fn learn(&self, wanted: &Wanted) -> Option<String> {
         let name = object_name(&self.name_of(&wanted.url), wanted.range);
         let now = Instant::now();
         let mut known = self.known.borrow_mut();
@@ -195,9 +213,28 @@ impl Node {
     /// # Errors
     /// This node does not have it.
     pub(super) async fn ask_for(&self, name: &str) -> Result<(), Failure> {
+        self.get(name, &self.named(name)?, Duration::ZERO).await
+    }
+
+    /// What others had before anybody looked, but this node has not answered yet.
+    pub(super) fn lacks_of_first(&self) -> Vec<String> {
+        self.ledger.borrow().lacks_of_first(self.place)
+    }
+
+    /// Asks for an object that another node has, unless it is known. If the node does not have it, it
+    /// is asked again.
+    pub(super) async fn catch_up(&self, name: &str) {
+        let Ok(wanted) = self.named(name) else { return };
+        if self.learn(&wanted).is_some() {
+            let _ = self.get(name, &wanted, Duration::ZERO).await;
+        }
+    }
+
+    /// The object with a name.
+    fn named(&self, name: &str) -> Result<Wanted, Failure> {
         let (path, range) = parse_name(name);
         let url = self.url.resolve(path).map_err(|error| Failure::Request(error.to_string()))?;
-        self.get(name, &Wanted { url, range, is_new: false }, Duration::ZERO).await
+        Ok(Wanted { url, range, is_new: false })
     }
 }
 

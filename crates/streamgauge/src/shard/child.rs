@@ -1,6 +1,6 @@
 //! The side of the child.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::process;
 use std::sync::mpsc;
 use std::thread;
@@ -16,6 +16,9 @@ use crate::Exit;
 
 /// A child that starts later than this after the others says so.
 const LATE: Duration = Duration::from_millis(100);
+
+/// Longest job, in bytes. It has the targets of a load.
+const LONGEST_JOB: u64 = 256 << 20;
 
 /// The parent, seen from a child.
 #[derive(Debug)]
@@ -34,7 +37,7 @@ impl Parent {
         work: impl FnOnce(J, &Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<Exit> {
         let mut job = String::new();
-        io::stdin().lock().read_line(&mut job).context("reading a job")?;
+        io::stdin().lock().take(LONGEST_JOB).read_line(&mut job).context("reading a job")?;
         let job = serde_json::from_str(&job).context("reading a job, which only a parent gives")?;
         let (begun, begin) = mpsc::channel();
         let (stop, stopped) = watch::channel(false);

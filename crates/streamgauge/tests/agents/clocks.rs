@@ -22,6 +22,8 @@ async fn pretend(client: Client, of: Hello) {
     let mut answers = JoinSet::new();
     loop {
         tokio::select! {
+            // It must be found before it is asked.
+            biased;
             Some(call) = calls.next() => {
                 if let Some(reply) = call.reply {
                     client.publish(reply, wire::write(&own, b"")).await.unwrap();
@@ -74,7 +76,9 @@ fn a_clock_that_is_behind_is_corrected() {
     }
     // Both look at the same clock. So the one whose clock seems to be behind tells a time that is
     // later by that.
-    for report in lines(&folder.path().join("viewers.jsonl")) {
+    let reports = lines(&folder.path().join("viewers.jsonl"));
+    assert_eq!(reports.len(), 4, "{document:#}");
+    for report in reports {
         let is_behind = report["id"].as_u64().unwrap() % 2 == 0;
         let delivery = report["delivery"]["mean"].as_f64().unwrap();
         let expected = if is_behind { 100.0..130.0 } else { -1.0..30.0 };

@@ -3,7 +3,7 @@
 use async_nats::Client;
 use bytes::Bytes;
 use serde_json::Value;
-use streamgauge::agents::wire::{self, Answer, Ask, Report};
+use streamgauge::agents::wire::{self, Answer, Ask, Hello, Report};
 use testkit::{Nats, noise};
 
 use crate::support::{
@@ -62,9 +62,10 @@ fn garbage_and_strangers_do_an_agent_no_harm() {
             Ask::Start { run: stranger(), role: "viewers".to_owned(), children: vec![900] },
             Ask::Start { run: told.clone(), role: "sh".to_owned(), children: vec![900] },
             Ask::Start { run: told.clone(), role: "http".to_owned(), children: vec![7; 300] },
+            Ask::Start { run: told.clone(), role: "http".to_owned(), children: vec![900, 900] },
             Ask::Input { run: told.clone(), child: 900 },
             Ask::Input { run: stranger(), child: 0 },
-            Ask::Taken { run: told.clone(), child: 0, pieces: u32::MAX },
+            Ask::Taken { run: told.clone(), child: 0, pieces: u64::MAX },
             Ask::Release { run: stranger() },
         ] {
             let answer = ask(&client, &subject, wire::write(&asked, b"x\n")).await;
@@ -98,12 +99,23 @@ fn an_agent_of_another_version_is_refused_by_name() {
         let call = next(&mut calls).await;
         let old = Bytes::from_static(b"{\"protocol\": 999, \"name\": \"old\", \"age\": 7}\n");
         let odd = Bytes::from_static(b"{\"protocol\": 1, \"name\": \"od\\nd\"}\n");
-        for hello in [odd, old] {
+        let hello = Hello {
+            protocol: wire::PROTOCOL,
+            name: "other".to_owned(),
+            id: "other".to_owned(),
+            version: "0.0.0".to_owned(),
+            busy: false,
+            cores: 0,
+            files: 1000,
+        };
+        for hello in [odd, old, wire::write(&hello, b"")] {
             client.publish(call.reply.clone().unwrap(), hello).await.unwrap();
         }
         run.await.unwrap()
     });
     assert_eq!(finished.status.code(), Some(2));
-    let complaint = "agent old: speaks version 999 of the protocol, and this program 1";
+    let complaint = "agent old: speaks version 999 of the protocol, and this program 2";
+    assert!(finished.stderr.contains(complaint), "{}", finished.stderr);
+    let complaint = "agent other: is of version \"0.0.0\", and this program of";
     assert!(finished.stderr.contains(complaint), "{}", finished.stderr);
 }

@@ -32,7 +32,7 @@ fn viewers_of_two_agents_are_one_run() {
     let viewers = &document["viewers"];
     assert_eq!(viewers["reported"], 5, "{document:#}");
     assert!(viewers["errors"].as_object().unwrap().is_empty(), "{document:#}");
-    assert!(viewers["matched"].as_u64().unwrap() > 100, "{document:#}");
+    assert!(viewers["matched"].as_u64().unwrap() > 0, "{document:#}");
     assert_eq!(viewers["matched"], viewers["verified_samples"]);
 
     let reports = lines(&output.join("viewers.jsonl"));

@@ -100,7 +100,7 @@ fn a_line_of_a_playlist_is_found() {
             answer.body = text.replace("CAN-BLOCK-RELOAD=YES", "CAN-BLOCK-RELOAD=yes").into();
         }
     });
-    assert_all(&document, "body", |name| name.starts_with("media.m3u8 of "));
+    assert_all(&document, "body", |name| name.starts_with("media.m3u8 in state "));
     let first = &document["differences"][0];
     assert!(first["offset"].as_u64().unwrap() > 20, "{first:#}");
 }
@@ -131,6 +131,21 @@ fn an_object_that_a_node_does_not_have_is_found() {
     assert_eq!(document["differences"][0]["values"][0], "status 404");
     let troubled = document["nodes"].as_array().unwrap().iter().filter(|n| n["troubles"] != 0);
     assert_eq!(troubled.count(), 1, "{document:#}");
+}
+
+#[test]
+fn a_playlist_that_a_node_does_not_serve_is_found() {
+    let origin = origin();
+    let document = differences(&origin, "/live/demo/index.m3u8", |path, answer| {
+        if path.contains("/a0/media.m3u8") {
+            answer.status = 500;
+            answer.body.clear();
+        }
+    });
+    let all = document["differences"].as_array().unwrap();
+    let is_it = |difference: &&Value| difference["object"] == "a0/media.m3u8";
+    let found = all.iter().find(is_it).unwrap_or_else(|| panic!("{document:#}"));
+    assert_eq!((&found["what"], &found["values"][0]), (&"absent".into(), &"status 500".into()));
 }
 
 #[test]

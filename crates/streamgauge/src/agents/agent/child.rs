@@ -21,6 +21,8 @@ const INPUTS: usize = 4;
 pub(super) struct Child {
     input: mpsc::Sender<(Bytes, Option<Subject>)>,
     window: Arc<Semaphore>,
+    /// How many pieces the crew has taken.
+    taken: u64,
 }
 
 impl Child {
@@ -28,12 +30,14 @@ impl Child {
         self.input.try_send((input, reply)).map_err(|_| "the child takes no more".to_owned())
     }
 
-    pub(super) fn taken(&self, pieces: u32) -> Result<(), String> {
-        let pieces = pieces as usize;
+    /// The crew says how many pieces it has taken since the start. It may say so again.
+    pub(super) fn taken(&mut self, all: u64) -> Result<(), String> {
+        let pieces = usize::try_from(all.saturating_sub(self.taken)).unwrap_or(usize::MAX);
         if pieces > WINDOW.saturating_sub(self.window.available_permits()) {
             return Err("more pieces than were sent".to_owned());
         }
         self.window.add_permits(pieces);
+        self.taken = self.taken.max(all);
         Ok(())
     }
 }
@@ -47,7 +51,7 @@ pub(super) fn start(
 ) -> (Child, impl Future<Output = ()>) {
     let (input, inputs) = mpsc::channel(INPUTS);
     let window = Arc::new(Semaphore::new(WINDOW));
-    let child = Child { input, window: window.clone() };
+    let child = Child { input, window: window.clone(), taken: 0 };
     let mut output = Output { client, run, child: number, number: 0, window };
     let work = async move {
         let ended = serve(&mut output, role, inputs).await.map_err(|error| format!("{error:#}"));
@@ -129,5 +133,24 @@ impl Output {
         let report = Report { child: self.child, number: self.number, ended };
         self.number += 1;
         Ok(self.client.publish(self.run.clone(), wire::write(&report, body)).await?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_again_counts_once_and_what_is_lost_is_made_up_for() {
+        let window = Arc::new(Semaphore::new(WINDOW));
+        let mut child = Child { input: mpsc::channel(1).0, window: window.clone(), taken: 0 };
+        for _ in 0..20 {
+            window.try_acquire().unwrap().forget();
+        }
+        for (all, left) in [(8, WINDOW - 12), (8, WINDOW - 12), (20, WINDOW), (16, WINDOW)] {
+            assert_eq!(child.taken(all), Ok(()));
+            assert_eq!(window.available_permits(), left);
+        }
+        assert!(child.taken(21).is_err() && child.taken(u64::MAX).is_err());
     }
 }

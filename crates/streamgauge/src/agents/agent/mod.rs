@@ -106,11 +106,17 @@ impl Agent {
     }
 
     async fn greet(&self, message: Message) {
+        if !is_inbox(message.reply.as_deref()) {
+            return;
+        }
         let hello = Hello { busy: self.run.is_some(), ..self.hello.clone() };
         self.send(message.reply, wire::write(&hello, b"")).await;
     }
 
-    async fn take(&mut self, message: Message) {
+    async fn take(&mut self, mut message: Message) {
+        if !is_inbox(message.reply.as_deref()) {
+            message.reply = None;
+        }
         let (ask, body) = match wire::read::<Ask>(&message.payload) {
             Ok(read) => read,
             Err(garbage) => {
@@ -194,6 +200,11 @@ impl Agent {
             log(format_args!("an answer was not sent: {error}"));
         }
     }
+}
+
+/// Whether an answer may go to a subject. So nobody makes an agent send to others' subjects.
+fn is_inbox(subject: Option<&str>) -> bool {
+    subject.is_some_and(wire::is_run)
 }
 
 fn clocks() -> Answer {

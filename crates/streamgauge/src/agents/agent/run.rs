@@ -1,6 +1,6 @@
 //! The run that an agent serves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use async_nats::{Client, Subject};
 use bytes::Bytes;
@@ -41,10 +41,11 @@ impl Run {
         if self.children.len() + numbers.len() > CHILDREN {
             return Err(format!("more than {CHILDREN} children"));
         }
+        let mut all: HashSet<u32> = self.children.keys().copied().collect();
+        if let Some(number) = numbers.iter().find(|number| !all.insert(**number)) {
+            return Err(format!("there is a child {number}"));
+        }
         for number in numbers {
-            if self.children.contains_key(number) {
-                return Err(format!("there is a child {number}"));
-            }
             let (child, work) = child::start(client.clone(), self.name.clone(), *number, role);
             self.children.insert(*number, (child, tokio::spawn(work).abort_handle()));
         }
@@ -65,12 +66,12 @@ impl Run {
         child.input(input, reply)
     }
 
-    /// Notes that pieces of a child's output were taken.
+    /// Notes how many pieces of a child's output were taken so far.
     ///
     /// # Errors
     /// There is no such child, or it did not send as many.
-    pub(super) fn taken(&mut self, child: u32, pieces: u32) -> Result<(), String> {
-        let (child, _) = self.children.get(&child).ok_or("there is no such child")?;
+    pub(super) fn taken(&mut self, child: u32, pieces: u64) -> Result<(), String> {
+        let (child, _) = self.children.get_mut(&child).ok_or("there is no such child")?;
         child.taken(pieces)
     }
 

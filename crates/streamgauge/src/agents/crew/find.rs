@@ -35,7 +35,7 @@ struct Found {
 ///
 /// # Errors
 /// There are not enough. The error says which there are.
-pub(super) async fn reserve(post: &Post, count: usize) -> anyhow::Result<Vec<Arc<Member>>> {
+pub(super) async fn reserve(post: &Arc<Post>, count: usize) -> anyhow::Result<Vec<Arc<Member>>> {
     let inbox = post.client.new_inbox();
     let mut answers = post.client.subscribe(inbox.clone()).await?;
     let deadline = Instant::now() + ANSWERING;
@@ -51,20 +51,21 @@ pub(super) async fn reserve(post: &Post, count: usize) -> anyhow::Result<Vec<Arc
         return Ok(found.members);
     }
     for member in &found.members {
-        member.request(post, &Ask::Release { run: post.run.clone() }, b"").await.ok();
+        post.release(&member.hello.id).await;
     }
+    post.client.flush().await?;
     bail!("{}", too_few(count, &found));
 }
 
 /// Takes answers until there are enough, or until `end`.
 async fn listen(
-    post: &Post,
+    post: &Arc<Post>,
     count: usize,
     answers: &mut Subscriber,
     end: Instant,
     found: &mut Found,
 ) {
-    while found.members.len() < count {
+    while found.members.len() < count && Instant::now() < end {
         let Ok(Some(message)) = timeout_at(end, answers.next()).await else { return };
         // Also the notice that there are no agents is no greeting.
         let Ok((greeting, _)) = wire::read::<Greeting>(&message.payload) else { continue };
@@ -84,7 +85,7 @@ async fn listen(
 /// # Errors
 /// It cannot be used. The error says why.
 async fn take(
-    post: &Post,
+    post: &Arc<Post>,
     greeting: &Greeting,
     payload: &Bytes,
     found: &mut Found,
@@ -100,6 +101,10 @@ async fn take(
     if found.members.iter().any(|member| member.hello.name == hello.name) {
         return Err("there are several of this name".to_owned());
     }
+    let (theirs, ours) = (&hello.version, env!("CARGO_PKG_VERSION"));
+    if theirs != ours {
+        return Err(format!("is of version {theirs:?}, and this program of {ours}"));
+    }
     if hello.busy {
         return Err("busy".to_owned());
     }
@@ -110,12 +115,19 @@ async fn take(
         Ok(Answer::Done) => {
             found.refused.remove(&member.hello.name);
             found.ids.insert(id);
-            found.members.push(Arc::new(member));
+            let member = Arc::new(member);
+            // The agent hears from us from now on, however long the others take.
+            tokio::spawn(Arc::clone(&member).watch(Arc::clone(post)));
+            found.members.push(member);
             Ok(())
         }
         Ok(Answer::Refused(why)) => Err(why),
         Ok(Answer::Clocks { .. }) => Err("does not answer what it is asked".to_owned()),
-        Err(error) => Err(error.to_string()),
+        Err(error) => {
+            // It may have heard the question.
+            post.release(&id).await;
+            Err(error.to_string())
+        }
     }
 }
 

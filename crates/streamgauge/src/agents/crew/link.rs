@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::member::Member;
 use super::said::{Brings, Said};
@@ -14,7 +15,9 @@ use crate::shard::{Link, News, Told};
 /// How long the end of a child may take to be told after it took no more input.
 const ENDING: Duration = Duration::from_secs(2);
 /// From how many pieces on their taking is told.
-const TAKEN: u32 = WINDOW as u32 / 4;
+const TAKEN: usize = WINDOW / 4;
+/// How often it is told again how many pieces were taken.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// A child at an agent.
 #[derive(Debug)]
@@ -50,6 +53,10 @@ impl Remote {
             async move {
                 let result = place.listen(number, says, &told, failed).await;
                 place.post.children().remove(&place.child);
+                if result.is_err() {
+                    // It must not go on making load that nobody counts.
+                    place.kill().await;
+                }
                 *ended.lock().unwrap_or_else(PoisonError::into_inner) = result;
                 // The receiver may be gone, which it knows.
                 let _ = told.send((number, News::Closed)).await;
@@ -89,7 +96,7 @@ impl Place {
         let (run, child) = (self.post.run.clone(), self.child);
         let start = Ask::Start { run: run.clone(), role, children: vec![child] };
         let mut failed = self.ask(&start, b"").await;
-        let input = Ask::Input { run: run.clone(), child };
+        let input = Ask::Input { run, child };
         while failed.is_ok() {
             let Some(line) = inputs.recv().await else { break };
             for piece in line.chunks(PIECE) {
@@ -105,9 +112,7 @@ impl Place {
             let _ = fail.send(why).await;
         }
         while inputs.recv().await.is_some() {}
-        let kill = wire::write(&Ask::Kill { run, child }, b"");
-        // If the agent does not hear it, the end of the run kills the child.
-        let _ = self.post.client.publish(wire::subject(&self.member.hello.id), kill).await;
+        self.kill().await;
     }
 
     async fn ask(&self, ask: &Ask, body: &[u8]) -> Result<(), String> {
@@ -131,16 +136,24 @@ impl Place {
         mut failed: mpsc::Receiver<String>,
     ) -> Result<(), String> {
         let mut state = self.member.state();
-        let (mut said, mut untold) = (Said::default(), 0);
+        let (mut said, mut taken, mut untold) = (Said::default(), 0, 0);
+        let mut again = interval_at(Instant::now() + AGAIN, AGAIN);
+        again.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let (report, body) = tokio::select! {
+            let piece = tokio::select! {
                 biased;
-                Some(piece) = says.recv() => piece,
+                Some(piece) = says.recv() => Some(piece),
                 Some(why) = failed.recv() => return Err(why),
                 known = state.wait_for(|state| state.gone.is_some()) => {
                     let why = known.ok().and_then(|known| known.gone.clone());
                     return Err(why.map_or_else(|| "it is gone".to_owned(), |(_, why)| why));
                 }
+                _ = again.tick() => None,
+            };
+            let Some((report, body)) = piece else {
+                // What was told before may be lost.
+                self.tell_taken(taken).await?;
+                continue;
             };
             let lines = match said.take(report, &body).map_err(|error| error.to_string())? {
                 Brings::Lines(lines) => lines,
@@ -151,15 +164,27 @@ impl Place {
                     return Ok(());
                 }
             }
-            untold += 1;
+            (taken, untold) = (taken + 1, untold + 1);
             if untold >= TAKEN {
-                let taken =
-                    Ask::Taken { run: self.post.run.clone(), child: self.child, pieces: untold };
                 untold = 0;
-                let to = wire::subject(&self.member.hello.id);
-                let sent = self.post.client.publish(to, wire::write(&taken, b"")).await;
-                sent.map_err(|error| format!("nothing can be sent to it: {error}"))?;
+                self.tell_taken(taken).await?;
             }
         }
+    }
+
+    /// Tells the agent how many pieces were taken so far.
+    async fn tell_taken(&self, pieces: u64) -> Result<(), String> {
+        self.tell(&Ask::Taken { run: self.post.run.clone(), child: self.child, pieces }).await
+    }
+
+    /// Has the child killed. If the agent does not hear it, the end of the run kills the child.
+    async fn kill(&self) {
+        let _ = self.tell(&Ask::Kill { run: self.post.run.clone(), child: self.child }).await;
+    }
+
+    async fn tell(&self, ask: &Ask) -> Result<(), String> {
+        let to = wire::subject(&self.member.hello.id);
+        let sent = self.post.client.publish(to, wire::write(ask, b"")).await;
+        sent.map_err(|error| format!("nothing can be sent to it: {error}"))
     }
 }

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use self::link::Remote;
 use self::member::Member;
+use super::clock::Offset;
 use super::nats::Servers;
 use super::report::{Agent, Clocks, Lost};
 use super::wire::{self, Ask, Report, WINDOW};
@@ -54,6 +55,12 @@ struct Post {
 }
 
 impl Post {
+    /// Ends the run at an agent. One that does not hear it finds out by our silence.
+    async fn release(&self, id: &str) {
+        let release = Ask::Release { run: self.run.clone() };
+        let _ = self.client.publish(wire::subject(id), wire::write(&release, b"")).await;
+    }
+
     fn children(&self) -> MutexGuard<'_, HashMap<u32, mpsc::Sender<Piece>>> {
         self.children.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -91,15 +98,12 @@ impl Crew {
             anyhow::Ok((post, members))
         })?;
         let crew = Self { runtime: Some(runtime), post, members };
-        crew.compare_clocks()?;
+        crew.clocks_compared()?;
         Ok(crew)
     }
 
-    fn compare_clocks(&self) -> anyhow::Result<()> {
+    fn clocks_compared(&self) -> anyhow::Result<()> {
         let Some(runtime) = &self.runtime else { return Ok(()) };
-        for member in &self.members {
-            runtime.spawn(Arc::clone(member).watch(Arc::clone(&self.post)));
-        }
         runtime.block_on(async {
             for member in &self.members {
                 member.compared().await?;
@@ -121,7 +125,8 @@ impl Crew {
     /// How many processors all agents can use, if all use equally many.
     pub fn cores(&self) -> usize {
         let least = self.members.iter().map(|member| member.hello.cores).min().unwrap_or(1);
-        least as usize * self.members.len()
+        // An agent says what it likes.
+        least.max(1) as usize * self.members.len().max(1)
     }
 
     /// Name of an agent, by its place in the crew.
@@ -129,25 +134,35 @@ impl Crew {
         self.members.get(place).map_or("", |member| &member.hello.name)
     }
 
-    /// How far the time of day of an agent's machine is ahead of this one's, in microseconds.
-    pub fn ahead(&self, place: usize) -> i64 {
-        self.members.get(place).and_then(|member| member.offset()).map_or(0, |best| best.ahead())
+    /// How far the clocks of an agent's machine are ahead of this one's, as far as it is known now.
+    pub fn offset(&self, place: usize) -> Option<Offset> {
+        self.members.get(place)?.offset()
+    }
+
+    /// The first agent that was lost, and why.
+    pub fn lost(&self) -> Option<String> {
+        let lost = |member: &Arc<Member>| {
+            member.gone().map(|(_, why)| format!("agent {}: {why}", member.hello.name))
+        };
+        self.members.iter().find_map(lost)
     }
 
     /// What is known of the agents after a run that began at `began`. `used` has, for each agent,
-    /// what [`Crew::ahead`] returned for the run; `reasons` why its figures cannot be trusted.
+    /// what [`Crew::offset`] returned for the run; `reasons` why its figures cannot be trusted. An
+    /// agent that went away after all its results had come is not lost, and has no reasons.
     pub fn report(
         &self,
         began: Instant,
         processes: u32,
-        used: &[i64],
+        used: &[Option<Offset>],
         reasons: &[Vec<String>],
     ) -> Vec<Agent> {
         let report = |(place, member): (usize, &Arc<Member>)| {
             let best = member.offset();
-            let ahead = used.get(place).copied();
+            let used = used.get(place).copied().flatten();
             let reasons = reasons.get(place).cloned().unwrap_or_default();
-            let lost = member.gone().map(|(at, why)| Lost {
+            let gone = member.gone().filter(|_| !reasons.is_empty());
+            let lost = gone.map(|(at, why)| Lost {
                 at: at.saturating_duration_since(began).as_secs_f64(),
                 why,
             });
@@ -156,7 +171,7 @@ impl Crew {
                 version: member.hello.version.clone(),
                 cores: member.hello.cores,
                 processes,
-                clock: best.zip(ahead).map(|(best, ahead)| Clocks::new(&best, ahead)),
+                clock: used.zip(best).map(|(used, best)| Clocks::new(&used, &best)),
                 saturated: !reasons.is_empty(),
                 reasons,
                 lost,
@@ -214,10 +229,7 @@ impl Drop for Crew {
         let Some(runtime) = self.runtime.take() else { return };
         let goodbye = async {
             for member in &self.members {
-                let release = Ask::Release { run: self.post.run.clone() };
-                let to = wire::subject(&member.hello.id);
-                // An agent that does not hear it finds out by our silence.
-                let _ = self.post.client.publish(to, wire::write(&release, b"")).await;
+                self.post.release(&member.hello.id).await;
             }
             let _ = self.post.client.flush().await;
         };
