@@ -13,7 +13,7 @@ use media::{Codec, Kind, Sample};
 
 use crate::error::{PublishError, Refused};
 use crate::publisher;
-use crate::stream::{Derives, Stream};
+use crate::stream::{Derives, Entry, Stream};
 use crate::track::{Track, TrackState};
 use crate::{PublisherInfo, UnixMicros};
 
@@ -57,7 +57,7 @@ impl Stream {
         let info =
             PublisherInfo { peer: None, protocol: "ladder", rendition: Some(rendition.to_owned()) };
         let derives = Derives { awaited: Some(now.after(patience)) };
-        let id = self.enter(&info, (Some(derives), false), now)?;
+        let id = self.enter(&info, (Some(derives), Entry::First), now)?;
         Ok(Derived {
             stream: Arc::clone(self),
             id,

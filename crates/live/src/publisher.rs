@@ -11,7 +11,7 @@ use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::gop::Learnt;
 use crate::names::{is_rendition, shown};
 use crate::packager::Packager;
-use crate::stream::{Inner, Stream};
+use crate::stream::{Entry, Inner, Stream};
 use crate::timeline::{Mapped, TrackClock};
 use crate::track::{self, Track, TrackState};
 use crate::{PublisherInfo, Settings, UnixMicros, rescale};
@@ -34,10 +34,10 @@ impl Publisher {
     pub(crate) fn admit(
         stream: &Arc<Stream>,
         info: PublisherInfo,
-        takes_over: bool,
+        entry: Entry,
         now: UnixMicros,
     ) -> Result<Self, PublishError> {
-        let id = stream.enter(&info, (None, takes_over), now)?;
+        let id = stream.enter(&info, (None, entry), now)?;
         Ok(Self {
             stream: Arc::clone(stream),
             id,

@@ -15,7 +15,7 @@ use crate::error::{MOST_STREAMS, PublishError};
 use crate::mirror::Mirror;
 use crate::names::{is_name, is_rendition, shown};
 use crate::publisher::Publisher;
-use crate::stream::Stream;
+use crate::stream::{Entry, Stream};
 use crate::{PublisherInfo, Settings, UnixMicros};
 
 /// Number of shards. A stream that begins copies its shard: with 10,000 streams this takes 4 us,
@@ -127,23 +127,22 @@ impl Registry {
         info: PublisherInfo,
         now: UnixMicros,
     ) -> Result<Publisher, PublishError> {
-        self.admit(name, info, false, now)
+        self.admit(name, info, Entry::First, now)
     }
 
-    /// Begins publishing `name` for a publisher whose turn it is. It replaces the one before, and goes on with a copy
-    /// of the stream if there is one.
+    /// Begins publishing `name` for a publisher whose turn it is, or that sends a rendition. It goes on with a copy of
+    /// the stream if there is one.
     pub(crate) fn publish_here(
         &self,
         name: &str,
         info: PublisherInfo,
+        entry: Entry,
         now: UnixMicros,
     ) -> Result<Publisher, PublishError> {
-        // Publishers of renditions do not take turns.
-        let takes_over = info.rendition.is_none();
-        match self.admit(name, info.clone(), takes_over, now) {
+        match self.admit(name, info.clone(), entry, now) {
             Err(PublishError::Elsewhere) => {
                 self.adopt(name, now);
-                self.admit(name, info, takes_over, now)
+                self.admit(name, info, entry, now)
             }
             admitted => admitted,
         }
@@ -153,7 +152,7 @@ impl Registry {
         &self,
         name: &str,
         info: PublisherInfo,
-        takes_over: bool,
+        entry: Entry,
         now: UnixMicros,
     ) -> Result<Publisher, PublishError> {
         if !is_name(name) {
@@ -165,7 +164,7 @@ impl Registry {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.stream(name);
         if let Some(stream) = &before {
-            match Publisher::admit(stream, info.clone(), takes_over, now) {
+            match Publisher::admit(stream, info.clone(), entry, now) {
                 Err(PublishError::Over) => {}
                 admitted => return admitted,
             }
@@ -182,7 +181,7 @@ impl Registry {
         let ahead = Arc::clone(&self.ahead);
         let settings = self.settings.clone();
         let stream = Arc::new(Stream::new(name.into(), settings, &self.memory, now, after, ahead));
-        let publisher = Publisher::admit(&stream, info, takes_over, now)?;
+        let publisher = Publisher::admit(&stream, info, entry, now)?;
         self.insert(&mut count, stream);
         self.begun.send_modify(|count| *count += 1);
         Ok(publisher)

@@ -252,3 +252,61 @@ fn who_takes_turns_too_often_is_held_up() {
     send(&mut [&mut backup], millis..millis + 5000);
     assert_eq!(seats.presence("x", at(millis + 5000)).live, Some(Role::Backup));
 }
+
+#[test]
+fn a_silent_publisher_keeps_its_seat_when_the_next_is_refused() {
+    let seats = seats();
+    let mut primary = Encoder::enter(&seats, Role::Primary, 1, 0).unwrap();
+    send(&mut [&mut primary], 0..2000);
+    // Renditions come from the same address, and the next publisher from another.
+    let info = |peer: &str, rendition: Option<&str>| PublisherInfo {
+        peer: Some(peer.parse().unwrap()),
+        protocol: "test",
+        rendition: rendition.map(str::to_owned),
+    };
+    let seat = |info: PublisherInfo| seats.enter("y", (Role::Primary, info), None, at(0)).unwrap();
+    primary.seat = seat(info("192.0.2.1:1", None));
+    let _low = seat(info("192.0.2.1:2", Some("low")));
+    primary.configure(31, 0).unwrap();
+    send(&mut [&mut primary], 2000..4000);
+    let stranger = info("192.0.2.2:1", None);
+    let refused = seats.enter("y", (Role::Primary, stranger), None, at(14_000)).map(|_| ());
+    assert_eq!(refused, Err(PublishError::Foreign));
+    send(&mut [&mut primary], 14_000..15_000);
+    assert_eq!(seats.presence("y", at(15_000)).live, Some(Role::Primary));
+}
+
+#[test]
+fn a_backup_at_another_address_goes_on_beside_a_rendition() {
+    for leaves in [false, true] {
+        let seats = seats();
+        let info = |peer: &str, rendition: Option<&str>| PublisherInfo {
+            peer: Some(peer.parse().unwrap()),
+            protocol: "test",
+            rendition: rendition.map(str::to_owned),
+        };
+        let encoder = |role, mark, info: PublisherInfo| {
+            let seat = seats.enter("x", (role, info), None, at(0)).unwrap();
+            let mut encoder = Encoder { seat, mark, began: 0, sources: [0, 256] };
+            encoder.configure(31, 0).unwrap();
+            encoder
+        };
+        let mut primary = encoder(Role::Primary, 1, info("192.0.2.1:1", None));
+        let mut low = encoder(Role::Primary, 3, info("192.0.2.1:2", Some("low")));
+        let mut backup = encoder(Role::Backup, 2, info("192.0.2.2:1", None));
+        send(&mut [&mut primary, &mut low, &mut backup], 0..4000);
+        let period = |seats: &Seats| {
+            let track = seats.registry().stream("x").unwrap().track("v0").unwrap();
+            let window = track.window();
+            window.all().filter(|segment| segment.discontinuity).count()
+        };
+        let before = period(&seats);
+        let kept = (!leaves).then_some(primary);
+        send(&mut [&mut low, &mut backup], 4000..9000);
+        assert_eq!(seats.presence("x", at(9000)).live, Some(Role::Backup), "{leaves}");
+        assert_eq!(period(&seats), before + 1, "{leaves}");
+        let marks: Vec<_> = runs(&seats).iter().map(|run| run.0).collect();
+        assert_eq!(marks, [1, 2], "{leaves}");
+        drop(kept);
+    }
+}

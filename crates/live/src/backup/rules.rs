@@ -20,7 +20,8 @@ pub(super) struct Rules {
     elsewhere: Option<Role>,
     /// Whose media went on last, here or elsewhere.
     last: Option<Role>,
-    /// Until when [`Self::elsewhere`] holds although no machine says so.
+    /// Until when the stream counts as given away, even if no other machine has announced it. 0 if it was not given
+    /// away lately.
     ceded: UnixMicros,
     /// Other machines had the stream by leases up to this epoch. They have it no longer.
     past: u64,
@@ -36,6 +37,13 @@ struct Taken {
     heard: UnixMicros,
     /// Since when it has sent without a long pause. `None` before its first sample.
     steady: Option<UnixMicros>,
+}
+
+/// How a seat was before a publisher took it.
+#[derive(Debug)]
+pub(super) struct Before {
+    seat: Option<Taken>,
+    live: Option<Role>,
 }
 
 /// Where a publisher stands.
@@ -63,7 +71,7 @@ impl Rules {
         }
     }
 
-    /// Gives a publisher its seat. Returns the number of the seat's holder. A publisher that waits and is silent
+    /// Gives a publisher its seat. Returns the number of the seat's holder, and what [`Self::restore`] takes. A publisher that waits and is silent
     /// makes room: its encoder may come back by a new connection before the old one is known to be broken.
     ///
     /// # Errors
@@ -73,7 +81,7 @@ impl Rules {
         role: Role,
         info: PublisherInfo,
         now: UnixMicros,
-    ) -> Result<u64, PublishError> {
+    ) -> Result<(u64, Before), PublishError> {
         let is_live = self.live == Some(role);
         if let Some(other) = &self.seats[role as usize] {
             let patience = if is_live { self.times.silence } else { self.times.after };
@@ -81,13 +89,18 @@ impl Rules {
                 return Err(PublishError::InUse(other.info.clone()));
             }
         }
-        if is_live {
-            self.live = None;
-        }
+        let live = self.live;
+        self.live.take_if(|live| *live == role);
         self.next += 1;
         let taken = Taken { id: self.next, info, heard: now, steady: None };
-        self.seats[role as usize] = Some(taken);
-        Ok(self.next)
+        let seat = self.seats[role as usize].replace(taken);
+        Ok((self.next, Before { seat, live }))
+    }
+
+    /// Undoes [`Self::enter`] for a publisher that is refused after all.
+    pub(super) fn restore(&mut self, role: Role, Before { seat, live }: Before) {
+        self.seats[role as usize] = seat;
+        self.live = live;
     }
 
     /// Takes back the seat of a publisher that leaves.
@@ -136,7 +149,14 @@ impl Rules {
     /// Notes that the media of a publisher go on. Returns whether they do so in place of the other's.
     pub(super) fn begin(&mut self, role: Role) -> bool {
         self.live = Some(role);
-        self.last.replace(role) == Some(role.other())
+        let is_switch = self.is_switch(role);
+        self.last = Some(role);
+        is_switch
+    }
+
+    /// Whether the media of this role would go on in place of the other's.
+    pub(super) fn is_switch(&self, role: Role) -> bool {
+        self.last == Some(role.other())
     }
 
     /// Notes whose media go on at another machine, and by which lease that has the stream. A publisher here of
@@ -171,6 +191,9 @@ impl Rules {
 
     /// Gives the stream to a publisher on another machine, if that may have it. Returns whether it may.
     pub(super) fn cede(&mut self, Claim { role: to, takes_back }: Claim, now: UnixMicros) -> bool {
+        if now < self.ceded && self.elsewhere != Some(to) {
+            return false;
+        }
         let is_back = takes_back && to == Role::Primary;
         let yields = |role: Role| self.is_silent(role, now) || role == Role::Backup && is_back;
         let cedes = match self.live {
@@ -198,9 +221,16 @@ impl Rules {
         Role::ALL.into_iter().filter(waits).filter_map(info)
     }
 
-    /// Whether nobody has a seat.
+    /// Whether nobody has a seat, and the stream was not given away lately.
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.iter().all(Option::is_none)
+        self.seats.iter().all(Option::is_none) && self.ceded == UnixMicros(0)
+    }
+
+    /// Forgets that the stream was given away, if that was long enough ago.
+    pub(super) fn expire(&mut self, now: UnixMicros) {
+        if now >= self.ceded {
+            self.ceded = UnixMicros(0);
+        }
     }
 
     /// Whether no media come of this role.

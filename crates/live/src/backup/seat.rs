@@ -11,6 +11,7 @@ use super::seats::{Pair, Seats};
 use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::names::{is_name, is_rendition, shown};
 use crate::publisher::{Publisher, packageable};
+use crate::stream::Entry;
 use crate::{PublisherInfo, UnixMicros};
 
 /// A publisher's seat. It takes tracks and samples as [`Publisher`] does. While the publisher waits, it keeps the
@@ -90,19 +91,23 @@ impl Seats {
             if role == Role::Backup {
                 return Err(PublishError::BackupOfRendition);
             }
-            seat.publisher = Some(self.registry().publish_here(name, seat.info.clone(), now)?);
+            seat.publisher =
+                Some(self.registry().publish_here(name, seat.info.clone(), Entry::First, now)?);
             return Ok(seat);
         }
-        let (place, begins) = self.with(name, |pair, rules| {
-            let id = rules.enter(role, seat.info.clone(), now)?;
+        let (place, publisher) = self.with(name, |pair, rules| {
+            let (id, before) = rules.enter(role, seat.info.clone(), now)?;
             rules.place(elsewhere, now);
-            let place = Place { pair: Arc::clone(pair), role, id };
-            Ok::<_, PublishError>((place, rules.may_begin(role, now)))
+            match seat.turn(rules, role, now) {
+                Ok(publisher) => Ok((Place { pair: Arc::clone(pair), role, id }, publisher)),
+                // Whoever had the seat keeps it.
+                Err(error) => {
+                    rules.restore(role, before);
+                    Err(error)
+                }
+            }
         })?;
-        seat.place = Some(place);
-        if begins {
-            seat.begin(now)?;
-        }
+        (seat.place, seat.publisher) = (Some(place), publisher);
         Ok(seat)
     }
 }
@@ -242,22 +247,36 @@ impl Seat {
         }
     }
 
+    /// The right to publish, if that is its turn.
+    ///
+    /// # Errors
+    /// Those of [`Registry::publish`](crate::Registry::publish).
+    fn turn(
+        &self,
+        rules: &mut Rules,
+        role: Role,
+        now: UnixMicros,
+    ) -> Result<Option<Publisher>, PublishError> {
+        if !rules.may_begin(role, now) {
+            return Ok(None);
+        }
+        let entry = if rules.is_switch(role) { Entry::Switch } else { Entry::Turn };
+        let registry = self.seats.registry();
+        let publisher = registry.publish_here(&self.name, self.info.clone(), entry, now)?;
+        if rules.begin(role) {
+            self.seats.switched(&self.name, &self.info, role);
+        }
+        Ok(Some(publisher))
+    }
+
     /// Lets its media go on, if that is its turn. Returns whether they do.
     ///
     /// # Errors
     /// Those of [`Registry::publish`](crate::Registry::publish).
     fn begin(&mut self, now: UnixMicros) -> Result<bool, PublishError> {
         let Some(place) = &self.place else { return Ok(true) };
-        let mut rules = place.rules();
-        if !rules.may_begin(place.role, now) {
-            return Ok(false);
-        }
-        let mut publisher =
-            self.seats.registry().publish_here(&self.name, self.info.clone(), now)?;
-        if rules.begin(place.role) {
-            self.seats.switched(&self.name, &self.info, place.role);
-        }
-        drop(rules);
+        let turn = self.turn(&mut place.rules(), place.role, now)?;
+        let Some(mut publisher) = turn else { return Ok(false) };
         self.refused = None;
         let (stream, peer) = (&*self.name, self.info.peer.map(tracing::field::display));
         for (&source, rendition) in &self.renditions {
@@ -280,8 +299,13 @@ impl Drop for Seat {
     fn drop(&mut self) {
         // The stream loses its publisher before another may take the seat.
         self.publisher = None;
-        if let Some(Place { role, id, .. }) = self.place {
-            self.seats.with(&self.name, |_, rules| rules.leave(role, id));
+        if let Some(Place { pair, role, id }) = &self.place {
+            self.seats.with(&self.name, |current, rules| {
+                // Numbers begin anew with each pair.
+                if Arc::ptr_eq(pair, current) {
+                    rules.leave(*role, *id);
+                }
+            });
         }
     }
 }

@@ -36,8 +36,8 @@ pub struct Switches {
     pub to_primary: u64,
 }
 
-/// The publishers of all live streams. There is a pair for each name of which somebody has a seat, so publishers bound
-/// their number.
+/// The publishers of all live streams. There is a pair for each name of which somebody has a seat, or that was given to
+/// another machine in the last seconds. So publishers bound their number.
 #[derive(Debug)]
 pub struct Seats {
     registry: Arc<Registry>,
@@ -66,9 +66,15 @@ impl Seats {
         Presence { live: rules.live(), waiting: waiting.collect() }
     }
 
-    /// The names of which a publisher waits here and sends, and its role.
+    /// The names of which a publisher waits here and sends, and its role. Also forgets the streams that were given away
+    /// and of which nobody has a seat.
     pub fn waiting(&self, now: UnixMicros) -> Vec<(Arc<str>, Role)> {
-        let pairs = self.pairs();
+        let mut pairs = self.pairs();
+        pairs.retain(|_, pair| {
+            let mut rules = pair.lock();
+            rules.expire(now);
+            !rules.is_empty()
+        });
         let roles = pairs.iter().flat_map(|(name, pair)| {
             let rules = pair.lock();
             rules.waiting(now).map(|(role, _)| (Arc::clone(name), role)).collect::<Vec<_>>()

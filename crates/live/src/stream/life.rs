@@ -13,9 +13,21 @@ use crate::{PublisherInfo, UnixMicros};
 /// samples. It is longer than the distance between the frames of a slide show: otherwise their parts
 /// would be too short.
 const HELD: Duration = Duration::from_secs(3);
+
+/// How a publisher comes to a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It replaces only one that is silent for long enough.
+    First,
+    /// It has the seat of whoever publishes the same, and replaces that one.
+    Turn,
+    /// As [`Self::Turn`], and it is the backup of the publisher before, or the other way round. Its media do not
+    /// continue what came before, and it belongs to the stream even if its address is another.
+    Switch,
+}
+
 impl Stream {
-    /// Adds a publisher and returns its number. If it takes over, whoever publishes the same is replaced, and
-    /// otherwise only one that is silent for long enough.
+    /// Adds a publisher and returns its number.
     ///
     /// # Errors
     /// The stream is over, the publisher may not add a rendition, somebody else publishes, there are
@@ -23,7 +35,7 @@ impl Stream {
     pub(crate) fn enter(
         &self,
         info: &PublisherInfo,
-        (derives, takes_over): (Option<Derives>, bool),
+        (derives, entry): (Option<Derives>, Entry),
         now: UnixMicros,
     ) -> Result<u64, PublishError> {
         let mut inner = self.lock();
@@ -33,7 +45,9 @@ impl Stream {
         if inner.is_mirrored {
             return Err(PublishError::Elsewhere);
         }
-        if derives.is_none() && !self.settings.foreign_renditions && inner.is_foreign(info) {
+        let is_switch = entry == Entry::Switch;
+        let is_checked = derives.is_none() && !is_switch && !self.settings.foreign_renditions;
+        if is_checked && inner.is_foreign(info) {
             return Err(PublishError::Foreign);
         }
         if let Some(other) = inner.sends_among_others(info.rendition.as_ref()) {
@@ -44,7 +58,7 @@ impl Stream {
         if let Some(active) = before.map(|at| &inner.publishers[at]) {
             // A rendition made of the stream's own media may be silent while it has no input.
             let is_here = active.derives.is_some()
-                || !takes_over && now.since(active.last_sample) < self.settings.silence;
+                || entry == Entry::First && now.since(active.last_sample) < self.settings.silence;
             if is_here {
                 return Err(PublishError::InUse(active.info.clone()));
             }
@@ -56,11 +70,12 @@ impl Stream {
         }
         if derives.is_none() {
             // A returning publisher's media do not continue the earlier media, so they begin a
-            // period. If others publish, it finds its place on their timeline.
+            // period. If others publish, it finds its place on their timeline, and begins a period only in place
+            // of another publisher.
             let returns = inner.tracks.iter().any(|track| track.publisher == info.rendition);
             let mut others = (0..).zip(&inner.publishers).filter(|(at, _)| Some(*at) != before);
             let is_alone = others.all(|(_, active)| active.derives.is_some());
-            if returns && is_alone {
+            if returns && (is_alone || is_switch) {
                 if inner.period_begun && !inner.turns.allows(now) {
                     return Err(PublishError::TooOften);
                 }

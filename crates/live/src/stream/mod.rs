@@ -15,6 +15,7 @@ use payload::memory::Memory;
 use tokio::sync::watch;
 
 pub(crate) use self::inner::{Derives, Inner};
+pub(crate) use self::life::Entry;
 use crate::change::{Adoption, Description};
 use crate::info::Status;
 use crate::track::{Track, TrackState};

@@ -38,7 +38,7 @@ impl Scene {
     }
 
     fn enter(&mut self, role: Role, millis: u64) {
-        self.ids[role as usize] = self.rules.enter(role, info(), at(millis)).unwrap();
+        self.ids[role as usize] = self.rules.enter(role, info(), at(millis)).unwrap().0;
     }
 
     fn standing(&self, role: Role) -> Standing {
