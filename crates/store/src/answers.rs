@@ -14,8 +14,19 @@ use crate::fault::Fault;
 /// Most questions that are open at the same time.
 const OPEN: usize = 4096;
 
-/// A question that was put to the store.
-pub(crate) type Question<V> = Pin<Box<dyn Future<Output = Result<V, Fault>> + Send>>;
+/// How long an answer is good that the store did not confirm, because it is away.
+const UNCONFIRMED: Duration = Duration::from_secs(2);
+
+/// An answer that is on its way.
+pub(crate) type Reply<V> = Pin<Box<dyn Future<Output = Result<V, Fault>> + Send>>;
+
+/// A question to the store.
+pub(crate) struct Question<V> {
+    /// Asks the store.
+    pub(crate) reply: Reply<V>,
+    /// What the cache has. This is the answer where the store is away and has never answered.
+    pub(crate) cached: Box<dyn FnOnce() -> Option<V> + Send>,
+}
 
 type Answer<V> = watch::Receiver<Option<Result<V, Fault>>>;
 
@@ -23,10 +34,11 @@ type Answer<V> = watch::Receiver<Option<Result<V, Fault>>>;
 ///
 /// An answer is good for a time. When half of it is over, the next who asks gets the answer, and the
 /// store is asked again meanwhile. So an answer that is in use is always at hand, even if the store
-/// is slow. Where the store does not answer, the old answer stays good.
+/// is slow. Where the store does not answer, the old answer stays good, or else the cache answers.
+/// Both are good for a short time only, so that the store is asked again soon.
 #[derive(Debug)]
 pub(crate) struct Answers<V> {
-    slots: Mutex<HashMap<String, Slot<V>>>,
+    slots: Mutex<Slots<V>>,
     runtime: Handle,
     good: Duration,
     /// How long the store may take.
@@ -37,9 +49,27 @@ pub(crate) struct Answers<V> {
 }
 
 #[derive(Debug)]
+struct Slots<V> {
+    by_name: HashMap<String, Slot<V>>,
+    /// How many questions are open.
+    open: usize,
+    /// Weight of all slots.
+    weight: usize,
+}
+
+#[derive(Debug)]
 struct Slot<V> {
-    known: Option<(V, Instant)>,
+    known: Option<Known<V>>,
     open: Option<Answer<V>>,
+    /// Whether the last answer turned out to be wrong. Then the cache has no better one.
+    is_forgotten: bool,
+}
+
+#[derive(Debug)]
+struct Known<V> {
+    value: V,
+    since: Instant,
+    good: Duration,
 }
 
 impl<V: Clone + Send + Sync + 'static> Answers<V> {
@@ -50,7 +80,8 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         most: usize,
         weight: fn(&V) -> usize,
     ) -> Self {
-        Self { slots: Mutex::default(), runtime, good, timeout, most, weight }
+        let slots = Mutex::new(Slots { by_name: HashMap::new(), open: 0, weight: 0 });
+        Self { slots, runtime, good, timeout, most, weight }
     }
 
     /// The answer, if it is known. May ask the store for a newer one.
@@ -60,14 +91,14 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         question: impl FnOnce() -> Question<V>,
     ) -> Option<V> {
         let mut slots = self.lock();
-        let slot = slots.get(name)?;
-        let (value, at) = slot.known.as_ref()?;
-        let (value, age) = (value.clone(), at.elapsed());
+        let slot = slots.by_name.get(name)?;
+        let Known { value, since, good } = slot.known.as_ref()?;
+        let (value, age, good) = (value.clone(), since.elapsed(), *good);
         let is_open = slot.open.is_some();
-        if age >= self.good {
-            return (is_open && age < self.good + self.timeout).then_some(value);
+        if age >= good {
+            return (is_open && age < good + self.timeout).then_some(value);
         }
-        if age >= self.good / 2 && !is_open {
+        if age >= good / 2 && !is_open {
             self.ask(&mut slots, name, question());
         }
         Some(value)
@@ -78,13 +109,11 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         self: &Arc<Self>,
         name: &str,
         question: impl FnOnce() -> Question<V>,
-    ) -> Question<V> {
+    ) -> Reply<V> {
         let mut slots = self.lock();
-        let open = slots.get(name).and_then(|slot| slot.open.clone());
-        let answer = open.or_else(|| {
-            let opened = slots.values().filter(|slot| slot.open.is_some()).take(OPEN).count();
-            (opened < OPEN).then(|| self.ask(&mut slots, name, question()))
-        });
+        let open = slots.by_name.get(name).and_then(|slot| slot.open.clone());
+        let answer =
+            open.or_else(|| (slots.open < OPEN).then(|| self.ask(&mut slots, name, question())));
         drop(slots);
         Box::pin(async move {
             let mut answer = answer.ok_or_else(|| Fault::away("too many questions are open"))?;
@@ -95,61 +124,89 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
 
     /// Forgets an answer that turned out to be wrong.
     pub(crate) fn forget(&self, name: &str) {
-        if let Some(slot) = self.lock().get_mut(name) {
+        let mut slots = self.lock();
+        if let Some(slot) = slots.by_name.get_mut(name) {
+            let before = self.weigh(slot);
             slot.known = None;
+            slot.is_forgotten = true;
+            let after = self.weigh(slot);
+            slots.weight = slots.weight - before + after;
         }
     }
 
-    fn ask(
-        self: &Arc<Self>,
-        slots: &mut HashMap<String, Slot<V>>,
-        name: &str,
-        question: Question<V>,
-    ) -> Answer<V> {
+    fn ask(self: &Arc<Self>, slots: &mut Slots<V>, name: &str, question: Question<V>) -> Answer<V> {
         let (give, answer) = watch::channel(None);
-        if !slots.contains_key(name) {
+        if !slots.by_name.contains_key(name) {
             self.make_room(slots);
+            slots.weight += 1;
         }
-        let slot = slots.entry(name.to_owned()).or_insert(Slot { known: None, open: None });
+        slots.open += 1;
+        let slot = slots.by_name.entry(name.to_owned()).or_insert(Slot {
+            known: None,
+            open: None,
+            is_forgotten: false,
+        });
         slot.open = Some(answer.clone());
         let (this, name) = (Arc::clone(self), name.to_owned());
         self.runtime.spawn(async move {
-            let mut given = question.await;
-            let mut slots = this.lock();
-            if let Some(slot) = slots.get_mut(&name) {
-                slot.open = None;
-                match (&given, slot.known.take()) {
-                    (Ok(value), _) => slot.known = Some((value.clone(), Instant::now())),
-                    (Err(Fault::Away(_)), Some((value, _))) => {
-                        slot.known = Some((value.clone(), Instant::now()));
-                        given = Ok(value);
-                    }
-                    (Err(_), _) => drop(slots.remove(&name)),
-                }
-            }
-            drop(slots);
+            let given = question.reply.await;
+            let is_away = matches!(given, Err(Fault::Away(_)));
+            // Looked up without the lock, which event loops take.
+            let cached = if is_away { (question.cached)() } else { None };
+            let given = this.answered(&name, given, cached);
             let _ = give.send(Some(given));
         });
         answer
     }
 
-    /// Drops the older half of the answers if there are too many.
-    fn make_room(&self, slots: &mut HashMap<String, Slot<V>>) {
-        let weight = |slot: &Slot<V>| 1 + slot.known.as_ref().map_or(0, |(v, _)| (self.weight)(v));
-        let total: usize = slots.values().map(weight).sum();
-        if total < self.most {
-            return;
+    /// Keeps what the store said, and returns what those get who wait for it.
+    fn answered(&self, name: &str, given: Result<V, Fault>, cached: Option<V>) -> Result<V, Fault> {
+        let mut slots = self.lock();
+        slots.open -= 1;
+        // An open slot stays.
+        let Some(mut slot) = slots.by_name.remove(name) else { return given };
+        slots.weight -= self.weigh(&slot);
+        slot.open = None;
+        let before = slot.known.take().map(|known| known.value);
+        let (value, good) = match given {
+            Ok(value) => {
+                slot.is_forgotten = false;
+                (Ok(value), self.good)
+            }
+            Err(Fault::Away(reason)) => {
+                let cached = cached.filter(|_| !slot.is_forgotten);
+                (before.or(cached).ok_or(Fault::Away(reason)), UNCONFIRMED.min(self.good))
+            }
+            Err(fault) => return Err(fault),
+        };
+        if let Ok(value) = &value {
+            slot.known = Some(Known { value: value.clone(), since: Instant::now(), good });
         }
-        let mut ages: Vec<Instant> =
-            slots.values().filter_map(|slot| Some(slot.known.as_ref()?.1)).collect();
-        ages.sort_unstable();
-        let Some(&middle) = ages.get(ages.len() / 2) else { return };
-        slots.retain(|_, slot| {
-            slot.open.is_some() || slot.known.as_ref().is_some_and(|(_, at)| *at > middle)
-        });
+        if value.is_ok() || slot.is_forgotten {
+            slots.weight += self.weigh(&slot);
+            slots.by_name.insert(name.to_owned(), slot);
+        }
+        value
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Slot<V>>> {
+    /// Drops the older half of the answers if there are too many.
+    fn make_room(&self, slots: &mut Slots<V>) {
+        if slots.weight < self.most {
+            return;
+        }
+        let since = |slot: &Slot<V>| slot.known.as_ref().map(|known| known.since);
+        let mut ages: Vec<Instant> = slots.by_name.values().filter_map(since).collect();
+        ages.sort_unstable();
+        let middle = ages.get(ages.len() / 2).copied();
+        slots.by_name.retain(|_, slot| slot.open.is_some() || since(slot) > middle);
+        slots.weight = slots.by_name.values().map(|slot| self.weigh(slot)).sum();
+    }
+
+    fn weigh(&self, slot: &Slot<V>) -> usize {
+        1 + slot.known.as_ref().map_or(0, |known| (self.weight)(&known.value))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Slots<V>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,24 +227,31 @@ mod tests {
         asked: AtomicUsize,
         gate: Semaphore,
         is_away: std::sync::atomic::AtomicBool,
+        cached: Option<usize>,
     }
 
     impl Source {
         fn open() -> Arc<Self> {
+            Self::with(None)
+        }
+
+        fn with(cached: Option<usize>) -> Arc<Self> {
             let (asked, is_away) = (AtomicUsize::new(0), false.into());
-            Arc::new(Self { asked, gate: Semaphore::new(100), is_away })
+            Arc::new(Self { asked, gate: Semaphore::new(100), is_away, cached })
         }
 
         fn question(self: &Arc<Self>) -> Question<usize> {
             let this = Arc::clone(self);
-            Box::pin(async move {
+            let reply = Box::pin(async move {
                 let number = this.asked.fetch_add(1, Ordering::Relaxed);
                 let _turn = this.gate.acquire().await;
                 match this.is_away.load(Ordering::Relaxed) {
                     true => Err(Fault::away("gone")),
                     false => Ok(number),
                 }
-            })
+            });
+            let cached = self.cached;
+            Question { reply, cached: Box::new(move || cached) }
         }
     }
 
@@ -248,7 +312,29 @@ mod tests {
         assert_eq!(answers.known("a", || source.question()), Some(0));
         let unknown = answers.get("b", || source.question()).await;
         assert_eq!(unknown, Err(Fault::away("gone")));
-        assert!(!answers.lock().contains_key("b"));
+        assert!(!answers.lock().by_name.contains_key("b"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_cache_answers_only_what_the_store_never_did_and_for_a_short_time() {
+        let (answers, source) = (answers(10), Source::with(Some(77)));
+        let get = |name| answers.get(name, || source.question());
+        assert_eq!(get("a").await, Ok(0));
+        assert_eq!(get("wrong").await, Ok(1));
+        source.is_away.store(true, Ordering::Relaxed);
+        pass(2 * GOOD).await;
+        answers.forget("wrong");
+        assert_eq!((get("a").await, get("b").await), (Ok(0), Ok(77)));
+        for _ in 0..2 {
+            assert_eq!(get("wrong").await, Err(Fault::away("gone")));
+        }
+        pass(UNCONFIRMED).await;
+        for name in ["a", "b"] {
+            assert_eq!(answers.known(name, || source.question()), None, "{name}");
+        }
+        source.is_away.store(false, Ordering::Relaxed);
+        assert!(get("a").await.is_ok_and(|number| number > 1 && number != 77));
+        assert!(get("wrong").await.is_ok_and(|number| number > 1 && number != 77));
     }
 
     #[tokio::test(start_paused = true)]
@@ -257,7 +343,9 @@ mod tests {
         for number in 0..1000 {
             answers.get(&number.to_string(), || source.question()).await.unwrap();
             pass(Duration::from_millis(1)).await;
-            assert!(answers.lock().len() <= 101);
+            let slots = answers.lock();
+            assert!(slots.by_name.len() <= 101);
+            assert_eq!((slots.weight, slots.open), (slots.by_name.len(), 0));
         }
         assert_eq!(answers.known("999", || source.question()), Some(999));
         assert_eq!(answers.known("0", || source.question()), None);

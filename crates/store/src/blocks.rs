@@ -71,6 +71,13 @@ pub(crate) fn bytes(block: u32, size: u64) -> Range<u64> {
     start.min(size)..(start + BLOCK).min(size)
 }
 
+/// The hole that takes the bytes of a block away. It is a whole block long also at the end of an
+/// object: a hole that ended within a page would write zeros into that page.
+pub(crate) fn hole(block: u32) -> Range<u64> {
+    let start = u64::from(block) * BLOCK;
+    start..start + BLOCK
+}
+
 impl Blocks {
     /// Blocks that were here when the process began: number, digest and last use.
     pub(crate) fn found(blocks: impl IntoIterator<Item = (u32, Sum, u64)>) -> Self {
@@ -127,10 +134,24 @@ impl Blocks {
         self.tidy(number);
     }
 
+    /// Whether a block is here, and nobody needs it.
+    pub(crate) fn is_free(&self, number: u32) -> bool {
+        self.0.get(&number).is_some_and(Block::is_free)
+    }
+
     /// Removes a block, unless somebody needs it. Returns whether it was here.
     pub(crate) fn remove(&mut self, number: u32) -> bool {
-        let is_free = self.0.get(&number).is_some_and(Block::is_free);
-        is_free && self.0.remove(&number).is_some()
+        self.is_free(number) && self.0.remove(&number).is_some()
+    }
+
+    /// Forgets all blocks that were here, because their file was lost. Returns their numbers.
+    pub(crate) fn lose(&mut self) -> Vec<u32> {
+        let lost: Vec<u32> = self.kept().map(|(number, ..)| number).collect();
+        for &number in &lost {
+            self.0.entry(number).or_default().state = State::Absent;
+            self.tidy(number);
+        }
+        lost
     }
 
     /// The blocks that nobody needs: when each was last used, and its number.
@@ -186,9 +207,10 @@ mod tests {
         /// However blocks are pinned, fetched, lost and removed, a pinned block is never removed,
         /// and a block without pins and bytes takes no memory.
         #[test]
-        fn pinned_blocks_stay(steps in prop::collection::vec((0..5u8, 0..4u32), 1..200)) {
+        fn pinned_blocks_stay(steps in prop::collection::vec((0..7u8, 0..4u32), 1..200)) {
             let (mut blocks, mut pins) = (Blocks::default(), [0u32; 4]);
             let mut here = [false; 4];
+            let mut gives: [Option<watch::Sender<_>>; 4] = Default::default();
             for (now, (step, number)) in steps.into_iter().enumerate() {
                 let (now, at) = (now as u64, number as usize);
                 match step {
@@ -201,14 +223,18 @@ mod tests {
                         pins[at] -= 1;
                     }
                     2 if matches!(blocks.need(number), Need::Fetch(_)) => {
-                        let (_give, coming) = watch::channel(None);
+                        let (give, coming) = watch::channel(None);
                         blocks.comes(number, coming);
-                        blocks.came(number, Some(7), now);
-                        here[at] = true;
+                        gives[at] = Some(give);
                     }
-                    3 if matches!(blocks.need(number), Need::Fetch(_)) => {
-                        blocks.came(number, None, now);
-                        here[at] = false;
+                    3 | 5 if gives[at].take().is_some() => {
+                        here[at] = step == 3;
+                        blocks.came(number, here[at].then_some(7), now);
+                    }
+                    6 => {
+                        let lost = blocks.lose();
+                        prop_assert_eq!(lost.len(), here.iter().filter(|here| **here).count());
+                        here = [false; 4];
                     }
                     4 => {
                         let removed = blocks.remove(number);
@@ -220,7 +246,10 @@ mod tests {
                 for at in 0..4u32 {
                     let (is_here, pins) = (here[at as usize], pins[at as usize]);
                     prop_assert_eq!(blocks.are_here(at..at + 1), is_here);
-                    prop_assert_eq!(blocks.0.contains_key(&at), is_here || pins > 0);
+                    let is_coming = gives[at as usize].is_some();
+                    prop_assert!(!is_coming || matches!(blocks.need(at), Need::Wait(_)));
+                    let is_known = is_here || is_coming || pins > 0;
+                    prop_assert_eq!(blocks.0.contains_key(&at), is_known);
                     let is_free = blocks.free().any(|(_, number)| number == at);
                     prop_assert_eq!(is_free, is_here && pins == 0);
                 }

@@ -1,10 +1,10 @@
 //! The local copies of all objects, and the room that they have on the disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,6 +16,7 @@ use crate::counts::Counts;
 use crate::index::Index;
 use crate::meta::{Meta, digest};
 use crate::object::Object;
+use crate::seldom::Seldom;
 use crate::{Error, Settings};
 
 /// Most objects of which the cache has anything.
@@ -27,6 +28,8 @@ const PART: u64 = 20;
 /// Extensions of the files of an object.
 const DATA: &str = "data";
 const INDEX: &str = "index";
+/// An index that is being written.
+const NEW: &str = "new";
 
 /// A folder with local copies of objects.
 #[derive(Debug)]
@@ -39,6 +42,9 @@ pub(crate) struct Cache {
     objects: Mutex<Objects>,
     /// Held while room is made.
     room: Mutex<()>,
+    /// Held while indexes are written.
+    flushing: Mutex<()>,
+    log: Seldom,
     counts: Arc<Counts>,
     /// Locked, so that no other process uses the folder.
     _lock: File,
@@ -64,13 +70,15 @@ impl Cache {
             return Err(Error::InUse(shown()));
         }
         // A file system without holes would fill up.
-        punch(&lock, &(0..blocks::BLOCK)).map_err(failed)?;
+        punch(&lock, &blocks::hole(0)).map_err(failed)?;
         let cache = Self {
             url: settings.url.clone(),
             limit: settings.cache_size,
             used: AtomicU64::new(0),
             objects: Mutex::default(),
             room: Mutex::default(),
+            flushing: Mutex::default(),
+            log: Seldom::default(),
             counts,
             _lock: lock,
             folder: folder.clone(),
@@ -87,7 +95,16 @@ impl Cache {
 
     /// The version at a path that was seen last, if the cache has any of it.
     pub(crate) fn newest(&self, path: &str) -> Option<Meta> {
-        self.lock().newest.get(path).map(|object| object.meta.clone())
+        let objects = self.lock();
+        let newest = objects.newest.get(path).filter(|object| !object.is_old());
+        newest.map(|object| object.meta.clone())
+    }
+
+    /// The store says that there is no object at this path.
+    pub(crate) fn deleted(&self, path: &str) {
+        if let Some(object) = self.lock().newest.remove(path) {
+            object.is_old.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Names in a folder that begin with `begins`, as far as the cache has them: objects with their
@@ -103,6 +120,7 @@ impl Cache {
         let objects = self.lock();
         let below = objects.newest.range(prefix.clone()..);
         let below = below.take_while(|(path, _)| path.starts_with(&prefix));
+        let below = below.filter(|(_, object)| !object.is_old());
         let mut found = BTreeMap::new();
         for (path, object) in below {
             let name = &path[above.len()..];
@@ -120,10 +138,28 @@ impl Cache {
     /// Opens the file of an object, which is made if there is none.
     pub(crate) fn file(&self, object: &Object) -> io::Result<File> {
         let path = self.path(&object.name, DATA);
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = File::options();
+        options.read(true).write(true);
+        match options.open(&path) {
+            Ok(file) if file.metadata()?.len() == object.meta.size => return Ok(file),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        // Somebody may have removed the file. A new one has none of the blocks.
+        self.lost(object);
+        let file = options.create(true).truncate(true).open(path)?;
         file.set_len(object.meta.size)?;
         Ok(file)
+    }
+
+    /// Forgets the blocks of an object whose file was lost.
+    fn lost(&self, object: &Object) {
+        let lost = object.blocks().lose();
+        for number in lost {
+            let range = blocks::bytes(number, object.meta.size);
+            self.gave(range.end - range.start);
+            object.is_changed.store(true, Ordering::Relaxed);
+        }
     }
 
     /// The open copy of an object, if it is open.
@@ -142,18 +178,26 @@ impl Cache {
 
     /// Writes a block, for which room was taken. Where the disk is full before the cache is, other
     /// blocks make room.
-    pub(crate) fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let end = offset + bytes.len() as u64;
-        let mut written = file.write_all_at(bytes, offset);
-        if written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StorageFull) {
-            let used = self.used();
-            tracing::warn!(used, "the disk is full before the cache is");
-            self.free(used - used / PART);
-            written = file.write_all_at(bytes, offset);
+    pub(crate) fn write(&self, file: &File, bytes: &[u8], number: u32) -> io::Result<()> {
+        let hole = blocks::hole(number);
+        let write = || file.write_all_at(bytes, hole.start);
+        let mut written = write();
+        if is_full(&written) {
+            let _room = self.room();
+            // Others may have made room meanwhile.
+            written = write();
+            if is_full(&written) {
+                let used = self.used();
+                if let Some(others) = self.log.take() {
+                    tracing::warn!(used, others, "the disk is full before the cache is");
+                }
+                self.free(used - used / PART);
+                written = write();
+            }
         }
         if written.is_err() {
-            self.gave(end - offset);
-            punch(file, &(offset..end))?;
+            self.gave(bytes.len() as u64);
+            punch(file, &hole)?;
         }
         written
     }
@@ -165,12 +209,16 @@ impl Cache {
 
     /// Writes the indexes that are older than their blocks. Blocks.
     pub(crate) fn flush(&self) {
+        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
         let objects: Vec<_> = self.lock().all.values().cloned().collect();
         for object in objects {
             if object.is_changed.swap(false, Ordering::Relaxed)
                 && let Err(error) = self.write_index(&object)
             {
-                tracing::warn!(path = object.path, %error, "index of a cached object");
+                object.is_changed.store(true, Ordering::Relaxed);
+                if let Some(others) = self.log.take() {
+                    tracing::warn!(path = object.path, %error, others, "index of a cached object");
+                }
             }
         }
     }
@@ -240,10 +288,14 @@ impl Cache {
 
     /// Frees blocks if there are too many.
     fn make_room(&self) {
-        let _room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        let _room = self.room();
         if self.used() > self.limit {
             self.free(self.limit - self.limit / PART);
         }
+    }
+
+    fn room(&self) -> MutexGuard<'_, ()> {
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Frees blocks until so many bytes are left: first those of versions that were replaced, then
@@ -252,7 +304,7 @@ impl Cache {
         let objects: Vec<_> = self.lock().all.values().cloned().collect();
         let mut free: Vec<(u64, u32, &Arc<Object>)> = Vec::new();
         for object in &objects {
-            let is_old = object.is_old.load(Ordering::Relaxed);
+            let is_old = object.is_old();
             let age = |used| if is_old { 0 } else { used };
             free.extend(object.blocks().free().map(|(used, at)| (age(used), at, object)));
         }
@@ -270,37 +322,48 @@ impl Cache {
 
     /// Frees a block, unless somebody needs it.
     fn evict(&self, object: &Arc<Object>, number: u32) {
-        let range = blocks::bytes(number, object.meta.size);
+        if let Err(error) = self.try_evict(object, number) {
+            if error.kind() == io::ErrorKind::NotFound {
+                self.lost(object);
+            }
+            if let Some(others) = self.log.take() {
+                tracing::warn!(path = object.path, %error, others, "a cached block was not freed");
+            }
+        }
+    }
+
+    fn try_evict(&self, object: &Arc<Object>, number: u32) -> io::Result<()> {
         let file = match object.is_open() {
             Some(open) => open.local().try_clone(),
             None => File::options().write(true).open(self.path(&object.name, DATA)),
-        };
+        }?;
         // The lock is held until the bytes are gone, so that nobody fetches the block meanwhile.
         let mut blocks = object.blocks();
-        if !blocks.remove(number) {
-            return;
+        if blocks.is_free(number) {
+            punch(&file, &blocks::hole(number))?;
+            blocks.remove(number);
+            drop(blocks);
+            object.is_changed.store(true, Ordering::Relaxed);
+            let range = blocks::bytes(number, object.meta.size);
+            self.gave(range.end - range.start);
+            self.counts.evictions.add(1);
         }
-        let punched = file.and_then(|file| punch(&file, &range));
-        drop(blocks);
-        object.is_changed.store(true, Ordering::Relaxed);
-        self.gave(range.end - range.start);
-        self.counts.evictions.add(1);
-        if let Err(error) = punched {
-            tracing::warn!(path = object.path, %error, "a cached block was not freed");
-        }
+        Ok(())
     }
 
     /// Finds the objects in the folder, and removes what belongs to none.
     fn load(&self) -> io::Result<()> {
-        let mut names: HashMap<String, Vec<String>> = HashMap::new();
+        let mut names = HashSet::new();
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
-            if let Some((name, ending)) = name.to_str().and_then(|name| name.rsplit_once('.')) {
-                names.entry(name.to_owned()).or_default().push(ending.to_owned());
+            if let Some((name, INDEX | NEW | DATA)) = name.to_str().and_then(|n| n.rsplit_once('.'))
+                && is_name(name)
+            {
+                names.insert(name.to_owned());
             }
         }
         let mut objects = self.lock();
-        for name in names.into_keys() {
+        for name in names {
             match self.found(&name) {
                 Ok(Some(object)) if objects.all.len() < OBJECTS => {
                     let object = Arc::new(object);
@@ -335,17 +398,19 @@ impl Cache {
                 return Ok(None);
             }
             punch(&file, &(end..range.start))?;
-            end = range.end;
+            end = blocks::hole(*number).end;
             used += range.end - range.start;
         }
-        punch(&file, &(end..size))?;
+        if end < size {
+            punch(&file, &(end..size.next_multiple_of(blocks::BLOCK)))?;
+        }
         self.used.fetch_add(used, Ordering::Relaxed);
         let blocks = Blocks::found(index.blocks);
         Ok(Some(Object::new(name.to_owned(), index.path, index.meta, blocks)))
     }
 
     fn remove(&self, name: &str) {
-        for ending in [INDEX, "new", DATA] {
+        for ending in [INDEX, NEW, DATA] {
             match fs::remove_file(self.path(name, ending)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     tracing::warn!(name, ending, %error, "file of the cache not removed");
@@ -356,7 +421,7 @@ impl Cache {
     }
 
     fn path(&self, name: &str, ending: &str) -> PathBuf {
-        Path::new(&self.folder).join(name).with_extension(ending)
+        self.folder.join(format!("{name}.{ending}"))
     }
 
     fn lock(&self) -> MutexGuard<'_, Objects> {
@@ -373,6 +438,16 @@ impl Objects {
             before.is_old.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Whether a name is one that the cache gives: the digits of a digest.
+fn is_name(name: &str) -> bool {
+    name.len() == 32 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn is_full(written: &io::Result<()>) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    written.as_ref().is_err_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
 }
 
 /// Makes a hole in a file.

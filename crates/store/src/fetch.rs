@@ -19,7 +19,8 @@ use crate::fault::Fault;
 use crate::meta::{Meta, hash};
 use crate::names::Directory;
 use crate::object::{Object, now};
-use crate::requests::Requests;
+use crate::requests::{Fetched, Requests};
+use crate::seldom::Seldom;
 
 /// What fetches blocks. All objects share it.
 #[derive(Debug)]
@@ -33,6 +34,7 @@ pub(crate) struct Fetcher {
     pub(crate) ahead: Arc<Semaphore>,
     /// How many blocks are read ahead of a viewer.
     pub(crate) read_ahead: u32,
+    pub(crate) log: Seldom,
 }
 
 /// An object that is open for reading.
@@ -184,19 +186,24 @@ impl Fetcher {
             }
             self.cache.gave(length);
             self.counts.damaged.add(1);
-            let path = &object.path;
-            tracing::warn!(path, block = number, "damaged in the cache, fetched again");
+            if let Some(others) = self.log.take() {
+                let path = &object.path;
+                tracing::warn!(path, block = number, others, "damaged in the cache, fetched again");
+            }
         }
         let fetched = self.requests.range(&object.path, &object.meta, range.clone()).await;
         if matches!(fetched, Err(Fault::Changed | Fault::NotFound)) {
             self.directory.forget(&object.path);
             object.is_old.store(true, Ordering::Relaxed);
         }
-        let bytes = fetched?;
+        let Fetched { bytes, slot } = fetched?;
         let (file, cache) = (Arc::clone(file), Arc::clone(&self.cache));
         let written = spawn_blocking(move || {
             cache.take(length);
-            cache.write(&file, &bytes, range.start).map(|()| hash(&[&bytes]))
+            let written = cache.write(&file, &bytes, number).map(|()| hash(&[&bytes]));
+            // Bytes that wait for the disk are bounded as those are that come from the store.
+            drop(slot);
+            written
         });
         Ok(written.await.map_err(io::Error::other).flatten()?)
     }

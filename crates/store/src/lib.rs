@@ -19,7 +19,7 @@
 //! - `blocks` is which blocks of an object are here. `fetch` fetches what is missing of an open one.
 //! - `cache` has all objects, each an `object`, and makes room. `index` is what it writes beside each of them, so that
 //!   a cache outlives its process.
-//! - `meta` tells versions apart. `fault` and `counts` are small types.
+//! - `meta` tells versions apart. `fault`, `counts` and `seldom` are small types.
 //!
 //! A store has a runtime of its own. So it disturbs no event loop, and may be used from any thread.
 
@@ -35,6 +35,7 @@ mod meta;
 mod names;
 mod object;
 mod requests;
+mod seldom;
 
 use std::io;
 use std::path::PathBuf;
@@ -113,7 +114,9 @@ impl Store {
             cache: Arc::clone(&cache),
             counts,
             ahead: Arc::new(Semaphore::new(settings.requests.div_ceil(2))),
-            read_ahead: u32::try_from(settings.read_ahead / blocks::BLOCK).unwrap_or(u32::MAX),
+            read_ahead: u32::try_from(settings.read_ahead.div_ceil(blocks::BLOCK))
+                .unwrap_or(u32::MAX),
+            log: seldom::Seldom::default(),
         });
         handle.spawn(async move {
             let mut interval = tokio::time::interval(FLUSH);

@@ -11,14 +11,12 @@ use crate::answers::{Answers, Question};
 use crate::cache::Cache;
 use crate::fault::Fault;
 use crate::meta::{Meta, hash};
-use crate::requests::{Listed, Requests};
+use crate::requests::{KEY, Listed, Requests};
 
 /// Most names of a folder. A longer folder has no list.
 pub(crate) const NAMES: usize = 10_000;
 /// Most paths and names that are remembered.
 const REMEMBERED: usize = 50_000;
-/// The longest key that stores allow, in bytes.
-const KEY: usize = 1024;
 
 /// What is at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +47,8 @@ impl Found {
 struct List {
     names: Arc<Names>,
     items: HashMap<String, Found>,
+    /// Whether the cache made the list, and not the store. Then names may be missing.
+    is_cached: bool,
 }
 
 /// What is known of the names in a store.
@@ -149,6 +149,7 @@ impl Directory {
             }
             if let Some(list) = self.list_of(folder, "")
                 && list.names.names.is_some()
+                && !list.is_cached
             {
                 match list.items.get(below) {
                     Some(found) if above.len() == path.len() => return Some(found.clone()),
@@ -161,8 +162,8 @@ impl Directory {
         None
     }
 
-    /// Asks the store what is at a path. A name with a dot in it is probably a file's. The names of a
-    /// folder are kept, because they tell what is below it.
+    /// Asks the store what is at a path. The names of a folder are kept, because they tell what is
+    /// below it.
     async fn ask(&self, path: &str) -> Result<Found, Fault> {
         let object = async || match self.requests.head(path).await {
             Ok(meta) => Ok(Some(Found::Object(meta))),
@@ -175,7 +176,7 @@ impl Directory {
             Ok::<_, Fault>((!list.items.is_empty()).then_some(Found::Folder))
         };
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-        let found = if name.contains('.') {
+        let found = if is_of_object(name) {
             match object().await? {
                 None => folder().await?,
                 found => found,
@@ -195,40 +196,37 @@ impl Directory {
     }
 
     fn question(&self, path: &str) -> Question<Found> {
-        let (this, path) = (self.clone(), path.to_owned());
-        Box::pin(async move {
-            match this.ask(&path).await {
-                // What was here before the store went away is served on.
-                Err(Fault::Away(reason)) => {
-                    let meta = this.cache.newest(&path).ok_or(Fault::Away(reason))?;
-                    Ok(Found::Object(meta))
-                }
-                answer => answer,
+        let (this, asked) = (self.clone(), path.to_owned());
+        let reply = Box::pin(async move {
+            let found = this.ask(&asked).await?;
+            if !matches!(found, Found::Object(_)) {
+                this.cache.deleted(&asked);
             }
-        })
+            Ok(found)
+        });
+        let (cache, path) = (Arc::clone(&self.cache), path.to_owned());
+        Question { reply, cached: Box::new(move || cache.newest(&path).map(Found::Object)) }
     }
 
     fn list_question(&self, folder: &str, begins: &str) -> Question<Arc<List>> {
         let (requests, cache) = (Arc::clone(&self.requests), Arc::clone(&self.cache));
         let (folder, begins) = (folder.to_owned(), begins.to_owned());
-        Box::pin(async move {
-            match requests.list(&folder, &begins, NAMES).await {
-                Ok(listed) => Ok(Arc::new(List::of(listed))),
-                Err(Fault::Away(reason)) => {
-                    let items = cache.below(&folder, &begins, NAMES);
-                    if items.is_empty() {
-                        return Err(Fault::Away(reason));
-                    }
-                    Ok(Arc::new(List::of(Listed { items, is_cut: false })))
-                }
-                Err(fault) => Err(fault),
-            }
-        })
+        let (asked, beginning) = (folder.clone(), begins.clone());
+        let reply = Box::pin(async move {
+            let listed = requests.list(&asked, &beginning, NAMES).await?;
+            Ok(Arc::new(List::of(listed, false)))
+        });
+        let cached = Box::new(move || {
+            let items = cache.below(&folder, &begins, NAMES);
+            let listed = Listed { items, is_cut: false };
+            (!listed.items.is_empty()).then(|| Arc::new(List::of(listed, true)))
+        });
+        Question { reply, cached }
     }
 }
 
 impl List {
-    fn of(listed: Listed) -> Self {
+    fn of(listed: Listed, is_cached: bool) -> Self {
         let found = |meta: Option<Meta>| meta.map_or(Found::Folder, Found::Object);
         let mut names: Vec<String> = listed.items.iter().map(|(name, _)| name.clone()).collect();
         names.sort_unstable();
@@ -237,12 +235,18 @@ impl List {
         let version = FileVersion::of_object(hash(&hashed), names.len() as u64, 0);
         let is_whole = !listed.is_cut && names.len() <= NAMES;
         let names = is_whole.then_some(names);
-        // An object and a folder of the same name: the object is what a request gets.
+        // Where an object and a folder have the same name, the last of the two is taken.
         let mut items: Vec<_> = listed.items;
-        items.sort_by_key(|(_, meta)| meta.is_some());
+        items.sort_by_key(|(name, meta)| meta.is_some() == is_of_object(name));
         let items = items.into_iter().map(|(name, meta)| (name, found(meta))).collect();
-        Self { names: Arc::new(Names { names, version }), items }
+        Self { names: Arc::new(Names { names, version }), items, is_cached }
     }
+}
+
+/// Whether a name is an object's where an object and a folder have it: a name with a dot in it is
+/// probably a file's.
+fn is_of_object(name: &str) -> bool {
+    name.contains('.')
 }
 
 /// The name of a list. No path has a zero byte.
@@ -280,7 +284,7 @@ mod tests {
         let meta = |size| Meta::new(size, None, 0);
         let list = |items: &[(&str, Option<u64>)], is_cut| {
             let items = items.iter().map(|(name, size)| ((*name).to_owned(), size.map(meta)));
-            List::of(Listed { items: items.collect(), is_cut })
+            List::of(Listed { items: items.collect(), is_cut }, false)
         };
         let one = list(&[("a", Some(1)), ("b", None)], false);
         let same = list(&[("b", None), ("a", Some(2))], false);
@@ -288,7 +292,11 @@ mod tests {
         assert_eq!(one.names, same.names);
         assert_ne!(one.names.version, other.names.version);
         assert_eq!(list(&[("a", Some(1))], true).names.names, None);
-        let both = list(&[("a", Some(1)), ("a", None)], false);
-        assert_eq!(both.items["a"], Found::Object(meta(1)));
+        for order in [[Some(1), None], [None, Some(1)]] {
+            let both = list(&order.map(|size| ("a", size)), false);
+            assert_eq!(both.items["a"], Found::Folder);
+            let both = list(&order.map(|size| ("a.mp4", size)), false);
+            assert_eq!(both.items["a.mp4"], Found::Object(meta(1)));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What the cache has of one version of an object.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub(crate) struct Object {
     pub(crate) blocks: Mutex<Blocks>,
     /// Whether the index on the disk is older than the blocks.
     pub(crate) is_changed: AtomicBool,
-    /// Whether there is a newer version.
+    /// Whether there is a newer version, or the object was deleted.
     pub(crate) is_old: AtomicBool,
     /// Whether its files were removed. It is not used any more.
     pub(crate) is_gone: AtomicBool,
@@ -48,6 +48,10 @@ impl Object {
 
     pub(crate) fn opened(&self) -> MutexGuard<'_, Weak<OpenFile>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_old(&self) -> bool {
+        self.is_old.load(Ordering::Relaxed)
     }
 
     /// The open copy, if somebody reads it.

@@ -2,29 +2,34 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use object_store::client::HttpError;
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::Settings;
 use crate::bucket::Bucket;
 use crate::counts::{Counter, Counts};
 use crate::fault::Fault;
 use crate::meta::Meta;
+use crate::seldom::Seldom;
 
 /// After this many failures without a success, the store counts as away.
 const FAILURES: u32 = 3;
 /// How long a store that is away is not asked.
 const AWAY: Duration = Duration::from_secs(2);
-/// How often a failing store is logged.
-const LOGGED: Duration = Duration::from_secs(10);
+/// The longest key that stores allow, in bytes.
+pub(crate) const KEY: usize = 1024;
 /// Most pages of names that are asked for; a page has 1,000.
 const PAGES: usize = 10;
+
+/// How the crate `object_store` begins the text of an answer that is no success.
+const STATUS: &str = "Server returned non-2xx status code: ";
 
 /// What all requests to a store share.
 #[derive(Debug)]
@@ -32,19 +37,19 @@ pub(crate) struct Requests {
     bucket: Bucket,
     url: String,
     timeout: Duration,
-    slots: Semaphore,
+    slots: Arc<Semaphore>,
     counts: Arc<Counts>,
     failures: AtomicU32,
-    last: Mutex<Last>,
+    /// When a request failed last.
+    failed: Mutex<Option<Instant>>,
+    log: Seldom,
 }
 
-#[derive(Debug, Default)]
-struct Last {
-    /// When a request failed last.
-    failed: Option<Instant>,
-    /// When a failure was logged last, and how many were not logged since.
-    logged: Option<Instant>,
-    unlogged: u64,
+/// Bytes that were fetched. Those who keep them in memory keep one of the few requests with them.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    pub(crate) bytes: Bytes,
+    pub(crate) slot: OwnedSemaphorePermit,
 }
 
 /// What is below a prefix.
@@ -62,10 +67,11 @@ impl Requests {
             bucket,
             url: settings.url.clone(),
             timeout: settings.timeout,
-            slots: Semaphore::new(settings.requests),
+            slots: Arc::new(Semaphore::new(settings.requests)),
             counts,
             failures: AtomicU32::new(0),
-            last: Mutex::default(),
+            failed: Mutex::default(),
+            log: Seldom::default(),
         }
     }
 
@@ -74,7 +80,7 @@ impl Requests {
         let key = self.key(path)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
         let asked = self.bucket.client.get_opts(&key, options);
-        let found: GetResult = self.run(&self.counts.heads, path, asked).await?;
+        let (found, _): (GetResult, _) = self.run(&self.counts.heads, path, asked).await?;
         Ok(Meta::of(&found.meta))
     }
 
@@ -84,7 +90,7 @@ impl Requests {
         path: &str,
         meta: &Meta,
         range: Range<u64>,
-    ) -> Result<Bytes, Fault> {
+    ) -> Result<Fetched, Fault> {
         let key = self.key(path)?;
         let length = range.end - range.start;
         let options = GetOptions {
@@ -101,12 +107,13 @@ impl Requests {
             }
             found.bytes().await.map(Some)
         };
-        let bytes = self.run(&self.counts.gets, path, fetched).await?.ok_or(Fault::Changed)?;
+        let (bytes, slot) = self.run(&self.counts.gets, path, fetched).await?;
+        let bytes = bytes.ok_or(Fault::Changed)?;
         if bytes.len() as u64 != length {
             return Err(Fault::away(format_args!("{path}: {} bytes, not {length}", bytes.len())));
         }
         self.counts.bytes.add(length);
-        Ok(bytes)
+        Ok(Fetched { bytes, slot })
     }
 
     /// Lists the names directly in a folder that begin with `begins`, at most `most` or a little
@@ -120,6 +127,9 @@ impl Requests {
         let slash = if folder.is_empty() { "" } else { "/" };
         let above = format!("{}{folder}{slash}", self.bucket.prefix);
         let prefix = format!("{above}{begins}");
+        if prefix.len() > KEY {
+            return Ok(Listed::default());
+        }
         let prefix = Some(prefix.as_str()).filter(|prefix| !prefix.is_empty());
         let (mut listed, mut page_token) = (Listed::default(), None);
         for _ in 0..PAGES {
@@ -130,7 +140,13 @@ impl Requests {
                 ..PaginatedListOptions::default()
             };
             let asked = self.bucket.client.list_paginated(prefix, options);
-            let page: PaginatedListResult = self.run(&self.counts.lists, folder, asked).await?;
+            let page = self.run(&self.counts.lists, folder, asked).await;
+            // A prefix without objects has an empty list. So the bucket itself was not found.
+            if matches!(page, Err(Fault::NotFound)) {
+                self.log(folder, "the bucket was not found");
+                return Err(Fault::away("the bucket was not found"));
+            }
+            let (page, _): (PaginatedListResult, _) = page?;
             let below = |path: &Path| path.as_ref().strip_prefix(&above).map(str::to_owned);
             let folders = page.result.common_prefixes.iter().map(|path| (below(path), None));
             let objects = page.result.objects.iter();
@@ -149,28 +165,32 @@ impl Requests {
 
     /// The key of an object. A path that cannot be a key leads nowhere.
     fn key(&self, path: &str) -> Result<Path, Fault> {
-        Path::parse(format!("{}{path}", self.bucket.prefix)).map_err(|_| Fault::NotFound)
+        let key = format!("{}{path}", self.bucket.prefix);
+        let key = Some(key).filter(|key| key.len() <= KEY).ok_or(Fault::NotFound)?;
+        Path::parse(key).map_err(|_| Fault::NotFound)
     }
 
+    /// Makes a request when one of the few slots is free. Only a request that was sent, and that the
+    /// store did not answer or could not serve, counts as a failure: one viewer, one key or many
+    /// viewers at once must not keep others from the store.
     async fn run<T>(
         &self,
         counter: &Counter,
         path: &str,
         request: impl Future<Output = object_store::Result<T>>,
-    ) -> Result<T, Fault> {
+    ) -> Result<(T, OwnedSemaphorePermit), Fault> {
         if self.is_away() {
             return Err(Fault::away("it did not answer before"));
         }
-        let timely = tokio::time::timeout(self.timeout, async {
-            // The semaphore is never closed.
-            let _slot = self.slots.acquire().await;
-            counter.add(1);
-            request.await
-        });
-        let failure = match timely.await {
+        let slot = tokio::time::timeout(self.timeout, Arc::clone(&self.slots).acquire_owned());
+        let Ok(Ok(slot)) = slot.await else {
+            return Err(Fault::away("too many requests wait"));
+        };
+        counter.add(1);
+        let (reason, is_failure) = match tokio::time::timeout(self.timeout, request).await {
             Ok(Ok(answer)) => {
                 self.failures.store(0, Ordering::Relaxed);
-                return Ok(answer);
+                return Ok((answer, slot));
             }
             Ok(Err(Error::NotFound { .. })) => {
                 self.failures.store(0, Ordering::Relaxed);
@@ -180,43 +200,81 @@ impl Requests {
                 self.failures.store(0, Ordering::Relaxed);
                 return Err(Fault::Changed);
             }
-            // The store answers. What one viewer may not have must not keep others from the rest.
-            Ok(Err(error @ (Error::PermissionDenied { .. } | Error::Unauthenticated { .. }))) => {
-                self.failures.store(0, Ordering::Relaxed);
-                self.counts.errors.add(1);
-                let failure = error.to_string();
-                self.log(path, &failure);
-                return Err(Fault::away(failure));
-            }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {:?}", self.timeout),
+            Ok(Err(error)) => reason(&error),
+            Err(_) => (format!("no answer within {:?}", self.timeout), true),
         };
         self.counts.errors.add(1);
-        self.failures.fetch_add(1, Ordering::Relaxed);
-        self.last().failed = Some(Instant::now());
-        self.log(path, &failure);
-        Err(Fault::away(failure))
+        if is_failure {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            *self.failed() = Some(Instant::now());
+        }
+        self.log(path, &reason);
+        Err(Fault::away(reason))
     }
 
     /// Whether the store failed several times, the last time a moment ago.
     fn is_away(&self) -> bool {
         self.failures.load(Ordering::Relaxed) >= FAILURES
-            && self.last().failed.is_some_and(|failed| failed.elapsed() < AWAY)
+            && self.failed().is_some_and(|failed| failed.elapsed() < AWAY)
     }
 
     fn log(&self, path: &str, failure: &str) {
-        let mut last = self.last();
-        let now = Instant::now();
-        if last.logged.is_some_and(|logged| now - logged < LOGGED) {
-            last.unlogged += 1;
-            return;
+        if let Some(others) = self.log.take() {
+            let store = &self.url;
+            tracing::error!(store, path, failure, others, "the store does not answer as it should");
         }
-        last.logged = Some(now);
-        let (store, others) = (&self.url, std::mem::take(&mut last.unlogged));
-        tracing::error!(store, path, failure, others, "the store does not answer as it should");
     }
 
-    fn last(&self) -> std::sync::MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    fn failed(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Why a request failed, and whether it is the store that fails. The text has nothing of the body of
+/// an answer, which may tell secrets to those who read the log.
+fn reason(error: &Error) -> (String, bool) {
+    match error {
+        Error::PermissionDenied { .. } => return ("it forbids this".to_owned(), false),
+        Error::Unauthenticated { .. } => return ("it wants other credentials".to_owned(), false),
+        Error::InvalidPath { .. } => return ("a name in it is no path".to_owned(), false),
+        _ => {}
+    }
+    let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source());
+    // The type with the status is not public, and its text is.
+    let known = causes.find_map(|cause| {
+        if let Some(http) = cause.downcast_ref::<HttpError>() {
+            return Some((format!("{:?}", http.kind()), true));
+        }
+        if cause.is::<object_store::path::Error>() {
+            return Some(("a name in it is no path".to_owned(), false));
+        }
+        let text = cause.to_string();
+        let status: u16 = text.strip_prefix(STATUS)?.get(..3)?.parse().ok()?;
+        Some((format!("status {status}"), status >= 500 || status == 429))
+    });
+    known.unwrap_or_else(|| ("an answer that is not understood".to_owned(), true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Cause(&'static str);
+
+    #[test]
+    fn only_a_store_that_fails_counts_and_no_body_is_told() {
+        let of = |text| reason(&Error::Generic { store: "S3", source: Box::new(Cause(text)) });
+        let client = "Server returned non-2xx status code: 400 Bad Request: <Key>films</Key>";
+        assert_eq!(of(client), ("status 400".to_owned(), false));
+        let many = "Server returned non-2xx status code: 429 Too Many Requests: ";
+        assert_eq!(of(many), ("status 429".to_owned(), true));
+        let server = "Server returned non-2xx status code: 503 Service Unavailable: token";
+        assert_eq!(of(server), ("status 503".to_owned(), true));
+        let (text, is_failure) = of("token");
+        assert!(is_failure && !text.contains("token"), "{text}");
+        let path = Path::parse("films//x").unwrap_err();
+        assert!(!reason(&Error::InvalidPath { source: path }).1);
     }
 }

@@ -140,14 +140,29 @@ async fn file(
     path: &str,
     found: &Found,
 ) -> Response {
-    let response = send(request, path, found);
-    if found.file.is_copied()
-        && request.method() == Method::Get
-        && let Err(error) = fetched(&http::slice(response.pieces(), &(0..FIRST))).await
-    {
-        return refuse(request, &error).unwrap_or_else(not_found);
+    let renewed;
+    let (mut found, mut response) = (found, send(request, path, found));
+    if found.file.is_copied() && request.method() == Method::Get {
+        let mut begun = begin(&response).await;
+        // The object was replaced since it was looked up. The new one is looked up once.
+        if begun.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::StaleNetworkFileHandle)
+            && let Some(objects) = origin.titles.root().objects()
+            && let Ok((Some(file), metadata)) = find_object(objects, path).await
+        {
+            renewed = Found { file, metadata, bytes: None };
+            (found, response) = (&renewed, send(request, path, &renewed));
+            begun = begin(&response).await;
+        }
+        if let Err(error) = begun {
+            return refuse(request, &error).unwrap_or_else(not_found);
+        }
     }
     progressive::pace(request, origin, titles, (path, found), response)
+}
+
+/// Fetches the first bytes of a response.
+async fn begin(response: &Response) -> io::Result<()> {
+    fetched(&http::slice(response.pieces(), &(0..FIRST))).await
 }
 
 fn send(request: &Request, path: &str, found: &Found) -> Response {

@@ -58,6 +58,8 @@ pub(super) enum Error {
     File(#[from] Broken),
     #[error("the file has changed or cannot be read")]
     Changed,
+    #[error("the file cannot be read: {0}")]
+    Unread(io::Error),
 }
 
 impl From<Fault> for Error {
@@ -279,7 +281,7 @@ impl Session {
                 tracing::info!(%peer, stream, %violation, "push viewer closed");
                 origin.violations.count(violation.code.number());
             }
-            Error::Media(_) | Error::File(_) | Error::Changed => {
+            Error::Media(_) | Error::File(_) | Error::Changed | Error::Unread(_) => {
                 tracing::warn!(%peer, stream, %error, "push viewer closed");
             }
             Error::TooSlow => {
@@ -312,7 +314,7 @@ impl Session {
                 self.close(CloseCode::InternalError, "");
             }
             // The place of the file is not a viewer's concern.
-            Error::File(_) | Error::Changed => {
+            Error::File(_) | Error::Changed | Error::Unread(_) => {
                 let message = Error::Changed.to_string();
                 self.say(&Event::Error { code: "file", message });
                 self.close(CloseCode::InternalError, "");

@@ -1,6 +1,7 @@
 //! A viewer of a title. It gets the title's segments one after the other, each when it is due.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -113,7 +114,7 @@ struct Watching {
 /// A segment whose short pieces another thread reads.
 struct Gathering {
     item: Item,
-    pieces: Pin<Box<dyn Future<Output = Option<Vec<Piece>>>>>,
+    pieces: Pin<Box<dyn Future<Output = io::Result<Vec<Piece>>>>>,
 }
 
 /// The segment that is being sent: its presentation times and its size in bytes.
@@ -136,8 +137,8 @@ enum Load {
 /// What a viewer's task woke up for.
 enum Stir {
     Wrote(Result<usize, Fault>),
-    /// The pieces of the next segment; `None` if they could not be read.
-    Gathered(Option<Vec<Piece>>),
+    /// The pieces of the next segment.
+    Gathered(io::Result<Vec<Piece>>),
     Input,
     Room,
     Time,
@@ -270,15 +271,15 @@ impl Watching {
         let title = Arc::clone(self.cursor.title());
         let pieces =
             self.cursor.pieces(item).filter(|_| title.is_intact()).ok_or(Error::Changed)?;
-        let pieces = Box::pin(async move { gather(&title, pieces).await.ok() });
+        let pieces = Box::pin(async move { gather(&title, pieces).await });
         self.gathering = Some(Gathering { item, pieces });
         Ok(Load::Loaded)
     }
 
     /// Begins to send the segment that was gathered.
-    fn begin(&mut self, pieces: Option<Vec<Piece>>) -> Result<(), Error> {
+    fn begin(&mut self, pieces: io::Result<Vec<Piece>>) -> Result<(), Error> {
         let Some(Gathering { item, .. }) = self.gathering.take() else { return Ok(()) };
-        let pieces = pieces.ok_or(Error::Changed)?;
+        let pieces = pieces.map_err(Error::Unread)?;
         let size = pieces.iter().map(Piece::len).sum::<u64>();
         let head = Head::new(Opcode::Binary, usize::try_from(size).unwrap_or(usize::MAX));
         self.has_begun = false;

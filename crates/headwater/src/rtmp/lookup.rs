@@ -50,7 +50,10 @@ pub(super) enum Wanted {
 /// Why there is nothing to play.
 pub(super) enum NoTitle {
     NotFound,
+    /// A reason that the player may know: what is wrong with the file.
     Failed(String),
+    /// A reason that only the log gets: it may tell of the machine or of its store.
+    Unread(String),
 }
 
 /// Looks for the title at `path` below the VOD root.
@@ -70,6 +73,7 @@ pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Looku
             Err(error) => {
                 let flv_title = Err(match error {
                     vod::Error::NotFound => NoTitle::NotFound,
+                    error @ vod::Error::Io { .. } => NoTitle::Unread(error.to_string()),
                     error => NoTitle::Failed(error.to_string()),
                 });
                 return Found::Title { flv_title, wanted };

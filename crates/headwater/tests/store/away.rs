@@ -15,6 +15,7 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
     let cache = tempfile::tempdir().unwrap();
     let film = clip("film.mp4");
     store.put("movie/high.mp4", &film);
+    store.put("movie/not-yet-watched.bin", b"x");
     store.put("film.mp4", &film);
     store.put("film.en.vtt", b"WEBVTT\n\n00:01.000 --> 00:02.000\nOne\n");
     store.put("long.bin", &noise(6, 8 * BLOCK));
@@ -26,7 +27,12 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
     proxy.close();
     assert!(titles.map(|title| resources(&server, title)) == all);
     let not_here = |server: &testkit::Server| {
-        for path in ["/vod/other.mp4", "/vod/other.mp4/index.m3u8", "/vod/other/"] {
+        for path in [
+            "/vod/other.mp4",
+            "/vod/other.mp4/index.m3u8",
+            "/vod/other/",
+            "/vod/movie/not-yet-watched.bin",
+        ] {
             let answer = ask(server, path, &[]);
             assert_eq!(answer.status(), 503, "{path}");
             assert!(answer.header("retry-after").is_some(), "{path}");
@@ -49,6 +55,26 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
         ask(&server, "/vod/long.bin", &[("Range", "bytes=14000000-14000009")]).status() == 206
     });
     assert!(titles.map(|title| resources(&server, title)) == all);
+}
+
+#[test]
+fn a_deleted_object_does_not_come_back_when_the_store_goes_away() {
+    let store = Store::start();
+    let cache = tempfile::tempdir().unwrap();
+    store.put("a.bin", b"x");
+    let proxy = store.proxy();
+    let server = origin(&proxy, cache.path(), OPTIONS);
+    assert_eq!(ask(&server, "/vod/a.bin", &[]).status(), 200);
+    store.delete("a.bin");
+    eventually(LIMIT, "the object is gone", || ask(&server, "/vod/a.bin", &[]).status() == 404);
+    proxy.close();
+    let failed = || server.metric("headwater_store_errors_total");
+    let before = failed();
+    eventually(LIMIT, "the store was asked again", || {
+        assert_eq!(ask(&server, "/vod/a.bin", &[]).status(), 404);
+        failed() > before
+    });
+    assert_eq!(ask(&server, "/vod/a.bin", &[]).status(), 404);
 }
 
 #[test]

@@ -36,7 +36,8 @@ fn a_cold_title_needs_two_requests_beyond_its_index() {
     assert!(film.len() > 3 * BLOCK);
     store.put("minute.mp4", &film);
     let proxy = store.proxy();
-    let server = origin(&proxy, cache.path(), "read_ahead = \"0B\"\n");
+    // Nothing is asked again while the test runs, however slow the machine is.
+    let server = origin(&proxy, cache.path(), "read_ahead = \"0B\"\nrevalidate = \"1h\"\n");
     bytes(&server, "/vod/minute.mp4/index.m3u8");
     let index = proxy.take();
     // What is there, which subtitles there are, and the blocks with the head and the index.
@@ -45,7 +46,7 @@ fn a_cold_title_needs_two_requests_beyond_its_index() {
     assert_eq!(proxy.take(), []);
     bytes(&server, "/vod/minute.mp4/v0/12.m4s");
     let first = proxy.take();
-    assert!(first.len() <= 2, "{first:?}");
+    assert!((1..=2).contains(&first.len()), "{first:?}");
     // A plain file: what it is, and its first block.
     store.put("b.bin", &noise(3, 5 * BLOCK));
     assert_eq!(ask(&server, "/vod/b.bin", &[("Range", "bytes=0-99")]).status(), 206);
@@ -59,7 +60,7 @@ fn many_viewers_of_a_block_make_one_request() {
     let all = noise(4, BLOCK);
     store.put("a.bin", &all);
     let proxy = store.proxy();
-    let server = origin(&proxy, cache.path(), "");
+    let server = origin(&proxy, cache.path(), "timeout = \"60s\"\n");
     assert_eq!(ask(&server, "/vod/a.bin", &[("If-Match", "\"x\"")]).status(), 412);
     proxy.hold();
     std::thread::scope(|scope| {

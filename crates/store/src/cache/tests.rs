@@ -1,4 +1,7 @@
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use super::*;
@@ -32,7 +35,7 @@ fn fill(cache: &Cache, object: &Object, number: u32, now: u64) {
     let bytes = vec![7; BLOCK as usize];
     cache.take(BLOCK);
     let file = cache.file(object).unwrap();
-    cache.write(&file, &bytes, u64::from(number) * BLOCK).unwrap();
+    cache.write(&file, &bytes, number).unwrap();
     object.blocks().came(number, Some(hash(&[&bytes])), now);
     object.is_changed.store(true, Ordering::Relaxed);
 }
@@ -104,11 +107,16 @@ fn a_cache_outlives_its_process() {
     let other = Cache::open(&settings(folder.path(), 10), Arc::default());
     assert!(matches!(other, Err(Error::InUse(_))));
     drop(before);
-    fs::write(folder.path().join("stray.data"), "x").unwrap();
-    fs::write(folder.path().join("stray.new"), "x").unwrap();
+    let stray = folder.path().join(format!("{}.data", "0a".repeat(16)));
+    fs::write(&stray, "x").unwrap();
+    // These are not the cache's.
+    let foreign = ["notes.data", "notes.new", "a.b.index"].map(|name| folder.path().join(name));
+    foreign.iter().for_each(|file| fs::write(file, "").unwrap());
 
     let after = cache(folder.path(), 10);
     assert_eq!(after.used(), 3 * BLOCK);
+    assert!(!stray.exists() && foreign.iter().all(|file| file.exists()));
+    foreign.iter().for_each(|file| fs::remove_file(file).unwrap());
     assert_eq!(on_disk(folder.path(), DATA).iter().sum::<u64>(), 3 * BLOCK);
     assert_eq!(after.newest("a"), Some(meta("1", 4)));
     let b = after.object("x/b.mp4", &meta("1", 4));
@@ -137,4 +145,73 @@ fn a_smaller_cache_drops_what_it_has_no_room_for() {
     let after = cache(folder.path(), 4);
     assert!(after.used() <= 4 * BLOCK);
     assert_eq!(here(&after.object("a", &meta("1", 9))).last(), Some(&8));
+}
+
+#[test]
+fn a_slow_viewer_gets_the_end_of_an_object_that_was_evicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 4);
+    let a = cache.object("a", &Meta::new(BLOCK + 5000, Some("1"), 0));
+    let file = cache.file(&a).unwrap();
+    cache.take(5000);
+    cache.write(&file, &[7; 5000], 1).unwrap();
+    a.blocks().came(1, Some(1), 1);
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let mut from = BLOCK;
+    assert_eq!(rustix::fs::sendfile(&near, &file, Some(&mut from), 5000), Ok(5000));
+    cache.evict(&a, 1);
+    assert_eq!((here(&a), cache.used()), (vec![], 0));
+    let mut sent = [0; 5000];
+    far.read_exact(&mut sent).unwrap();
+    assert!(sent == [7; 5000], "the bytes changed on their way");
+}
+
+#[test]
+fn a_copy_that_was_lost_has_no_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 8);
+    let [a, b, c] = ["a", "b", "c"].map(|path| cache.object(path, &meta("1", 2)));
+    for object in [&a, &b, &c] {
+        fill(&cache, object, 0, 1);
+    }
+    let file = |object: &Object| cache.path(&object.name, DATA);
+    fs::remove_file(file(&a)).unwrap();
+    File::options().write(true).open(file(&b)).unwrap().set_len(5).unwrap();
+    fs::remove_file(file(&c)).unwrap();
+    for object in [&a, &b] {
+        assert_eq!(cache.file(object).unwrap().metadata().unwrap().len(), 2 * BLOCK);
+    }
+    // The room of a lost block comes back also where nobody opens the object again.
+    cache.evict(&c, 0);
+    assert!([&a, &b, &c].iter().all(|object| here(object).is_empty()));
+    assert_eq!(cache.used(), 0);
+}
+
+#[test]
+fn an_object_that_was_deleted_does_not_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 8);
+    let (a, b) = (cache.object("x/a", &meta("1", 1)), cache.object("x/b", &meta("1", 1)));
+    cache.deleted("x/a");
+    // A version that was replaced, and of whose successor nothing is known.
+    b.is_old.store(true, Ordering::Relaxed);
+    assert_eq!((cache.newest("x/a"), cache.newest("x/b")), (None, None));
+    assert_eq!(cache.below("x", "", 9), []);
+    cache.object("x/a", &a.meta);
+    assert_eq!(cache.newest("x/a"), Some(meta("1", 1)));
+}
+
+#[test]
+fn an_index_that_was_not_written_is_written_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 8);
+    let a = cache.object("a", &meta("1", 1));
+    fill(&cache, &a, 0, 1);
+    let new = cache.path(&a.name, NEW);
+    fs::create_dir(&new).unwrap();
+    cache.flush();
+    assert!(on_disk(folder.path(), INDEX).is_empty());
+    fs::remove_dir(&new).unwrap();
+    cache.flush();
+    assert_eq!(on_disk(folder.path(), INDEX).len(), 1);
 }

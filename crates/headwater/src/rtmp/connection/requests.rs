@@ -300,6 +300,10 @@ impl<S: Transport + 'static> Connection<S> {
                 tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
                 self.session.reject_play(code::PLAY_FAILED, &reason)?;
             }
+            (Err(NoTitle::Unread(reason)), Wanted::Play { path, .. }) => {
+                tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
+                self.session.reject_play(code::PLAY_FAILED, "the file cannot be read now")?;
+            }
         }
         Ok(())
     }
