@@ -89,7 +89,10 @@ impl Stream {
         }
         if let Some(replaced) = before.map(|at| inner.publishers.remove(at)) {
             let peer = replaced.info.peer.map(tracing::field::display);
-            tracing::info!(stream = %self.name, peer, "publisher replaced");
+            // Where publishers take turns, that is told by who takes over.
+            if !is_switch {
+                tracing::info!(stream = %self.name, peer, "silent publisher replaced");
+            }
         }
         inner.next_publisher += 1;
         let id = inner.next_publisher;
