@@ -90,7 +90,7 @@ pub(super) async fn respond(
     // Clients learn versions from manifests, so these need none.
     let any = version.is_none() || matches!(resource, Packaged::Multivariant | Packaged::Manifest);
     if !named && !any {
-        return not_found();
+        return unknown.unwrap_or_else(not_found);
     }
     reply(request, origin, push, &title, named, resource).await
 }
