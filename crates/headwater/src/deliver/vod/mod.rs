@@ -71,20 +71,26 @@ pub(super) async fn respond(
     if let Some(title) = known.filter(|title| is_named(title)) {
         return reply(request, origin, push, &title, true, resource).await;
     }
-    if !is_object(origin, path).await
-        && let Some(response) = files::respond(request, origin, files, recent).await
-    {
-        return response;
-    }
+    let file = match is_object(origin, path).await {
+        true => None,
+        false => files::respond(request, origin, files, recent).await,
+    };
+    // A store that is away does not say that there is no file, but the cache may have the title.
+    let is_unknown =
+        |file: &Response| file.status() == 503 && origin.titles.root().objects().is_some();
+    let unknown = match file {
+        Some(file) if !is_unknown(&file) => return file,
+        unknown => unknown,
+    };
     let title = match recent.look_up(origin, path).await {
         Ok(title) => title,
-        Err(error) => return refuse(request, origin, &error),
+        Err(error) => return unknown.unwrap_or_else(|| refuse(request, origin, &error)),
     };
     let named = is_named(&title);
     // Clients learn versions from manifests, so these need none.
     let any = version.is_none() || matches!(resource, Packaged::Multivariant | Packaged::Manifest);
     if !named && !any {
-        return not_found();
+        return unknown.unwrap_or_else(not_found);
     }
     reply(request, origin, push, &title, named, resource).await
 }
