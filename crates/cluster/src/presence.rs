@@ -54,7 +54,8 @@ pub struct Announcement {
     pub message: (u32, u32),
     /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
     pub streams: Vec<(String, u64, bool)>,
-    /// The streams of which a backup is in use there, or a publisher waits, by name.
+    /// The streams, by name, of which it does not hold that the primary's media go on while somebody publishes, or of
+    /// which a publisher waits there.
     pub seats: Vec<(String, Seats)>,
     /// What people see of the node. It follows the rest of the message: a node that does not know it leaves it out, and
     /// one that does not read it passes over it.
@@ -65,8 +66,8 @@ pub struct Announcement {
 /// The publishers of a stream that has two, as far as they are at one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seats {
-    /// Whether the media of the backup go on there.
-    pub backup_is_live: bool,
+    /// Whose media go on there. A rendition's publisher is none of the two.
+    pub live: Option<Role>,
     /// The publisher that waits there and sends.
     pub waits: Option<Role>,
 }
@@ -143,15 +144,10 @@ pub struct Holder {
     pub epoch: u64,
     /// Whether somebody publishes it. Otherwise the node waits for the publisher.
     pub is_live: bool,
-    /// Whether the one who publishes it is a backup.
-    pub is_backup: bool,
-}
-
-impl Holder {
-    /// Whose media go on at the node. `None` while it waits for the publisher.
-    pub fn publisher(&self) -> Option<Role> {
-        self.is_live.then_some(if self.is_backup { Role::Backup } else { Role::Primary })
-    }
+    /// Whose media go on at the node. `None` while it waits for the publisher, or only renditions are published.
+    pub publisher: Option<Role>,
+    /// The publisher that waits there and sends.
+    pub waits: Option<Role>,
 }
 
 /// What the nodes said.
@@ -246,9 +242,9 @@ impl Directory {
         // One that is lost makes the whole wait for the next announcement.
         if number == coming.messages {
             coming.messages += 1;
-            let room = room.min(MOST_STREAMS).saturating_sub(coming.streams.len());
+            let room = room.min(MOST_STREAMS);
             let streams = streams.into_iter().map(|(name, epoch, live)| (name, (epoch, live)));
-            coming.streams.extend(streams.take(room));
+            coming.streams.extend(streams.take(room.saturating_sub(coming.streams.len())));
             let room = room.saturating_sub(coming.streams.len());
             coming.seats.extend(seats.into_iter().take(room.saturating_sub(coming.seats.len())));
             let room = room_for_copies.min(MOST_STREAMS).saturating_sub(coming.copies.len());
@@ -305,8 +301,9 @@ impl Directory {
     pub fn holder(&self, stream: &str, now: UnixMicros) -> Option<Holder> {
         let having = self.present(now).filter_map(|it| Some((it.streams.get(stream)?, it)));
         let (&(epoch, is_live), it) = having.max_by_key(|(lease, it)| (*lease, &it.node))?;
-        let is_backup = it.seats.get(stream).is_some_and(|seats| seats.backup_is_live);
-        Some(Holder { node: it.node.clone(), epoch, is_live, is_backup })
+        let primary = Seats { live: is_live.then_some(Role::Primary), waits: None };
+        let Seats { live: publisher, waits } = it.seats.get(stream).copied().unwrap_or(primary);
+        Some(Holder { node: it.node.clone(), epoch, is_live, publisher, waits })
     }
 
     /// Whether a publisher of this role waits at another node than `here`, and sends.

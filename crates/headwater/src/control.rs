@@ -360,7 +360,7 @@ fn api(body: Option<Bytes>, admin: bool) -> Response {
 fn describe(origin: &Origin, stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
     let (state, presence) = (stream.state(), origin.seats.presence(stream.name(), now));
     let cluster = origin.cluster.get();
-    let elsewhere = || Some(cluster?.elsewhere(stream.name())?.publisher()?.into());
+    let elsewhere = || Some(cluster?.elsewhere(stream.name())?.publisher?.into());
     let live = presence.live.or_else(elsewhere);
     let is_backup = |(role, _): &(Role, _)| *role == Role::Backup;
     let waits = presence.waiting.iter().any(is_backup)

@@ -49,14 +49,14 @@ fn the_newest_lease_counts_and_who_is_silent_has_nothing() {
 fn a_publisher_that_waits_is_known_and_its_node_does_not_have_the_stream() {
     let mut directory = Directory::default();
     let mut announcement = announce("a", &[("x", 5), ("y", 5)]);
-    let live = Seats { backup_is_live: true, waits: None };
+    let live = Seats { live: Some(Role::Backup), waits: None };
     announcement.seats.push(("y".to_owned(), live));
     directory.hear(Announcement::read(&announcement.write().unwrap()).unwrap(), at(0));
     let mut announcement = announce("b", &[]);
     let waits = Seats { waits: Some(Role::Backup), ..Seats::default() };
     announcement.seats.push(("x".to_owned(), waits));
     directory.hear(announcement, at(0));
-    let holder = |name| directory.holder(name, at(1)).map(|it| (it.publisher(), it.node));
+    let holder = |name| directory.holder(name, at(1)).map(|it| (it.publisher, it.node));
     assert_eq!(holder("x"), Some((Some(Role::Primary), "a".to_owned())));
     assert_eq!(holder("y"), Some((Some(Role::Backup), "a".to_owned())));
     let waits = |role, here| directory.waits("x", role, here, at(1));

@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use cluster::presence::{self, Announcement, Report, Seats};
+use cluster::presence::{self, Announcement, Report, Seats, Streams};
 use futures_util::StreamExt;
 use live::Stream;
-use live::backup::Role;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, timeout};
 
@@ -58,7 +57,8 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 fn announcement(cluster: &Cluster, load: u16) -> Announcement {
     let now = cluster.clock.now();
     let told = |(name, &(epoch, live)): (&String, &(u64, bool))| (name.clone(), epoch, live);
-    let streams = cluster.owned().iter().map(told).collect();
+    let owned = cluster.owned().clone();
+    let streams = owned.iter().map(told).collect();
     let of =
         |stream: &Arc<Stream>| stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>();
     let viewers: usize = cluster.registry.streams().iter().map(of).sum();
@@ -75,21 +75,27 @@ fn announcement(cluster: &Cluster, load: u16) -> Announcement {
         ready: !cluster.leaves.load(Ordering::Relaxed),
         message: (0, 1),
         streams,
-        seats: seats(cluster),
+        seats: seats(cluster, &owned),
         report: Some(Report { load, copies: copies.collect() }),
     }
 }
 
-/// The publishers here of streams that have two.
-fn seats(cluster: &Cluster) -> Vec<(String, Seats)> {
+/// The publishers of streams that have two here, or of which only renditions are published.
+fn seats(cluster: &Cluster, streams: &Streams) -> Vec<(String, Seats)> {
     let now = cluster.clock.now();
-    let names: Vec<_> = cluster.owned().keys().cloned().collect();
-    let is_backup = |name: &String| cluster.seats.presence(name, now).live == Some(Role::Backup);
-    let backups = names.into_iter().filter(is_backup);
-    let live = Seats { backup_is_live: true, waits: None };
-    let mut seats: HashMap<_, _> = backups.map(|name| (name, live)).collect();
-    for (name, role) in cluster.seats.waiting(now) {
-        seats.entry((*name).to_owned()).or_default().waits = Some(role.into());
+    let waiting: HashMap<_, _> = cluster.seats.waiting(now).into_iter().collect();
+    let live = cluster.seats.live();
+    let waits = |name: &str| waiting.get(name).map(|role| (*role).into());
+    let mut seats: HashMap<_, _> = waiting
+        .keys()
+        .map(|name| (name.to_string(), Seats { live: None, waits: waits(name) }))
+        .collect();
+    for (name, &(_, is_live)) in streams {
+        let live = live.get(&**name).copied().map(cluster::role::Role::from);
+        let primary = is_live.then_some(cluster::role::Role::Primary);
+        if live != primary || waiting.contains_key(&**name) {
+            seats.insert(name.clone(), Seats { live, waits: waits(name) });
+        }
     }
     seats.into_iter().collect()
 }

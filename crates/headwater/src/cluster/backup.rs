@@ -27,11 +27,16 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
         let now = cluster.clock.now();
         let waiting: HashSet<_> =
             cluster.seats.waiting(now).into_iter().map(|(name, role)| (name, role as u8)).collect();
-        for (name, _) in &waiting {
+        for (name, role) in &waiting {
             let holder = cluster.elsewhere(name);
-            let found = holder
-                .as_ref()
-                .and_then(|holder| Some((Role::from(holder.publisher()?), holder.epoch)));
+            let role = if *role == Role::Primary as u8 { Role::Primary } else { Role::Backup };
+            let both_wait = waiting.contains(&(Arc::clone(name), role.other() as u8));
+            // Where nobody's media go on, the node decides who gets the stream. If both wait here, one of them takes it.
+            let found = holder.as_ref().and_then(|holder| {
+                let known = holder.publisher.or(holder.waits).map(Role::from);
+                let other = known.or_else(|| (!both_wait).then_some(role.other()))?;
+                Some((other, holder.epoch))
+            });
             let is_elsewhere = cluster.seats.place(name, found, now);
             // A stream that was given away becomes the copy itself, when it is shared no longer.
             let is_own = || {

@@ -179,7 +179,7 @@ impl Cluster {
     fn source(&self, stream: &str) -> Option<Holder> {
         self.elsewhere(stream).or_else(|| {
             let node = self.directory().copier(stream, &self.node, self.clock.now())?;
-            Some(Holder { node, epoch: 0, is_live: false, is_backup: false })
+            Some(Holder { node, epoch: 0, is_live: false, publisher: None, waits: None })
         })
     }
 
@@ -272,9 +272,14 @@ impl Cluster {
         rendition: Option<&str>,
     ) -> Result<Option<(Role, u64)>, PublishError> {
         let holder = self.elsewhere(stream);
-        let other = holder.and_then(|holder| Some((Role::from(holder.publisher()?), holder.epoch)));
+        // A publisher that waits has the next turn if nobody's media go on.
+        let partner = || self.waits_elsewhere(stream, role.other()).then_some(role.other());
+        let of = |holder: &Holder| holder.publisher.or(holder.waits).map(Role::from);
+        let other = holder.as_ref().and_then(|it| Some((of(it).or_else(partner)?, it.epoch)));
         let waits = || self.waits_elsewhere(stream, role);
         match other {
+            // Only renditions are published there, or a rendition is to be published here.
+            None if holder.is_some_and(|holder| holder.is_live) => Err(PublishError::Elsewhere),
             Some((other, _)) if other == role || rendition.is_some() => {
                 Err(PublishError::Elsewhere)
             }

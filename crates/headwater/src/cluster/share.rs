@@ -166,15 +166,17 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
     loop {
         tokio::select! {
             change = changes.next() => {
+                // Others learn at once that the publisher came or left.
+                cluster.own(stream.name(), lease.epoch, is_live());
                 send(cluster, stream, lease.epoch, &Message::Change(change)).await;
             }
             () = cluster.cedes.notified() => {
-                if !is_live() && cluster.is_ceded(stream.name()) {
+                if cluster.is_ceded(stream.name()) && !is_live() {
                     return Left::Ceded(lease);
                 }
             }
             _ = beats.tick() => {
-                if !is_live() && cluster.is_ceded(stream.name()) {
+                if cluster.is_ceded(stream.name()) && !is_live() {
                     return Left::Ceded(lease);
                 }
                 cluster.own(stream.name(), lease.epoch, is_live());
@@ -278,7 +280,8 @@ pub(super) async fn answer(cluster: Arc<Cluster>) {
                     (epoch, is_ceded.then(|| Changes::since(&stream, places)))
                 }
                 (Ask::Cede, Some((epoch, _)), Some(stream))
-                    if stream.state().status == Status::Offline =>
+                    if stream.state().status == Status::Offline
+                        && !cluster.seats.has_next(&question.stream, cluster.clock.now()) =>
                 {
                     cluster.cede(&question.stream);
                     is_ceded = true;

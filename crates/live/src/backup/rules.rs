@@ -146,6 +146,12 @@ impl Rules {
         }
     }
 
+    /// Whether a publisher that waits here sends, and may go on with its next keyframe.
+    pub(super) fn has_next(&self, now: UnixMicros) -> bool {
+        let is_next = |role| !self.is_silent(role, now) && self.may_begin(role, now);
+        Role::ALL.into_iter().any(is_next)
+    }
+
     /// Notes that the media of a publisher go on. Returns whether they do so in place of the other's.
     pub(super) fn begin(&mut self, role: Role) -> bool {
         self.live = Some(role);

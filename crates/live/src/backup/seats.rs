@@ -82,6 +82,21 @@ impl Seats {
         roles.collect()
     }
 
+    /// The names of which a publisher's media go on here, and its role.
+    pub fn live(&self) -> HashMap<Arc<str>, Role> {
+        let pairs = self.pairs();
+        let live = |(name, pair): (&Arc<str>, &Arc<Pair>)| {
+            let live = pair.lock().live()?;
+            Some((Arc::clone(name), live))
+        };
+        pairs.iter().filter_map(live).collect()
+    }
+
+    /// Whether a publisher here sends, and goes on with its next keyframe.
+    pub fn has_next(&self, name: &str, now: UnixMicros) -> bool {
+        self.get(name).is_some_and(|pair| pair.lock().has_next(now))
+    }
+
     /// Notes whose media go on at another machine, and by which lease that machine has the stream. Returns whether
     /// publishers here wait for that.
     pub fn place(&self, name: &str, found: Option<(Role, u64)>, now: UnixMicros) -> bool {

@@ -147,3 +147,34 @@ async fn a_silent_track_goes_on_while_somebody_plays_a_copy_of_it() {
         assert_eq!(has_audio(&calm.copy()), is_played);
     }
 }
+
+/// The primary leaves, and comes to the same node again. Meanwhile the backup at another node asks for the stream, or
+/// waits for its keyframe.
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_comes_again_soon_ends_nothing() {
+    for away in [300, 600, 1000, 1500] {
+        let mut calm = Calm::begin().await;
+        let stream = calm.owner.origin.registry.stream("x").expect("it is published");
+        let copy = calm.copy();
+        let mut backup = Encoder::new(("x", Role::Backup), 1, 9);
+        for turn in 0..300 {
+            sleep(TURN).await;
+            if turn == 100 {
+                calm.encoder.leave(0, Duration::from_millis(away));
+            }
+            assert!(!calm.encoder.step(&calm.owner), "primary, {away} ms, turn {turn}");
+            assert!(!backup.step(&calm.other), "backup, {away} ms, turn {turn}");
+            if turn % 10 == 0 {
+                calm.owner.sweep();
+                calm.other.sweep();
+            }
+            for stream in [&stream, &copy] {
+                assert_ne!(stream.state().status, live::Status::Ended, "{away} ms, turn {turn}");
+            }
+        }
+        assert!(calm.encoder.is_publishing() && backup.is_publishing());
+        let now = calm.owner.origin.now();
+        let live = [&calm.owner, &calm.other].map(|node| node.origin.seats.presence("x", now).live);
+        assert_eq!(live, [Some(Role::Primary), None], "{away} ms");
+    }
+}

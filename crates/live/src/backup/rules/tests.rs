@@ -185,6 +185,22 @@ fn a_stream_is_ceded_to_whom_it_belongs() {
 }
 
 #[test]
+fn a_stream_that_was_given_away_is_remembered_without_a_publisher() {
+    let mut rules = Rules::new(TIMES);
+    assert!(rules.cede(BACKUP, at(0)));
+    assert!(rules.cede(BACKUP, at(100)), "it asks again");
+    assert!(!rules.cede(PRIMARY, at(100)), "the other has it");
+    rules.expire(at(4999));
+    assert!(!rules.is_empty());
+    rules.enter(Role::Primary, info(), at(4999)).unwrap();
+    assert!(rules.place(None, at(4999)), "no machine has announced it");
+    assert!(!rules.may_begin(Role::Primary, at(4999)));
+    rules.leave(Role::Primary, 1);
+    rules.expire(at(5100));
+    assert!(rules.is_empty());
+}
+
+#[test]
 fn a_stream_that_was_taken_over_is_not_given_back_before_the_next_keyframe() {
     let mut scene = Scene::new();
     scene.enter(Role::Backup, 0);
