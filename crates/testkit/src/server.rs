@@ -214,6 +214,15 @@ impl Server {
         self.kib("RssAnon:") + self.kib("RssShmem:")
     }
 
+    /// Physical memory in KiB with pages of files, as [`Server::peak_memory`] counts it.
+    ///
+    /// # Panics
+    /// The server has ended.
+    #[track_caller]
+    pub fn resident_memory(&self) -> u64 {
+        self.kib("VmRSS:")
+    }
+
     /// The most physical memory that the server had at any time so far, in KiB.
     ///
     /// # Panics

@@ -191,7 +191,7 @@ fn a_tag_of_millions_of_tracks_takes_the_memory_of_one_message() {
     }
     origin.playlist("live/first", "v0");
     client.finish();
-    let before = origin.memory();
+    let before = origin.resident_memory();
     publish_tags_of_many_tracks(&origin, || {
         let peak = origin.peak_memory();
         assert!(peak < before + MESSAGE, "{before} KiB before, {peak} KiB at most");
