@@ -73,7 +73,7 @@ pub(super) trait Bus: Debug + Send + Sync {
     /// What is sent to a subject from now on.
     fn subscribe(&self, subject: String) -> BoxFuture<'_, Result<Subscription, Failed>>;
 
-    /// Sends a message. That it was sent does not mean that somebody gets it.
+    /// Sends a message, which may be lost on its way.
     fn publish(
         &self,
         subject: String,

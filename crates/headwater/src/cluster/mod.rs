@@ -7,7 +7,9 @@
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
 //! ([`copy`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
-//! ([`cluster::presence`]).
+//! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`].
+//!
+//! All of it speaks through a [`bus`]: NATS ([`nats`]), or the network of the simulation.
 //!
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 

@@ -13,7 +13,7 @@ use crate::window::{Header, SampleLayout};
 /// The most units that wait for those before them, and the most bytes of these.
 const MOST_AHEAD: usize = 256;
 const MOST_BYTES: usize = 4 << 20;
-/// More than a stream has periods. What is added to the number of a period is a multiple of it.
+/// A stream has fewer periods than this. Multiples of this are added to the numbers of periods.
 pub(crate) const TURN: u64 = 1 << 40;
 
 /// Hands each unit of a track to its taps once, in order: as soon as it comes singly, or with its part if it, or

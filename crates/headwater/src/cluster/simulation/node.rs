@@ -187,7 +187,7 @@ impl Seen {
         let mut before: Option<u64> = None;
         let first = window.all().next().map_or(0, |segment| segment.msn);
         if first > self.next.0 {
-            // The track is new here, or has gone on without a look at it.
+            // The track is new here, or more has come since the last check than its window holds.
             checked.skips += u64::from(self.next.0 > 0);
             (self.next, self.last) = ((first, 0), None);
         }
