@@ -247,8 +247,10 @@ impl Copying<'_> {
                         }
                     }
                     let is_silent = heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE;
-                    // Without a connection, questions would wait, and be answered when nobody wants to know any more.
-                    if is_silent && self.cluster.is_connected() {
+                    // Without a connection, questions would wait, and be answered when nobody wants to know any more. A
+                    // node that has gone is not asked: that takes a second, in which the next node would not be seen.
+                    let is_known = !self.cluster.is_silent(&self.holder.node);
+                    if is_silent && is_known && self.cluster.is_connected() {
                         // Messages may be lost, or the node has gone. The copy stays until the directory says so.
                         if self.ask().await.is_err() && self.cluster.is_connected() {
                             self.cluster.has_gone(&self.holder.node).await;

@@ -227,6 +227,10 @@ impl Cluster {
         for turn in 0..GONE {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
+                // Somebody else here has found out meanwhile.
+                if self.is_silent(node) {
+                    return true;
+                }
             }
             let answer = self.bus.request(name::questions(node), question.clone()).await;
             if !matches!(answer, Ok(Answer::Unheard)) {
