@@ -263,7 +263,7 @@ impl Seat {
         let entry = if rules.is_switch(role) { Entry::Switch } else { Entry::Turn };
         let registry = self.seats.registry();
         let publisher = registry.publish_here(&self.name, self.info.clone(), entry, now)?;
-        if rules.begin(role) {
+        if rules.begin(role, now) {
             self.seats.switched(&self.name, &self.info, role);
         }
         Ok(Some(publisher))
