@@ -218,6 +218,44 @@ fn a_backup_by_another_protocol_goes_on_with_the_same_tracks() {
 }
 
 #[test]
+fn a_track_that_ended_while_its_publisher_waited_may_go_on_later() {
+    let seats = seats();
+    let mut primary = Encoder::enter(&seats, Role::Primary, 1, 0).unwrap();
+    let mut backup = Encoder::enter(&seats, Role::Backup, 2, 0).unwrap();
+    send(&mut [&mut primary, &mut backup], 0..2000);
+    let audio = backup.sources[1];
+    backup.seat.end_track(audio, at(2000));
+    drop(primary);
+    // It goes on without audio.
+    let video = |dts: u64, sync| Sample {
+        dts: i64::try_from(dts).unwrap(),
+        cts: 0,
+        duration: 0,
+        sync,
+        data: vec![2; 60].into(),
+    };
+    for millis in (2000..3000).step_by(40) {
+        backup.seat.sample(0, video(millis, millis == 2000), at(millis)).unwrap();
+    }
+    assert_eq!(seats.presence("x", at(3000)).live, Some(Role::Backup));
+    // Then it has audio again.
+    for millis in (3000..5000_u64).step_by(20) {
+        let dts = i64::try_from(millis * 48).unwrap();
+        let data = vec![2; 60].into();
+        let sample = Sample { dts, cts: 0, duration: 960, sync: true, data };
+        backup.seat.sample(audio, sample, at(millis)).unwrap();
+        if millis % 40 == 0 {
+            backup.seat.sample(0, video(millis, millis % 1000 == 0), at(millis)).unwrap();
+        }
+    }
+    let track = seats.registry().stream("x").unwrap().track("a0").unwrap();
+    let window = track.window();
+    let parts = window.all().flat_map(|segment| &segment.parts);
+    let units = parts.flat_map(|part| part.samples.iter().map(|sample| part.sample(sample)[0]));
+    assert!(units.filter(|mark| *mark == 2).count() > 50);
+}
+
+#[test]
 fn a_rendition_has_no_backup_and_a_name_is_checked() {
     let seats = seats();
     let enter = |name: &str, rendition: Option<&str>| {
