@@ -21,8 +21,7 @@ program=$PWD/target/interop/pion
 (cd crates/headwater/tests/interop/pion && GOTOOLCHAIN=local go build -buildvcs=false -o "$program" .) ||
     { echo "0 passed, 1 failed"; exit 1; }
 
-cargo install --quiet --locked --root target/s3s --target-dir target/s3s/build --features binary s3s-fs@0.14.1 ||
-    { echo "0 passed, 1 failed"; exit 1; }
+scripts/s3s.sh || { echo "0 passed, 1 failed"; exit 1; }
 
 export NO_COLOR=1 CARGO_TERM_COLOR=never
 # The same build as that of scripts/test.sh, which runs clippy for rustc.

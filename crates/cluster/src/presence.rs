@@ -306,10 +306,20 @@ impl Directory {
         Some(Holder { node: it.node.clone(), epoch, is_live, publisher, waits })
     }
 
-    /// Whether a publisher of this role waits at another node than `here`, and sends.
-    pub fn waits(&self, stream: &str, role: Role, here: &str, now: UnixMicros) -> bool {
-        let mut seats = self.present(now).filter(|it| it.node != here);
-        seats.any(|it| it.seats.get(stream).is_some_and(|seats| seats.waits == Some(role)))
+    /// Another node than `here` at which a publisher of this role waits, and sends.
+    pub fn waits(&self, stream: &str, role: Role, here: &str, now: UnixMicros) -> Option<&str> {
+        let waits = |it: &&Known| it.seats.get(stream).is_some_and(|it| it.waits == Some(role));
+        let mut nodes = self.present(now).filter(|it| it.node != here).filter(waits);
+        nodes.next().map(|it| &*it.node)
+    }
+
+    /// Forgets that a publisher waits for a stream at a node, until the node says so again.
+    pub fn forget_waiting(&mut self, node: &str, stream: &str) {
+        let node = self.nodes.get_mut(node);
+        if let Some(seats) = node.and_then(|it| Arc::make_mut(&mut it.known.seats).get_mut(stream))
+        {
+            seats.waits = None;
+        }
     }
 
     fn present(&self, now: UnixMicros) -> impl Iterator<Item = &Known> {

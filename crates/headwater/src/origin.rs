@@ -129,18 +129,22 @@ impl Origin {
     }
 
     /// Whether [`Origin::fetch`] may find something: a publisher of the live stream `name` comes here, and the stream is
-    /// not here.
-    pub fn may_fetch(&self, name: &str) -> bool {
-        let is_here =
-            |here: Arc<Stream>| !here.is_mirrored() && here.state().status != Status::Ended;
-        self.cluster.get().is_some() && !self.registry.stream(name).is_some_and(is_here)
+    /// not here, or a publisher of this role waits at another node.
+    pub fn may_fetch(&self, name: &str, role: Role) -> bool {
+        let Some(cluster) = self.cluster.get() else { return false };
+        self.is_elsewhere(name) || cluster.waits_elsewhere(name, role)
     }
 
-    /// Gets what other nodes have of the live stream `name`, whose publisher comes here, so that the stream goes on.
-    /// Finds out whether the node is still there that has it. Takes a few seconds at most.
-    pub async fn fetch(&self, name: &str) {
-        let Some(cluster) = self.cluster.get().filter(|_| self.may_fetch(name)) else { return };
+    /// Gets what other nodes have of the live stream `name`, whose publisher of this role comes here, so that the stream
+    /// goes on. Finds out whether the nodes are still there that have it, or where a publisher of this role waits. Takes
+    /// a few seconds at most.
+    pub async fn fetch(&self, name: &str, role: Role) {
+        let Some(cluster) = self.cluster.get() else { return };
         let fetched = async {
+            cluster.look_for_waiting(name, role).await;
+            if !self.is_elsewhere(name) {
+                return;
+            }
             let published = cluster.elsewhere(name).filter(|holder| holder.is_live);
             match published {
                 Some(holder) if !cluster.has_gone(&holder.node).await => {}
@@ -149,6 +153,12 @@ impl Origin {
             }
         };
         let _ = timeout(FETCH, fetched).await;
+    }
+
+    /// Whether no stream of this name goes on here.
+    fn is_elsewhere(&self, name: &str) -> bool {
+        let stream = self.registry.stream(name);
+        stream.is_none_or(|it| it.is_mirrored() || it.state().status == Status::Ended)
     }
 
     /// Begins publishing the live stream `name`, returns to it, or waits beside its other publisher.

@@ -11,11 +11,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::ahead::Ahead;
 use crate::counters::OwnTally;
 use crate::net::Watch;
+use crate::refusal::log_short;
 use crate::source::{Broken, Sources, Why};
 use crate::{Body, BodyStream, Piece};
 
@@ -142,7 +142,7 @@ impl Media {
                         Ok(block) => Poll::Ready(block.map(Ok)),
                         // hyper ends the response early.
                         Err(broken) => {
-                            warn!(peer = %self.peer, "closed short: {broken}");
+                            log_short(self.peer, &broken);
                             Poll::Ready(Some(Err(io::Error::other(broken.to_string()))))
                         }
                     };

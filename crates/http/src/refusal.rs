@@ -1,12 +1,15 @@
 //! Refused requests and connections: what is logged, and how much is still read.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{debug, info, warn};
 
 use crate::BadRequest;
 use crate::counters::{Tally, count};
+use crate::net::LogLimit;
+use crate::source::Broken;
 
 /// The payload of a GET has no meaning. Up to this many bytes of it are read and dropped; for a
 /// longer one, the connection is closed.
@@ -32,4 +35,14 @@ pub(crate) fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: 
 /// Logs that a connection is closed because its peer does not read.
 pub(crate) fn log_stall(peer: SocketAddr, timeout: Duration) {
     warn!(%peer, "closed: the peer took nothing for {timeout:?}");
+}
+
+/// Logs that an answer ends before all of it was sent. A store that is away, or a disk that fails, ends many at once.
+pub(crate) fn log_short(peer: SocketAddr, broken: &Broken) {
+    thread_local! {
+        static LOG: RefCell<LogLimit> = const { RefCell::new(LogLimit::rare()) };
+    }
+    if let Some(others) = LOG.with_borrow_mut(|log| log.take(Instant::now())) {
+        warn!(%peer, others, "closed short: {broken}");
+    }
 }

@@ -154,6 +154,11 @@ impl Publisher {
         Ok(())
     }
 
+    /// Whether a track was announced.
+    pub(crate) fn knows(&self, source: u32) -> bool {
+        self.sources.contains_key(&source)
+    }
+
     /// Marks that no sample of a track follows. If the publisher goes on with other tracks, the
     /// track ends for its viewers. Samples that come after all begin a new track, or continue one
     /// that has not ended yet.

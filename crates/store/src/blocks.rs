@@ -22,6 +22,9 @@ pub(crate) type Sum = u64;
 /// Told when a block has come, or that it does not come.
 pub(crate) type Coming = watch::Receiver<Option<Result<(), Fault>>>;
 
+/// Its sender is dropped when the bytes of a block have gone.
+pub(crate) type Gone = watch::Receiver<()>;
+
 /// The blocks of an object that are here or wanted.
 ///
 /// A block with pins stays: somebody reads it, or is about to.
@@ -44,6 +47,8 @@ enum State {
     /// It was here when the process began. Nobody has read it since.
     Unchecked(Sum),
     Here(Sum),
+    /// Its bytes are being taken away. They had this digest.
+    Leaving(Gone, Sum),
 }
 
 /// What to do for a block that is needed.
@@ -54,6 +59,8 @@ pub(crate) enum Need {
     Wait(Coming),
     /// Fetch it. If it has this digest on the disk, that will do.
     Fetch(Option<Sum>),
+    /// Fetch it when its bytes have gone.
+    FetchAfter(Gone),
 }
 
 /// The blocks that a range of an object touches.
@@ -118,6 +125,7 @@ impl Blocks {
             Some(State::Coming(coming)) => Need::Wait(coming.clone()),
             Some(State::Unchecked(sum)) => Need::Fetch(Some(*sum)),
             Some(State::Here(_)) => Need::Nothing,
+            Some(State::Leaving(gone, _)) => Need::FetchAfter(gone.clone()),
         }
     }
 
@@ -134,14 +142,26 @@ impl Blocks {
         self.tidy(number);
     }
 
-    /// Whether a block is here, and nobody needs it.
-    pub(crate) fn is_free(&self, number: u32) -> bool {
-        self.0.get(&number).is_some_and(Block::is_free)
+    /// The bytes of a block are about to be taken away, unless somebody needs them. Returns whether they are.
+    pub(crate) fn leave(&mut self, number: u32, gone: Gone) -> bool {
+        let Some(block) = self.0.get_mut(&number).filter(|block| block.is_free()) else {
+            return false;
+        };
+        if let State::Here(sum) | State::Unchecked(sum) = block.state {
+            block.state = State::Leaving(gone, sum);
+        }
+        true
     }
 
-    /// Removes a block, unless somebody needs it. Returns whether it was here.
-    pub(crate) fn remove(&mut self, number: u32) -> bool {
-        self.is_free(number) && self.0.remove(&number).is_some()
+    /// The bytes of a block are gone, or could not be taken away. Returns whether the block is here, as before: it is
+    /// not if somebody is about to fetch it.
+    pub(crate) fn left(&mut self, number: u32, is_gone: bool) -> bool {
+        let Some(block) = self.0.get_mut(&number) else { return false };
+        let State::Leaving(_, sum) = block.state else { return false };
+        // What is left of the bytes is not known.
+        block.state = if is_gone { State::Absent } else { State::Unchecked(sum) };
+        self.tidy(number);
+        !is_gone
     }
 
     /// Forgets all blocks that were here, because their file was lost. Returns their numbers.
@@ -163,7 +183,7 @@ impl Blocks {
     pub(crate) fn kept(&self) -> impl Iterator<Item = (u32, Sum, u64)> {
         self.0.iter().filter_map(|(number, block)| match block.state {
             State::Here(sum) | State::Unchecked(sum) => Some((*number, sum, block.used)),
-            State::Absent | State::Coming(_) => None,
+            State::Absent | State::Coming(_) | State::Leaving(..) => None,
         })
     }
 
@@ -204,13 +224,16 @@ mod tests {
     }
 
     proptest! {
-        /// However blocks are pinned, fetched, lost and removed, a pinned block is never removed,
+        /// However blocks are pinned, fetched, lost and taken away, a pinned block stays,
         /// and a block without pins and bytes takes no memory.
         #[test]
-        fn pinned_blocks_stay(steps in prop::collection::vec((0..7u8, 0..4u32), 1..200)) {
+        fn pinned_blocks_stay(steps in prop::collection::vec((0..9u8, 0..4u32), 1..200)) {
             let (mut blocks, mut pins) = (Blocks::default(), [0u32; 4]);
             let mut here = [false; 4];
             let mut gives: [Option<watch::Sender<_>>; 4] = Default::default();
+            // The bytes that are being taken away, whether nobody has wanted them since, and what is left of them.
+            let mut leaving: [Option<watch::Sender<()>>; 4] = Default::default();
+            let (mut unwanted, mut unchecked) = ([false; 4], [false; 4]);
             for (now, (step, number)) in steps.into_iter().enumerate() {
                 let (now, at) = (now as u64, number as usize);
                 match step {
@@ -222,24 +245,37 @@ mod tests {
                         blocks.unpin(number..number + 1);
                         pins[at] -= 1;
                     }
-                    2 if matches!(blocks.need(number), Need::Fetch(_)) => {
+                    2 if matches!(blocks.need(number), Need::Fetch(_) | Need::FetchAfter(_)) => {
+                        let is_leaving = matches!(blocks.need(number), Need::FetchAfter(_));
+                        prop_assert_eq!(is_leaving, unwanted[at]);
                         let (give, coming) = watch::channel(None);
                         blocks.comes(number, coming);
                         gives[at] = Some(give);
+                        (unwanted[at], unchecked[at]) = (false, false);
                     }
-                    3 | 5 if gives[at].take().is_some() => {
+                    // A fetch waits until the bytes have gone.
+                    3 | 5 if leaving[at].is_none() && gives[at].take().is_some() => {
                         here[at] = step == 3;
                         blocks.came(number, here[at].then_some(7), now);
                     }
                     6 => {
                         let lost = blocks.lose();
-                        prop_assert_eq!(lost.len(), here.iter().filter(|here| **here).count());
-                        here = [false; 4];
+                        let kept = (0..4).filter(|at| here[*at] || unchecked[*at]);
+                        prop_assert_eq!(lost.len(), kept.count());
+                        (here, unchecked) = ([false; 4], [false; 4]);
                     }
                     4 => {
-                        let removed = blocks.remove(number);
-                        prop_assert_eq!(removed, here[at] && pins[at] == 0);
-                        here[at] &= !removed;
+                        let (leaves, gone) = watch::channel(());
+                        let is_leaving = blocks.leave(number, gone);
+                        prop_assert_eq!(is_leaving, (here[at] || unchecked[at]) && pins[at] == 0);
+                        if is_leaving {
+                            (here[at], unchecked[at], unwanted[at]) = (false, false, true);
+                            leaving[at] = Some(leaves);
+                        }
+                    }
+                    7 | 8 if leaving[at].take().is_some() => {
+                        unchecked[at] = std::mem::take(&mut unwanted[at]) && step == 8;
+                        prop_assert_eq!(blocks.left(number, step == 7), unchecked[at]);
                     }
                     _ => {}
                 }
@@ -248,10 +284,11 @@ mod tests {
                     prop_assert_eq!(blocks.are_here(at..at + 1), is_here);
                     let is_coming = gives[at as usize].is_some();
                     prop_assert!(!is_coming || matches!(blocks.need(at), Need::Wait(_)));
-                    let is_known = is_here || is_coming || pins > 0;
+                    let is_kept = is_here || unchecked[at as usize];
+                    let is_known = is_kept || is_coming || pins > 0 || unwanted[at as usize];
                     prop_assert_eq!(blocks.0.contains_key(&at), is_known);
                     let is_free = blocks.free().any(|(_, number)| number == at);
-                    prop_assert_eq!(is_free, is_here && pins == 0);
+                    prop_assert_eq!(is_free, is_kept && pins == 0);
                 }
             }
         }

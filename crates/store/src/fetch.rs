@@ -68,16 +68,21 @@ impl Opened {
 
     /// Has a block fetched, if that is necessary and nobody does it yet.
     fn begin(&self, blocks: &mut Blocks, number: u32) -> Option<Coming> {
-        let sum = match blocks.need(number) {
+        let (sum, leaving) = match blocks.need(number) {
             Need::Nothing => return None,
             Need::Wait(coming) => return Some(coming),
-            Need::Fetch(sum) => sum,
+            Need::Fetch(sum) => (sum, None),
+            Need::FetchAfter(gone) => (None, Some(gone)),
         };
         let (give, coming) = watch::channel(None);
         blocks.comes(number, coming.clone());
         let (file, object, fetcher) =
             (Arc::clone(&self.file), Arc::clone(&self.object), Arc::clone(&self.fetcher));
         self.fetcher.runtime.spawn(async move {
+            if let Some(mut gone) = leaving {
+                // It ends with an error when the bytes have gone.
+                let _ = gone.changed().await;
+            }
             let came = fetcher.fill(&file, &object, number, sum).await;
             let sum = came.as_ref().ok().copied();
             object.blocks().came(number, sum, now());

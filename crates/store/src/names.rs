@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use payload::{FileVersion, Kind, Metadata, Names};
 use tokio::runtime::Handle;
+use tokio::time::timeout_at;
 
 use crate::Settings;
 use crate::answers::{Answers, Question};
@@ -163,16 +164,18 @@ impl Directory {
     }
 
     /// Asks the store what is at a path. The names of a folder are kept, because they tell what is
-    /// below it.
+    /// below it. The two questions have one deadline, because a viewer waits for both.
     async fn ask(&self, path: &str) -> Result<Found, Fault> {
-        let object = async || match self.requests.head(path).await {
+        let until = self.requests.deadline();
+        let object = async || match self.requests.head(path, until).await {
             Ok(meta) => Ok(Some(Found::Object(meta))),
             Err(Fault::NotFound) => Ok(None),
             Err(fault) => Err(fault),
         };
         let folder = async || {
             let question = || self.list_question(path, "");
-            let list = self.lists.get(&list_name(path, ""), question).await?;
+            let list = timeout_at(until, self.lists.get(&list_name(path, ""), question)).await;
+            let list = list.map_err(|_| Fault::away("no list of the folder in time"))??;
             Ok::<_, Fault>((!list.items.is_empty()).then_some(Found::Folder))
         };
         let name = path.rsplit_once('/').map_or(path, |(_, name)| name);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use object_store::client::HttpError;
@@ -11,6 +11,7 @@ use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::path::Path;
 use object_store::{Error, GetOptions, GetRange, GetResult};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
 
 use crate::Settings;
 use crate::bucket::Bucket;
@@ -75,12 +76,17 @@ impl Requests {
         }
     }
 
-    /// Asks for the metadata of an object.
-    pub(crate) async fn head(&self, path: &str) -> Result<Meta, Fault> {
+    /// When a question that is put now has to be answered. It may need several requests.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Asks for the metadata of an object, until a deadline.
+    pub(crate) async fn head(&self, path: &str, until: Instant) -> Result<Meta, Fault> {
         let key = self.key(path)?;
         let options = GetOptions { head: true, ..GetOptions::default() };
         let asked = self.bucket.client.get_opts(&key, options);
-        let (found, _): (GetResult, _) = self.run(&self.counts.heads, path, asked).await?;
+        let (found, _): (GetResult, _) = self.run(&self.counts.heads, path, until, asked).await?;
         Ok(Meta::of(&found.meta))
     }
 
@@ -107,7 +113,9 @@ impl Requests {
             }
             found.bytes().await.map(Some)
         };
-        let (bytes, slot) = self.run(&self.counts.gets, path, fetched).await?;
+        // Its turn may take as long as the request itself.
+        let until = self.deadline() + self.timeout;
+        let (bytes, slot) = self.run(&self.counts.gets, path, until, fetched).await?;
         let bytes = bytes.ok_or(Fault::Changed)?;
         if bytes.len() as u64 != length {
             return Err(Fault::away(format_args!("{path}: {} bytes, not {length}", bytes.len())));
@@ -124,6 +132,7 @@ impl Requests {
         begins: &str,
         most: usize,
     ) -> Result<Listed, Fault> {
+        let until = self.deadline();
         let slash = if folder.is_empty() { "" } else { "/" };
         let above = format!("{}{folder}{slash}", self.bucket.prefix);
         let prefix = format!("{above}{begins}");
@@ -140,7 +149,7 @@ impl Requests {
                 ..PaginatedListOptions::default()
             };
             let asked = self.bucket.client.list_paginated(prefix, options);
-            let page = self.run(&self.counts.lists, folder, asked).await;
+            let page = self.run(&self.counts.lists, folder, until, asked).await;
             // A prefix without objects has an empty list. So the bucket itself was not found.
             if matches!(page, Err(Fault::NotFound)) {
                 self.log(folder, "the bucket was not found");
@@ -170,24 +179,26 @@ impl Requests {
         Path::parse(key).map_err(|_| Fault::NotFound)
     }
 
-    /// Makes a request when one of the few slots is free. Only a request that was sent, and that the
-    /// store did not answer or could not serve, counts as a failure: one viewer, one key or many
-    /// viewers at once must not keep others from the store.
+    /// Makes a request when one of the few slots is free, and ends it at `until` or after the timeout. Only a request
+    /// that was sent, and that the store did not answer or could not serve, counts as a failure: one viewer, one key or
+    /// many viewers at once must not keep others from the store.
     async fn run<T>(
         &self,
         counter: &Counter,
         path: &str,
+        until: Instant,
         request: impl Future<Output = object_store::Result<T>>,
     ) -> Result<(T, OwnedSemaphorePermit), Fault> {
         if self.is_away() {
             return Err(Fault::away("it did not answer before"));
         }
-        let slot = tokio::time::timeout(self.timeout, Arc::clone(&self.slots).acquire_owned());
+        let slot = timeout_at(until.min(self.deadline()), Arc::clone(&self.slots).acquire_owned());
         let Ok(Ok(slot)) = slot.await else {
             return Err(Fault::away("too many requests wait"));
         };
         counter.add(1);
-        let (reason, is_failure) = match tokio::time::timeout(self.timeout, request).await {
+        let (sent, until) = (Instant::now(), until.min(self.deadline()));
+        let (reason, is_failure) = match timeout_at(until, request).await {
             Ok(Ok(answer)) => {
                 self.failures.store(0, Ordering::Relaxed);
                 return Ok((answer, slot));
@@ -201,7 +212,11 @@ impl Requests {
                 return Err(Fault::Changed);
             }
             Ok(Err(error)) => reason(&error),
-            Err(_) => (format!("no answer within {:?}", self.timeout), true),
+            // A request that began shortly before its deadline says little about the store.
+            Err(_) => {
+                let took = until - sent;
+                (format!("no answer within {took:.1?}"), took >= self.timeout / 2)
+            }
         };
         self.counts.errors.add(1);
         if is_failure {
@@ -262,6 +277,47 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
     struct Cause(&'static str);
+
+    fn requests(cache: &std::path::Path) -> Requests {
+        let settings = Settings {
+            url: "s3://films".to_owned(),
+            endpoint: "http://192.0.2.1".to_owned(),
+            allow_http: true,
+            cache: cache.to_owned(),
+            cache_size: 0,
+            revalidate: Duration::from_secs(5),
+            timeout: Duration::from_secs(10),
+            requests: 1,
+            read_ahead: 0,
+        };
+        Requests::new(Bucket::open(&settings).unwrap(), &settings, Arc::default())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_requests_of_a_question_have_one_deadline() {
+        let folder = tempfile::tempdir().unwrap();
+        let requests = requests(folder.path());
+        let asked = Instant::now();
+        let failures = || requests.failures.load(Ordering::Relaxed);
+        let counter = &requests.counts.heads;
+        let slow = async {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            Ok(())
+        };
+        let never = || std::future::pending::<object_store::Result<()>>();
+        let until = requests.deadline();
+        drop(requests.run(counter, "a", until, slow).await.unwrap());
+        let fault = requests.run(counter, "a", until, never()).await.unwrap_err();
+        assert_eq!((asked.elapsed(), failures()), (Duration::from_secs(10), 0), "{fault}");
+        // A request with all of its time says that the store is away.
+        let fault = requests.run(counter, "a", requests.deadline(), never()).await.unwrap_err();
+        assert_eq!((asked.elapsed(), failures()), (Duration::from_secs(20), 1), "{fault}");
+        // Who waits for a turn waits no longer than until the deadline.
+        let _all = Arc::clone(&requests.slots).acquire_owned().await.unwrap();
+        let until = Instant::now() + Duration::from_secs(3);
+        let fault = requests.run(counter, "a", until, never()).await.unwrap_err();
+        assert_eq!((asked.elapsed(), failures()), (Duration::from_secs(23), 1), "{fault}");
+    }
 
     #[test]
     fn only_a_store_that_fails_counts_and_no_body_is_told() {

@@ -60,9 +60,15 @@ fn a_publisher_that_waits_is_known_and_its_node_does_not_have_the_stream() {
     assert_eq!(holder("x"), Some((Some(Role::Primary), "a".to_owned())));
     assert_eq!(holder("y"), Some((Some(Role::Backup), "a".to_owned())));
     let waits = |role, here| directory.waits("x", role, here, at(1));
-    assert!(waits(Role::Backup, "a") && waits(Role::Backup, "c"));
-    assert!(!waits(Role::Backup, "b") && !waits(Role::Primary, "a"));
-    assert!(!directory.waits("x", Role::Backup, "a", at(20_000)));
+    assert_eq!([waits(Role::Backup, "a"), waits(Role::Backup, "c")], [Some("b"); 2]);
+    assert_eq!([waits(Role::Backup, "b"), waits(Role::Primary, "a")], [None; 2]);
+    assert_eq!(directory.waits("x", Role::Backup, "a", at(20_000)), None);
+    // Its node does not answer.
+    directory.forget_waiting("b", "x");
+    directory.forget_waiting("b", "z");
+    directory.forget_waiting("c", "x");
+    assert_eq!(directory.waits("x", Role::Backup, "a", at(1)), None);
+    assert_eq!(directory.holder("x", at(1)).map(|it| it.node), Some("a".to_owned()));
 }
 
 #[test]

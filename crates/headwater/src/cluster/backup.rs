@@ -1,32 +1,36 @@
 //! Publishers that wait here for a stream that another node has.
 //!
 //! The node keeps a copy of the stream for them ([`copy`](super::copy)). [`Seats`](live::backup::Seats) decides when
-//! one of them should go on. The copy then asks for the stream itself.
+//! one of them should go on. The copy then asks for the stream itself. Where no copy can be made, each attempt does.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use live::Status;
 use live::backup::Role;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{Cluster, copy};
 
 /// How often a node looks where the streams are that publishers wait for. It adds to the gap that viewers see when
 /// nobody says that a publisher has left.
 const LOOKS: Duration = Duration::from_millis(200);
+/// The time between two attempts to make a copy: a node sends all of a stream for each.
+const ATTEMPTS: Duration = Duration::from_secs(1);
 
 /// Looks after the publishers that wait here. Runs for ever.
 pub(super) async fn run(cluster: Arc<Cluster>) {
     let mut looks = interval(LOOKS);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = HashSet::new();
+    let mut attempts: HashMap<Arc<str>, Instant> = HashMap::new();
     loop {
         looks.tick().await;
         let now = cluster.clock.now();
         let waiting: HashSet<_> =
             cluster.seats.waiting(now).into_iter().map(|(name, role)| (name, role as u8)).collect();
+        attempts.retain(|_, at| at.elapsed() < ATTEMPTS);
         for (name, role) in &waiting {
             let holder = cluster.elsewhere(name);
             let role = if *role == Role::Primary as u8 { Role::Primary } else { Role::Backup };
@@ -43,8 +47,11 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
                 let stream = cluster.registry.stream(name);
                 stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
             };
-            if let Some(holder) = holder.filter(|_| is_elsewhere && !is_own()) {
+            if let Some(holder) = holder.filter(|_| is_elsewhere && !is_own())
+                && !attempts.contains_key(name)
+            {
                 copy::ensure(&cluster, name, holder);
+                attempts.insert(Arc::clone(name), Instant::now());
             }
         }
         // The other nodes refuse a third publisher.

@@ -1,5 +1,7 @@
 //! Copies of streams that other nodes have.
 
+mod ask;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,21 +10,16 @@ use cluster::name;
 use cluster::presence::Holder;
 use cluster::wire::{Ask, Beat, Message, Question, Reader, Wants};
 use futures_util::StreamExt;
-use live::backup::Claim;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
-use live::{PartIndex, Status, Stream, UnixMicros};
+use live::{Status, Stream, UnixMicros};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::Cluster;
 use super::bus::{Incoming, Subscription};
 
 /// A copy that nobody watches for so long ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
-/// How long the next message of an answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
-/// How long a whole answer may take.
-const WHOLE_ANSWER: Duration = Duration::from_secs(10);
 /// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
 const SILENCE: Duration = Duration::from_millis(1200);
 /// How often a copy looks whether it is needed, and where the stream is.
@@ -171,10 +168,11 @@ async fn follow(
         units: None,
         told: None,
     };
-    if let Err(end) = copying.ask().await {
-        return end;
-    }
-    let Some(mirror) = &copying.mirror else { return End::NoAnswer };
+    let asked = copying.ask().await;
+    let (Ok(()), Some(mirror)) = (&asked, &copying.mirror) else {
+        let end = asked.err().unwrap_or(End::NoAnswer);
+        return if copying.claim_alone().await { End::Taken } else { end };
+    };
     if cluster.elsewhere(name).is_none() && copying.is_old() {
         return End::Over;
     }
@@ -237,14 +235,8 @@ impl Copying<'_> {
                         None if gone.get_or_insert_with(Instant::now).elapsed() > self.rests() => return End::Over,
                         None => {}
                     }
-                    if let Some(claim) = self.cluster.seats.claims(self.name, self.now()) {
-                        match self.take_over(claim).await {
-                            Ok(true) => return End::Taken,
-                            Err(End::NoAnswer) if self.cluster.is_connected() => {
-                                self.cluster.has_gone(&self.holder.node).await;
-                            }
-                            Ok(false) | Err(_) => {}
-                        }
+                    if self.claim().await {
+                        return End::Taken;
                     }
                     let is_silent = heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE;
                     // Without a connection, questions would wait, and be answered when nobody wants to know any more. A
@@ -388,64 +380,5 @@ impl Copying<'_> {
             return Ok(Taken::Missing);
         }
         mirror.apply(change, now).map_err(|error| refused(&error))
-    }
-
-    /// Asks the node that has the stream to give it to a publisher that waits here. Returns whether it does. The stream
-    /// then goes on here.
-    async fn take_over(&mut self, Claim { role, takes_back }: Claim) -> Result<bool, End> {
-        let ask = |places| Ask::TakeOver(places, role.into(), takes_back);
-        let is_ceded = self.question(ask).await?;
-        if is_ceded {
-            self.cluster.seats.take(self.name, self.holder.epoch, self.now());
-        }
-        Ok(is_ceded)
-    }
-
-    /// Asks the node that has the stream for all that is missing here.
-    async fn ask(&mut self) -> Result<(), End> {
-        self.question(Ask::Changes).await.map(|_| ())
-    }
-
-    /// Asks the node that has the stream something, and takes what it tells. Returns whether it gives the stream away.
-    async fn question(
-        &mut self,
-        ask: impl FnOnce(Vec<(u32, PartIndex)>) -> Ask,
-    ) -> Result<bool, End> {
-        self.asked = Instant::now();
-        let bus = &self.cluster.bus;
-        let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
-        let question = Question { stream: self.name.to_owned(), ask: ask(places) };
-        let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
-        let inbox = bus.inbox();
-        let to = name::questions(&self.holder.node);
-        let asked = timeout(ANSWER, async {
-            let answer = bus.subscribe(inbox.clone()).await?;
-            bus.publish(to, Some(inbox), question).await.map(|()| answer)
-        });
-        let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
-        let mut reader = Reader::default();
-        let at_last = Instant::now() + WHOLE_ANSWER;
-        loop {
-            let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
-            let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
-            if message.is_unheard {
-                return Err(End::NoAnswer);
-            }
-            let read = reader.read(&message.payload);
-            let read = read.map_err(|error| End::Refused(error.to_string()))?;
-            if let (Some((epoch, _)), 0) = (&read, self.holder.epoch) {
-                self.holder.epoch = *epoch;
-            }
-            match read {
-                Some((0, _)) => return Err(End::Moved),
-                Some((epoch, _)) if epoch != self.holder.epoch => return Err(End::Moved),
-                Some((_, Message::Done)) => return Ok(false),
-                Some((_, Message::Ceded)) => return Ok(true),
-                Some((_, Message::Change(change))) => {
-                    self.apply(&change)?;
-                }
-                Some((_, Message::Unit(_) | Message::Beat(_))) | None => {}
-            }
-        }
     }
 }

@@ -38,7 +38,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use self::bus::{Answer, Bus};
+use self::bus::{Answer, Bus, Failed};
 use self::lease::Leases;
 use self::nats::Nats;
 use crate::clock::Clock;
@@ -151,7 +151,23 @@ impl Cluster {
 
     /// Whether a publisher of this role waits at another node for a stream.
     pub fn waits_elsewhere(&self, stream: &str, role: Role) -> bool {
-        self.directory().waits(stream, role.into(), &self.node, self.clock.now())
+        self.directory().waits(stream, role.into(), &self.node, self.clock.now()).is_some()
+    }
+
+    /// Finds out whether the other node is still there at which a publisher of this role waits. If it does not answer,
+    /// that publisher counts no longer: its encoder may be the one that comes here. No more than an answer is needed,
+    /// because a publisher that waits has nothing that two could use at once.
+    pub async fn look_for_waiting(&self, stream: &str, role: Role) {
+        loop {
+            let now = self.clock.now();
+            let node =
+                self.directory().waits(stream, role.into(), &self.node, now).map(str::to_owned);
+            let Some(node) = node else { return };
+            if matches!(self.ask_whether_there(&node).await, Ok(Answer::Payload(_))) {
+                return;
+            }
+            self.directory().forget_waiting(&node, stream);
+        }
     }
 
     /// The nodes that this one knows, and those that have gone a short time ago, both by name.
@@ -222,8 +238,6 @@ impl Cluster {
     /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
     /// connects again.
     pub async fn has_gone(&self, node: &str) -> bool {
-        let question = Question { stream: String::new(), ask: Ask::Nothing };
-        let Ok(question) = question.write() else { return false };
         for turn in 0..GONE {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
@@ -232,13 +246,22 @@ impl Cluster {
                     return true;
                 }
             }
-            let answer = self.bus.request(name::questions(node), question.clone()).await;
-            if !matches!(answer, Ok(Answer::Unheard)) {
+            if !matches!(self.ask_whether_there(node).await, Ok(Answer::Unheard)) {
                 return false;
             }
         }
         self.directory().forget(node);
         true
+    }
+
+    /// Asks a node whether it is there. Without a connection, nobody is.
+    async fn ask_whether_there(&self, node: &str) -> Result<Answer, Failed> {
+        if !self.is_connected() {
+            return Err(Failed("there is no connection".to_owned()));
+        }
+        let question = Question { stream: String::new(), ask: Ask::Nothing };
+        let question = question.write().map_err(|error| Failed(error.to_string()))?;
+        self.bus.request(name::questions(node), question).await
     }
 
     /// Whether a node has announced nothing for so long that it is forgotten.

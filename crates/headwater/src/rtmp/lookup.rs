@@ -11,6 +11,7 @@ use crate::Origin;
 use crate::cluster::Unreachable;
 use crate::look_up;
 use crate::pace::Plan;
+use crate::path::published_as;
 use crate::titles::flv::FlvTitle;
 
 /// A lookup in progress.
@@ -101,7 +102,8 @@ pub(super) fn live(origin: &Arc<Origin>, name: String) -> Lookup {
 pub(super) fn fetch(origin: &Arc<Origin>, name: String, query: String) -> Lookup {
     let origin = Arc::clone(origin);
     Box::pin(async move {
-        origin.fetch(&name).await;
+        let (role, _) = published_as(&query);
+        origin.fetch(&name, role).await;
         Found::Fetched { name, query }
     })
 }

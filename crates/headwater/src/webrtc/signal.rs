@@ -189,7 +189,7 @@ async fn begin(
         None => {
             let (role, rendition) = published_as(request.uri.query().unwrap_or_default());
             let info = PublisherInfo { peer: Some(request.peer), protocol: "whip", rendition };
-            origin.fetch(to.stream).await;
+            origin.fetch(to.stream, role).await;
             let publisher = origin.publish(to.stream, role, info);
             let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;
             let times =

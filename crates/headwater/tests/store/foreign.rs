@@ -1,4 +1,4 @@
-//! Another server, which checks signatures: s3s-fs. `scripts/interop.sh` builds it.
+//! Another server, which checks signatures: s3s-fs. `scripts/s3s.sh` installs it, and `scripts/interop.sh` runs this.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use crate::support::{ENVIRONMENT, LIMIT, ask, bytes, clip, local, origin_of, res
 #[ignore = "interop"]
 fn titles_of_another_server_are_the_same() {
     let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/s3s/bin/s3s-fs");
-    assert!(binary.is_file(), "no s3s-fs: scripts/interop.sh builds it");
+    assert!(binary.is_file(), "no s3s-fs: scripts/s3s.sh installs it");
     let (objects, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let cache = tempfile::tempdir().unwrap();
     let [(_, key), (_, secret), (_, region)] = ENVIRONMENT;

@@ -14,13 +14,13 @@ use std::task::Poll;
 
 use bytes::BytesMut;
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use self::input::{Input, LINGER, linger};
 use crate::counters::count;
 use crate::io::{Io, Stream};
 use crate::net::{Permit, Timer, Watch};
-use crate::refusal::{MAX_DISCARD, log_refusal, log_stall};
+use crate::refusal::{MAX_DISCARD, log_refusal, log_short, log_stall};
 use crate::send::{self, Outbox};
 use crate::shared::Shared;
 use crate::source::{Broken, Why};
@@ -93,7 +93,7 @@ async fn finish<S: Stream + Into<Box<dyn Transport>>, H: Handler>(
             let _ = stream.tcp().set_zero_linger();
         }
         Err(Fault::File(broken)) => {
-            warn!(%peer, "closed short: {broken}");
+            log_short(peer, &broken);
             if matches!(broken.why, Why::Rewritten | Why::Shorter) {
                 // The kernel would take unsent bytes from the file as it is now: other bytes, or
                 // zeros.

@@ -9,12 +9,14 @@
 //! [`Publisher`](crate::Publisher). The other seat waits. It knows the configuration of its tracks, and drops
 //! their samples. When the publisher whose media go on is silent or leaves, the seat that waits takes over at
 //! its next keyframe. For the stream, this is a publisher that returns: a period begins, and numbers and names
-//! of tracks go on. The primary takes the stream back when it has been steady for a while.
+//! of tracks go on. The primary takes the stream back when it has been steady for a while, which [`patience`] makes
+//! longer for a primary that flaps.
 //!
 //! [`rules`] decides who may go on, from times that are arguments. [`seat`] does it. The other publisher may be
 //! on another machine: then [`Seats::place`] tells the rules so, and the two machines agree by [`Seats::claims`],
 //! [`Seats::cede`] and [`Seats::take`].
 
+mod patience;
 mod rules;
 mod seat;
 mod seats;
@@ -63,7 +65,7 @@ pub struct Times {
     /// After this time without media of one publisher, the media of the other go on.
     pub after: Duration,
     /// For how long a primary that returns must be steady: it sends media, and no pause between them is longer
-    /// than half of `after`.
+    /// than half of `after`. It is longer for a primary that flaps.
     pub steady: Duration,
     /// After this time without media, another publisher of the same role may replace a publisher.
     pub silence: Duration,

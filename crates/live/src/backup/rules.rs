@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use super::patience::Patience;
 use super::{Claim, Role, Times};
 use crate::{PublishError, PublisherInfo, UnixMicros};
 
 /// How long a stream that was given to another machine is that machine's before it has told so.
 const CEDED: Duration = Duration::from_secs(5);
+/// A primary at another machine that asks for the stream asks again within this time, as long as it is steady.
+const ASKS: Duration = Duration::from_secs(2);
 
 /// The publishers of one stream name, and whose media go on.
 #[derive(Debug)]
@@ -20,6 +23,10 @@ pub(super) struct Rules {
     elsewhere: Option<Role>,
     /// Whose media went on last, here or elsewhere.
     last: Option<Role>,
+    /// For how long the primary must be steady before it takes the stream back.
+    patience: Patience,
+    /// When a steady primary at another machine began to ask for the stream, and when it asked last.
+    asked: Option<(UnixMicros, UnixMicros)>,
     /// Until when the stream counts as given away, even if no other machine has announced it. 0 if it was not given
     /// away lately.
     ceded: UnixMicros,
@@ -65,6 +72,8 @@ impl Rules {
             live: None,
             elsewhere: None,
             last: None,
+            patience: Patience::default(),
+            asked: None,
             ceded: UnixMicros(0),
             past: 0,
             next: 0,
@@ -139,7 +148,13 @@ impl Rules {
     pub(super) fn may_begin(&self, role: Role, now: UnixMicros) -> bool {
         match (self.elsewhere, self.live) {
             (Some(_), _) => false,
-            (None, None) => true,
+            // The backup has the next turn if it sends, and the primary flaps.
+            (None, None) => {
+                role == Role::Backup
+                    || !self.patience.is_flapping()
+                    || self.is_silent(Role::Backup, now)
+                    || self.is_steady(role, self.times.steady, now)
+            }
             (None, Some(live)) => {
                 live != role && (self.is_silent(live, now) || self.takes_back(role, now))
             }
@@ -153,11 +168,22 @@ impl Rules {
     }
 
     /// Notes that the media of a publisher go on. Returns whether they do so in place of the other's.
-    pub(super) fn begin(&mut self, role: Role) -> bool {
+    pub(super) fn begin(&mut self, role: Role, now: UnixMicros) -> bool {
         self.live = Some(role);
         let is_switch = self.is_switch(role);
         self.last = Some(role);
+        if role == Role::Primary {
+            self.patience.begins(self.times.steady, now);
+        }
         is_switch
+    }
+
+    /// Notes whose media go on at another machine.
+    fn begin_elsewhere(&mut self, role: Role, now: UnixMicros) {
+        if role == Role::Primary && self.last != Some(role) {
+            self.patience.begins(self.times.steady, now);
+        }
+        (self.elsewhere, self.last) = (Some(role), Some(role));
     }
 
     /// Whether the media of this role would go on in place of the other's.
@@ -172,8 +198,10 @@ impl Rules {
         if found.is_none() && now < self.ceded {
             return true;
         }
-        self.elsewhere = found.map(|(role, _)| role);
-        self.last = self.elsewhere.or(self.last);
+        match found {
+            Some((role, _)) => self.begin_elsewhere(role, now),
+            None => self.elsewhere = None,
+        }
         if let Some(role) = self.elsewhere.filter(|role| self.live != Some(*role)) {
             self.seats[role as usize] = None;
         }
@@ -200,7 +228,9 @@ impl Rules {
         if now < self.ceded && self.elsewhere != Some(to) {
             return false;
         }
-        let is_back = takes_back && to == Role::Primary;
+        let is_back = takes_back
+            && to == Role::Primary
+            && self.asks(now) >= self.patience.needed(self.times.steady);
         let yields = |role: Role| self.is_silent(role, now) || role == Role::Backup && is_back;
         let cedes = match self.live {
             Some(live) => yields(live),
@@ -209,10 +239,19 @@ impl Rules {
         };
         if cedes {
             self.live = None;
-            (self.elsewhere, self.last) = (Some(to), Some(to));
+            self.begin_elsewhere(to, now);
             self.ceded = now.after(CEDED);
         }
         cedes
+    }
+
+    /// Notes that a steady primary at another machine asks for the stream. Returns for how long it has been steady.
+    /// That machine may not know how often its primary failed, because the encoder may come to a machine each time.
+    fn asks(&mut self, now: UnixMicros) -> Duration {
+        let before = self.asked.filter(|(_, last)| now.since(*last) < ASKS);
+        let since = before.map_or(now, |(since, _)| since);
+        self.asked = Some((since, now));
+        self.times.steady + now.since(since)
     }
 
     /// Whose media go on here.
@@ -247,9 +286,13 @@ impl Rules {
 
     /// Whether a publisher of this role takes the stream back from one that sends.
     fn takes_back(&self, role: Role, now: UnixMicros) -> bool {
-        let taken = self.seats[role as usize].as_ref();
-        let since = taken.and_then(|taken| taken.steady).filter(|_| role == Role::Primary);
-        since.is_some_and(|since| now.since(since) >= self.times.steady)
+        role == Role::Primary && self.is_steady(role, self.patience.needed(self.times.steady), now)
+    }
+
+    /// Whether a publisher has sent for so long without a long pause.
+    fn is_steady(&self, role: Role, needed: Duration, now: UnixMicros) -> bool {
+        let since = self.seats[role as usize].as_ref().and_then(|taken| taken.steady);
+        since.is_some_and(|since| now.since(since) >= needed)
     }
 }
 

@@ -190,14 +190,19 @@ impl Seat {
     /// Those of [`Publisher::sample`].
     pub fn sample(&mut self, source: u32, sample: Sample, now: UnixMicros) -> Result<(), Refused> {
         let described = self.tracks.get_mut(&source).ok_or(Refused::UnknownTrack)?;
-        described.over = false;
+        let was_over = std::mem::replace(&mut described.over, false);
         let standing = match &self.place {
             Some(place) => place.rules().hear(place.role, place.id, now),
             None => Standing::Live,
         };
         match standing {
             Standing::Replaced => Err(Refused::Replaced),
-            Standing::Live => self.publish(|publisher| publisher.sample(source, sample, now)),
+            Standing::Live => {
+                if was_over {
+                    self.announce(source, now)?;
+                }
+                self.publish(|publisher| publisher.sample(source, sample, now))
+            }
             Standing::Waits => {
                 self.publisher = None;
                 if self.can_begin_with(source, &sample) && self.tries(now) {
@@ -207,6 +212,16 @@ impl Seat {
                 }
             }
         }
+    }
+
+    /// Announces a track that was over when the publisher's media went on, and that goes on after all.
+    fn announce(&mut self, source: u32, now: UnixMicros) -> Result<(), Refused> {
+        let described = self.tracks.get(&source).ok_or(Refused::UnknownTrack)?;
+        let Described { codec, timescale, language, .. } = described.clone();
+        self.publish(|publisher| match publisher.knows(source) {
+            true => Ok(()),
+            false => publisher.track(source, codec, timescale, language, now),
+        })
     }
 
     /// Publishes, if its media go on. If another took over meanwhile, it waits from now on.
@@ -263,7 +278,7 @@ impl Seat {
         let entry = if rules.is_switch(role) { Entry::Switch } else { Entry::Turn };
         let registry = self.seats.registry();
         let publisher = registry.publish_here(&self.name, self.info.clone(), entry, now)?;
-        if rules.begin(role) {
+        if rules.begin(role, now) {
             self.seats.switched(&self.name, &self.info, role);
         }
         Ok(Some(publisher))

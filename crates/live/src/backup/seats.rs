@@ -103,17 +103,20 @@ impl Seats {
         self.with(name, |_, rules| rules.place(found, now))
     }
 
-    /// The publisher here that should go on with a stream of which there is a copy.
+    /// The publisher here that should go on with a stream that another machine has. If there is no copy of the stream
+    /// here, only that machine knows whether its publisher is silent.
     pub fn claims(&self, name: &str, now: UnixMicros) -> Option<Claim> {
         let pair = self.get(name)?;
-        let stream = self.registry.stream(name)?;
-        let silent = stream.state().status == Status::Offline
-            || now.since(stream.newest_arrival()) >= self.times.after;
+        let stream = self.registry.stream(name).map(|it| (it.state().status, it.newest_arrival()));
+        let silent = match stream {
+            Some((Status::Live, newest)) => now.since(newest) >= self.times.after,
+            Some((Status::Offline | Status::Ended, _)) | None => true,
+        };
         pair.lock().claims(silent, now)
     }
 
-    /// Makes a copy the stream, for a publisher that waits here: the other machine gave the stream away, which it had
-    /// by a lease of this epoch.
+    /// Lets a publisher that waits here go on with a stream, from the copy if there is one: the other machine gave the
+    /// stream away, which it had by a lease of this epoch.
     pub fn take(&self, name: &str, epoch: u64, now: UnixMicros) {
         self.registry.adopt(name, now);
         self.with(name, |_, rules| rules.granted(epoch));

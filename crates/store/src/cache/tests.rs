@@ -4,6 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
+use super::files::{DATA, INDEX, NEW};
 use super::*;
 use crate::blocks::{BLOCK, Need};
 use crate::meta::hash;
@@ -214,4 +215,53 @@ fn an_index_that_was_not_written_is_written_later() {
     fs::remove_dir(&new).unwrap();
     cache.flush();
     assert_eq!(on_disk(folder.path(), INDEX).len(), 1);
+}
+
+#[test]
+fn a_block_that_is_wanted_while_it_leaves_is_fetched_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 10);
+    let a = cache.object("a", &meta("1", 3));
+    fill(&cache, &a, 0, 1);
+    fill(&cache, &a, 1, 2);
+    let (leaves, gone) = tokio::sync::watch::channel(());
+    assert!(a.blocks().leave(0, gone));
+    // The lock is free, and the other block can be read.
+    assert!(a.blocks().are_here(1..2) && !a.blocks().are_here(0..1));
+    let Need::FetchAfter(gone) = a.blocks().need(0) else { panic!("it leaves") };
+    assert!(gone.has_changed().is_ok());
+    cache.forget(&a);
+    assert!(!a.is_gone.load(Ordering::Relaxed), "it is not empty");
+    assert!(!a.blocks().left(0, true));
+    drop(leaves);
+    assert!(gone.has_changed().is_err(), "who waits goes on");
+    assert!(matches!(a.blocks().need(0), Need::Fetch(None)));
+}
+
+#[test]
+fn nobody_waits_for_the_files_of_an_object_that_is_opened_or_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 10);
+    let version = meta("1", 3);
+    let a = cache.object("a", &version);
+    let (began, begins) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // As long as somebody opens it, the thread that removes it waits.
+        let open = a.opened();
+        scope.spawn(|| {
+            began.send(()).unwrap();
+            cache.forget(&a);
+        });
+        begins.recv().unwrap();
+        for _ in 0..1000 {
+            assert!(cache.opened("a", &version).is_none());
+            assert_eq!(cache.newest("a"), Some(version.clone()));
+            cache.object("b", &version);
+            std::thread::yield_now();
+        }
+        drop(open);
+    });
+    assert!(a.is_gone.load(Ordering::Relaxed));
+    assert_eq!(cache.newest("a"), None);
+    assert!(!Arc::ptr_eq(&a, &cache.object("a", &version)));
 }

@@ -27,7 +27,7 @@ mod report;
 mod spread;
 pub mod wire;
 
-pub use crew::Crew;
+pub use crew::{Crew, Doubts};
 pub use nats::Servers;
 pub use report::{Agent, Clocks, Lost};
 pub use spread::Spread;

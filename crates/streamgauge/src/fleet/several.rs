@@ -12,7 +12,7 @@ use viewer::{Report, RequestTimes};
 use super::here::{self, Part, Share};
 use super::{GRACE, Observer, Outcome, Plan, interrupt};
 use crate::Exit;
-use crate::agents::Spread;
+use crate::agents::{Doubts, Spread};
 use crate::record::Tick;
 use crate::selfwatch::{Generator, LoopReport};
 use crate::shard::{self, Heard, Parent, Shards};
@@ -151,6 +151,7 @@ pub(super) async fn run(
         };
         outcome.lost += lost;
     }
+    let missing: Vec<_> = machines.iter().map(|machine| !machine.losses.is_empty()).collect();
     let judge = |(place, machine): (usize, Machine)| {
         let judged = Generator::judge(machine.loops, machine.local).doubted(machine.reasons);
         let name = spread.crew().map(|crew| crew.name(place));
@@ -158,8 +159,12 @@ pub(super) async fn run(
     };
     let judged: Vec<_> = machines.into_iter().enumerate().map(judge).collect();
     if let Some(crew) = spread.crew() {
-        let reasons: Vec<_> = judged.iter().map(|machine| machine.reasons.clone()).collect();
-        outcome.agents = crew.report(began.into_std(), spread.each(), &offsets, &reasons);
+        let doubts = judged.iter().zip(missing).map(|(machine, is_missing)| {
+            let reasons = machine.reasons.clone();
+            Doubts { reasons, is_missing }
+        });
+        let doubts: Vec<_> = doubts.collect();
+        outcome.agents = crew.report(began.into_std(), spread.each(), &offsets, &doubts);
     }
     outcome.generator = judged.into_iter().fold(outcome.generator, Generator::and);
     Ok(outcome)

@@ -22,7 +22,7 @@ use super::url::Origin;
 use super::{Error, Outcome, Part, Plan, Tick, here};
 use crate::Exit;
 use crate::agents::clock::Offset;
-use crate::agents::{Crew, Spread};
+use crate::agents::{Crew, Doubts, Spread};
 use crate::meter::kernel::Kernel;
 use crate::shard::{self, Heard, Parent, Shards};
 
@@ -221,13 +221,14 @@ fn put_together(
         machine.workers.extend(workers);
         outcome.interrupted |= interrupted;
     }
-    let mut reasons = Vec::new();
+    let mut doubts = Vec::new();
     for (place, mut machine) in machines.into_iter().enumerate() {
         if let Some(crew) = spread.crew() {
             let name = crew.name(place);
-            reasons.push(trust::of_agent(name, &mut machine.total, &machine.workers));
+            let mut reasons = trust::of_agent(name, &mut machine.total, &machine.workers);
             machine.workers.iter_mut().for_each(|worker| worker.agent = Some(name.to_owned()));
-            reasons[place].extend(machine.losses.iter().chain(&machine.late).cloned());
+            reasons.extend(machine.losses.iter().chain(&machine.late).cloned());
+            doubts.push(Doubts { reasons, is_missing: !machine.losses.is_empty() });
         }
         outcome.total.add(&machine.total);
         outcome.workers.extend(machine.workers);
@@ -239,7 +240,7 @@ fn put_together(
         anyhow::bail!(std::mem::take(&mut outcome.lost).join("; "));
     }
     if let Some(crew) = spread.crew() {
-        outcome.agents = crew.report(began, spread.each(), offsets, &reasons);
+        outcome.agents = crew.report(began, spread.each(), offsets, &doubts);
     }
     outcome.elapsed = outcome.total.ended;
     Ok(())

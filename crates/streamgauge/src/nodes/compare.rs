@@ -10,7 +10,7 @@ use rustls::ClientConfig;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use viewer::player::Target;
 use viewer::url::Url;
 
@@ -235,32 +235,49 @@ fn note_if_same(nodes: &[Rc<Node>], answers: Vec<Result<Answer, Failure>>, is_la
     true
 }
 
-/// Asks nodes for what they were not seen to have, but others were.
+/// Asks nodes for what they were not seen to have, but others were. All have the same time for that.
 async fn settle(nodes: &[Rc<Node>], ledger: &Rc<RefCell<Ledger>>) {
     let deadline = Instant::now() + SETTLING;
-    for node in nodes {
-        let unlisted = ledger.borrow().unlisted(node.place);
-        for name in unlisted {
-            match node.url.resolve(&name) {
-                Ok(url) => match node.client.get(&url, None, Duration::ZERO).await {
-                    Ok(_) => ledger.borrow_mut().listed(node.place, &name),
-                    Err(failure) => node.absent(&name, &failure),
-                },
-                Err(error) => node.absent(&name, &Failure::Request(error.to_string())),
+    let mut asked = JoinSet::new();
+    for node in nodes.iter().map(Rc::clone) {
+        asked.spawn_local(settle_node(node, Rc::clone(ledger), deadline));
+    }
+    while asked.join_next().await.is_some() {}
+}
+
+async fn settle_node(node: Rc<Node>, ledger: Rc<RefCell<Ledger>>, deadline: Instant) {
+    let unlisted = ledger.borrow().unlisted(node.place);
+    for name in unlisted {
+        let answer = match node.url.resolve(&name) {
+            Ok(url) => {
+                let asked = timeout_at(deadline, node.client.get(&url, None, Duration::ZERO));
+                asked.await.unwrap_or(Err(Failure::Late))
+            }
+            Err(error) => Err(Failure::Request(error.to_string())),
+        };
+        match answer {
+            Ok(_) => ledger.borrow_mut().listed(node.place, &name),
+            Err(failure) => node.absent(&name, &failure),
+        }
+    }
+    let lacks = ledger.borrow().lacks(node.place);
+    let mut lacks: Vec<_> = lacks.into_iter().map(|name| (name, Failure::Late)).collect();
+    while !lacks.is_empty() && Instant::now() < deadline {
+        let mut left = Vec::new();
+        for (name, before) in lacks {
+            match timeout_at(deadline, node.ask_for(&name)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => left.push((name, failure)),
+                // What it answered before says more than that the time is over.
+                Err(_) => left.push((name, before)),
             }
         }
-        let lacks = ledger.borrow().lacks(node.place);
-        for name in lacks {
-            loop {
-                match node.ask_for(&name).await {
-                    Ok(()) => break,
-                    Err(failure) if Instant::now() >= deadline => {
-                        node.absent(&name, &failure);
-                        break;
-                    }
-                    Err(_) => sleep(PAUSE).await,
-                }
-            }
+        lacks = left;
+        if !lacks.is_empty() {
+            sleep_until(deadline.min(Instant::now() + PAUSE)).await;
         }
+    }
+    for (name, why) in lacks {
+        node.absent(&name, &why);
     }
 }

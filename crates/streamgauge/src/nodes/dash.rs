@@ -164,6 +164,9 @@ async fn fetch(node: &Rc<Node>, segment: &Segment, (is_later, began): (bool, Mic
     let is_new = segment.available.map_or(is_later, |available| available > began);
     let wanted = Wanted { url: segment.url.clone(), range: None, is_new };
     let length = Duration::from_micros(segment.duration.max(0).unsigned_abs());
+    if !is_new {
+        node.wait_for_others().await;
+    }
     let (tries, mut pause) = TRIES;
     for turn in 1..=tries {
         let Some(name) = node.learn(&wanted) else { return };

@@ -29,11 +29,9 @@ const IDLE: usize = 16;
 /// A good answer.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
-    /// 200 or 206.
-    pub(super) status: u16,
     /// The values of [`FIELDS`]; empty where there is none.
     pub(super) fields: [String; FIELDS.len()],
-    /// Length of the whole file, if this is a range of it.
+    /// Length of the whole file, if this is a range of it, and it is known.
     pub(super) whole: Option<u64>,
     pub(super) body: Bytes,
     /// When the last byte came.
@@ -65,6 +63,34 @@ pub(super) enum Failure {
 
 type Sender = SendRequest<Empty<Bytes>>;
 
+/// What is wanted of a body.
+struct Cut {
+    /// Bytes before that.
+    skip: u64,
+    /// Bytes that are still wanted.
+    take: u64,
+}
+
+impl Default for Cut {
+    /// All of it.
+    fn default() -> Self {
+        Self { skip: 0, take: u64::MAX }
+    }
+}
+
+impl Cut {
+    /// What is wanted of the next bytes.
+    fn of(&mut self, mut data: Bytes) -> Bytes {
+        let length = |data: &Bytes| data.len() as u64;
+        let skipped = self.skip.min(length(&data));
+        let mut kept = data.split_off(usize::try_from(skipped).unwrap_or(usize::MAX));
+        let taken = self.take.min(length(&kept));
+        kept.truncate(usize::try_from(taken).unwrap_or(usize::MAX));
+        (self.skip, self.take) = (self.skip - skipped, self.take - taken);
+        kept
+    }
+}
+
 /// A client of one node.
 pub(super) struct Client {
     tls: TlsConnector,
@@ -78,8 +104,8 @@ impl Client {
         Self { tls: TlsConnector::from(Arc::clone(tls)), patience, idle: RefCell::default() }
     }
 
-    /// Asks for a resource, or for a range of it, first and last byte. The node may take `longer`
-    /// than usual to answer.
+    /// Asks for a resource, or for a range of it, first and last byte. Where the node sends no ranges, the answer is
+    /// cut to the range, and the rest is not read. The node may take `longer` than usual to answer.
     ///
     /// # Errors
     /// [`Failure`].
@@ -97,11 +123,16 @@ impl Client {
         }
         let request = request.body(Empty::new()).map_err(|e| Failure::Request(e.to_string()))?;
         let deadline = Instant::now() + self.patience + longer;
-        let exchange = self.exchange(url, request);
+        let exchange = self.exchange(url, request, range);
         timeout_at(deadline, exchange).await.map_err(|_| Failure::Late)?
     }
 
-    async fn exchange(&self, url: &Url, request: Request<Empty<Bytes>>) -> Result<Answer, Failure> {
+    async fn exchange(
+        &self,
+        url: &Url,
+        request: Request<Empty<Bytes>>,
+        range: Option<(u64, u64)>,
+    ) -> Result<Answer, Failure> {
         let (mut sender, used) = match self.take(url.authority()).await {
             Some(idle) => (idle, true),
             None => (self.connect(url).await?, false),
@@ -125,23 +156,35 @@ impl Client {
             values.map(|v| String::from_utf8_lossy(v.as_bytes())).collect::<Vec<_>>().join(", ")
         };
         let fields = FIELDS.map(text);
-        let range = text("Content-Range");
-        let whole = range.rsplit_once('/').and_then(|(_, whole)| whole.parse().ok());
+        let number = |text: &str| text.parse::<u64>().ok();
+        let mut wanted = Cut::default();
+        let whole = match range {
+            Some((first, last)) if status == 200 => {
+                wanted = Cut { skip: first, take: (last + 1).saturating_sub(first) };
+                number(&text("Content-Length"))
+            }
+            _ => text("Content-Range").rsplit_once('/').and_then(|(_, whole)| number(whole)),
+        };
         let mut incoming = response.into_body();
         let mut body = BytesMut::new();
         while let Some(frame) = incoming.frame().await {
             let Ok(data) = frame?.into_data() else { continue };
+            let data = wanted.of(data);
             if body.len() + data.len() > LONGEST {
                 return Err(Failure::TooLong);
             }
             body.extend_from_slice(&data);
+            if wanted.take == 0 {
+                break;
+            }
         }
         let at = Instant::now();
         let mut idle = self.idle.borrow_mut();
-        if idle.len() < IDLE {
+        // A connection with the rest of an answer is of no use.
+        if idle.len() < IDLE && wanted.take > 0 {
             idle.push((url.authority().to_owned(), sender));
         }
-        Ok(Answer { status, fields, whole, body: body.freeze(), at })
+        Ok(Answer { fields, whole, body: body.freeze(), at })
     }
 
     /// An idle connection that is still open.
@@ -178,4 +221,26 @@ where
     // The connection reports its errors to the requests that it carries.
     spawn_local(connection);
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_cut_to_a_range() {
+        for length in [1, 3, 10, 100] {
+            let all: Vec<u8> = (0..100).collect();
+            let mut cut = Cut { skip: 25, take: 30 };
+            let kept: Vec<u8> =
+                all.chunks(length).flat_map(|it| cut.of(it.to_vec().into())).collect();
+            assert_eq!((&kept[..], cut.take), (&all[25..55], 0), "{length}");
+            let mut cut = Cut { skip: 90, take: 30 };
+            let kept: Vec<u8> =
+                all.chunks(length).flat_map(|it| cut.of(it.to_vec().into())).collect();
+            assert_eq!((&kept[..], cut.take), (&all[90..], 20), "{length}");
+            let mut whole = Cut::default();
+            assert!(all.chunks(length).all(|it| whole.of(it.to_vec().into()) == it));
+        }
+    }
 }

@@ -28,17 +28,21 @@ pub(super) async fn compare(nodes: &[Rc<Node>], differ: impl Fn() -> u64) {
                 Err(error) => node.fails("a task", &error),
             }
         }
-        // Where one node sends ranges and another does not, both are compared as what they are.
-        let goes_on = |(_, answer): &(&Rc<Node>, Result<Answer, Failure>)| {
-            let Ok(answer) = answer else { return false };
-            answer.status == 206 && answer.whole.is_none_or(|whole| whole > range.1 + 1)
-        };
-        let (more, before) = (answers.iter().any(goes_on), differ());
+        let (more, before) = (goes_on(&answers, range.1 + 1), differ());
         record(answers, range);
         if !more || differ() > before {
             return;
         }
         start += RANGE;
+    }
+}
+
+/// Whether there is more of the file after `end`, as far as any node says.
+fn goes_on(answers: &[(&Rc<Node>, Result<Answer, Failure>)], end: u64) -> bool {
+    let good = || answers.iter().filter_map(|(_, answer)| answer.as_ref().ok());
+    match good().filter_map(|answer| answer.whole).max() {
+        Some(whole) => whole > end,
+        None => good().any(|answer| answer.body.len() as u64 == RANGE),
     }
 }
 

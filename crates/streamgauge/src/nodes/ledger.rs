@@ -1,7 +1,8 @@
 //! Compares what nodes answer for the same objects, without I/O.
 //!
 //! The body that came first is kept until all nodes have answered. Then only figures are left. If
-//! more than [`MOST_BYTES`] wait, the oldest are given up.
+//! more than [`MOST_BYTES`] wait, the oldest are given up. So that this does not happen where one node is faster than
+//! others, [`Ledger::is_far_ahead`] says when it should wait for them.
 
 use std::time::Duration;
 
@@ -129,6 +130,8 @@ pub struct Ledger {
     /// By name, without a state.
     listings: IndexMap<String, Listing>,
     bytes: usize,
+    /// For each node, the bytes and the number of the objects that wait, and that it was the first to have.
+    ahead: Vec<(usize, usize)>,
     counts: Counts,
     differences: Vec<Difference>,
     /// For each node, how much later than the first it had objects.
@@ -167,8 +170,10 @@ impl Ledger {
     /// Makes an empty ledger for nodes with these names.
     pub fn new(nodes: Vec<String>) -> Self {
         let behind = nodes.iter().map(|_| Lateness::default()).collect();
+        let ahead = vec![(0, 0); nodes.len()];
         Self {
             nodes,
+            ahead,
             waiting: IndexMap::new(),
             listings: IndexMap::new(),
             bytes: 0,
@@ -209,6 +214,8 @@ impl Ledger {
             let mut of_all = vec![None; self.nodes.len()];
             of_all[node] = Some(had);
             self.bytes += object.body.len();
+            self.ahead[node].0 += object.body.len();
+            self.ahead[node].1 += 1;
             let waiting = Waiting { kind, first: node, object, start, had: of_all };
             self.waiting.insert(name.to_owned(), waiting);
             return self.limit();
@@ -308,7 +315,7 @@ impl Ledger {
     /// All nodes have answered.
     fn complete(&mut self, name: &str) {
         let Some(waiting) = self.waiting.shift_remove(name) else { return };
-        self.bytes -= waiting.object.body.len();
+        self.waits_no_longer(&waiting);
         self.counts.objects += 1;
         self.counts.bytes += waiting.object.body.len() as u64;
         if waiting.kind == Kind::State {
@@ -330,9 +337,29 @@ impl Ledger {
     fn limit(&mut self) {
         while self.bytes > MOST_BYTES || self.waiting.len() > MOST_OBJECTS {
             let Some((_, oldest)) = self.waiting.shift_remove_index(0) else { return };
-            self.bytes -= oldest.object.body.len();
+            self.waits_no_longer(&oldest);
             self.counts.given_up += 1;
         }
+    }
+
+    fn waits_no_longer(&mut self, waiting: &Waiting) {
+        let length = waiting.object.body.len();
+        self.bytes -= length;
+        let (bytes, count) = &mut self.ahead[waiting.first];
+        (*bytes, *count) = (*bytes - length, *count - 1);
+    }
+
+    /// Whether a node has so many objects that others have not answered yet that it should wait for them. All nodes
+    /// together may take half of the room.
+    pub fn is_far_ahead(&self, node: usize) -> bool {
+        let (bytes, count) = self.ahead.get(node).copied().unwrap_or_default();
+        let share = 2 * self.nodes.len().max(1);
+        bytes > MOST_BYTES / share || count > MOST_OBJECTS / share
+    }
+
+    /// How many objects all nodes have answered so far.
+    pub fn objects(&self) -> u64 {
+        self.counts.objects
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::spawn_local;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 use viewer::url::Url;
 
 use super::fetch::{Answer, Client, Failure};
@@ -21,6 +21,13 @@ const AT_ONCE: usize = 8;
 const KNOWN: usize = 20_000;
 /// That while.
 const LISTED: Duration = Duration::from_secs(120);
+
+/// A node that is far ahead waits for the others until they have answered nothing more for so long.
+const WAITS: Duration = Duration::from_secs(5);
+/// How often it looks.
+const LOOKS: Duration = Duration::from_millis(50);
+/// A node that has given no good answer for so long at the end is asked for nothing more.
+const SILENT: Duration = Duration::from_secs(30);
 
 /// A node.
 pub(super) struct Node {
@@ -40,6 +47,10 @@ pub(super) struct Node {
     /// How many listed objects are being fetched.
     under_way: Cell<usize>,
     idle: Notify,
+    /// When the last good answer came, or the node waited for others.
+    answered: Cell<Instant>,
+    /// Whether it is asked for nothing more.
+    is_given_up: Cell<bool>,
     troubles: Cell<u64>,
     trouble: RefCell<Option<String>>,
 }
@@ -72,6 +83,8 @@ impl Node {
             known: RefCell::default(),
             under_way: Cell::default(),
             idle: Notify::new(),
+            answered: Cell::new(began),
+            is_given_up: Cell::default(),
             troubles: Cell::default(),
             trouble: RefCell::default(),
         }
@@ -147,7 +160,12 @@ impl Node {
         let node = Rc::clone(self);
         spawn_local(async move {
             let slot = node.slots.acquire().await;
-            if let Err(failure) = node.get(&name, &wanted, Duration::ZERO).await {
+            if !wanted.is_new {
+                node.wait_for_others().await;
+            }
+            if node.is_given_up.get() {
+                node.fails(&name, &Failure::Late);
+            } else if let Err(failure) = node.get(&name, &wanted, Duration::ZERO).await {
                 node.fails(&name, &failure);
             }
             drop(slot);
@@ -167,10 +185,27 @@ impl Node {
         });
     }
 
-    /// Waits until all listed objects have been fetched.
+    /// Waits until all listed objects have been fetched, or the node is silent for too long.
     pub(super) async fn finish(&self) {
+        let began = Instant::now();
         while self.under_way.get() > 0 {
-            self.idle.notified().await;
+            let _ = timeout(LOOKS, self.idle.notified()).await;
+            if self.answered.get().max(began).elapsed() > SILENT {
+                self.is_given_up.set(true);
+            }
+        }
+    }
+
+    /// Waits, if the node is far ahead of others, until these have caught up. What they have not answered waits in memory.
+    pub(super) async fn wait_for_others(&self) {
+        let mut last = (self.ledger.borrow().objects(), Instant::now());
+        while self.ledger.borrow().is_far_ahead(self.place) && last.1.elapsed() < WAITS {
+            sleep(LOOKS).await;
+            self.answered.set(Instant::now());
+            let objects = self.ledger.borrow().objects();
+            if objects != last.0 {
+                last = (objects, Instant::now());
+            }
         }
     }
 
@@ -197,6 +232,7 @@ impl Node {
     ) -> Result<(), Failure> {
         match self.client.get(&wanted.url, wanted.range, longer).await {
             Ok(answer) => {
+                self.answered.set(answer.at);
                 let had = wanted.is_new.then_some(answer.at);
                 self.record(name, Kind::Lasting, object(answer), had);
                 Ok(())
@@ -268,13 +304,4 @@ fn parse_name(name: &str) -> (&str, Option<(u64, u64)>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_lead_back() {
-        for (name, range) in [("v0/1.m4s", None), ("x?a=b", Some((0, 99)))] {
-            assert_eq!(parse_name(&object_name(name, range)), (name, range));
-        }
-    }
-}
+mod tests;

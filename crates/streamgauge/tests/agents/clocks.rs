@@ -2,50 +2,20 @@
 
 use std::time::Duration;
 
-use async_nats::Client;
-use futures_util::StreamExt;
-use streamgauge::agents::wire::{self, Answer, Hello};
+use streamgauge::agents::wire::Answer;
 use testkit::Nats;
-use tokio::task::JoinSet;
 
-use crate::support::{LIMIT, agent, block_on, client, document, hellos, lines, origin, run};
+use crate::support::{
+    LIMIT, agent, block_on, client, document, hellos, lines, origin, run, stand_in,
+};
 
 /// How far behind the clock of the second agent seems to be.
 const BEHIND: Duration = Duration::from_secs(100);
 
-/// A second agent, which passes on to the first all that it is asked. Its clock of the time of day is
-/// behind.
-async fn pretend(client: Client, of: Hello) {
-    let own = Hello { name: "behind".to_owned(), id: "behind".to_owned(), ..of.clone() };
-    let mut calls = client.subscribe(wire::FIND).await.unwrap();
-    let mut asked = client.subscribe(wire::subject("behind")).await.unwrap();
-    let mut answers = JoinSet::new();
-    loop {
-        tokio::select! {
-            // It must be found before it is asked.
-            biased;
-            Some(call) = calls.next() => {
-                if let Some(reply) = call.reply {
-                    client.publish(reply, wire::write(&own, b"")).await.unwrap();
-                }
-            }
-            Some(ask) = asked.next() => {
-                let (client, to) = (client.clone(), wire::subject(&of.id));
-                answers.spawn(async move {
-                    let Some(reply) = ask.reply else {
-                        return client.publish(to, ask.payload).await.unwrap();
-                    };
-                    let answer = client.request(to, ask.payload).await.unwrap();
-                    let answer = match wire::read::<Answer>(&answer.payload).unwrap().0 {
-                        Answer::Clocks { monotonic, unix } => {
-                            Answer::Clocks { monotonic, unix: unix - BEHIND }
-                        }
-                        other => other,
-                    };
-                    client.publish(reply, wire::write(&answer, b"")).await.unwrap();
-                });
-            }
-        }
+fn behind(answer: Answer) -> Answer {
+    match answer {
+        Answer::Clocks { monotonic, unix } => Answer::Clocks { monotonic, unix: unix - BEHIND },
+        other => other,
     }
 }
 
@@ -60,7 +30,7 @@ fn a_clock_that_is_behind_is_corrected() {
     let (_, document) = block_on(async {
         let client = client(&nats).await;
         let real = hellos(&client, 1).await["real"].clone();
-        let pretends = tokio::spawn(pretend(client.clone(), real));
+        let pretends = tokio::spawn(stand_in(client.clone(), real, "behind", |_| true, behind));
         hellos(&client, 2).await;
         let run = run(&nats, 2, &[&viewers[..], &["-o", output]].concat());
         let finished = tokio::task::spawn_blocking(move || run.wait(LIMIT)).await.unwrap();

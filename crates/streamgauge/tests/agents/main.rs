@@ -5,5 +5,7 @@
 mod clocks;
 mod faults;
 mod hostile;
+mod lost;
+mod reserving;
 mod shared;
 mod support;

@@ -11,8 +11,9 @@ use async_nats::{Client, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde_json::Value;
-use streamgauge::agents::wire::{self, Hello};
+use streamgauge::agents::wire::{self, Answer, Ask, Hello};
 use testkit::{Finished, Nats, Program, Server, eventually, headwater};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 /// Longest wait, on a machine that is busy with other tests.
@@ -133,6 +134,47 @@ pub(crate) async fn hellos(client: &Client, count: usize) -> BTreeMap<String, He
     };
     timeout(LIMIT, find).await.expect("all agents answer");
     found
+}
+
+/// An agent of this name in front of another. It passes on what `passes` lets through, and the answers as `answers`
+/// alters them.
+pub(crate) async fn stand_in(
+    client: Client,
+    of: Hello,
+    name: &str,
+    mut passes: impl FnMut(&Ask) -> bool,
+    answers: fn(Answer) -> Answer,
+) {
+    let own = Hello { name: name.to_owned(), id: name.to_owned(), ..of.clone() };
+    let mut calls = client.subscribe(wire::FIND).await.unwrap();
+    let mut asked = client.subscribe(wire::subject(name)).await.unwrap();
+    let mut under_way = JoinSet::new();
+    loop {
+        tokio::select! {
+            // It must be found before it is asked.
+            biased;
+            Some(call) = calls.next() => {
+                if let Some(reply) = call.reply {
+                    client.publish(reply, wire::write(&own, b"")).await.unwrap();
+                }
+            }
+            Some(asked) = asked.next() => {
+                if !passes(&wire::read::<Ask>(&asked.payload).unwrap().0) {
+                    continue;
+                }
+                let (client, to) = (client.clone(), wire::subject(&of.id));
+                let Some(reply) = asked.reply else {
+                    client.publish(to, asked.payload).await.unwrap();
+                    continue;
+                };
+                under_way.spawn(async move {
+                    let answer = client.request(to, asked.payload).await.unwrap();
+                    let answer = answers(wire::read::<Answer>(&answer.payload).unwrap().0);
+                    client.publish(reply, wire::write(&answer, b"")).await.unwrap();
+                });
+            }
+        }
+    }
 }
 
 /// Waits until these agents serve no run.

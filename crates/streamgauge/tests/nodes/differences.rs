@@ -1,8 +1,9 @@
 //! Nodes that differ are found out.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{NO_ARGUMENTS, Server, eventually, headwater, noise};
@@ -169,6 +170,66 @@ fn files_are_compared_to_the_first_byte_that_differs() {
     let text = compare(&[&origin.url("/vod/file.bin"), &origin.url("/vod/file.bin")]);
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.ends_with("the same on all nodes\n"), "{text}");
+}
+
+#[test]
+fn a_node_without_ranges_is_compared_range_by_range() {
+    let origin = Server::start(headwater(), NO_ARGUMENTS);
+    let bytes = noise(3, 9_000_000);
+    origin.put("file.bin", &bytes);
+    for altered in [None, Some(5_000_000)] {
+        let bytes = bytes.clone();
+        let document = differences(&origin, "/vod/file.bin", move |_, answer| {
+            answer.status = 200;
+            answer.fields.retain(|(name, _)| name != "content-range");
+            answer.body.clone_from(&bytes);
+            if let Some(at) = altered {
+                answer.body[at] ^= 1;
+            }
+        });
+        let Some(at) = altered else {
+            assert_eq!(
+                (count(&document, "bytes"), count(&document, "differences")),
+                (9_000_000, 0)
+            );
+            continue;
+        };
+        assert_eq!(
+            (count(&document, "differences"), &document["differences"][0]["offset"]),
+            (1, &at.into())
+        );
+    }
+}
+
+#[test]
+fn a_node_that_is_far_ahead_waits_for_the_others() {
+    let origin = Server::start(headwater(), NO_ARGUMENTS);
+    // More than may wait for other nodes, in segments that are listed at once.
+    let (segments, length) = (60, 8 << 20);
+    let body = noise(5, length);
+    let serve = |pause: Duration| {
+        let body = body.clone();
+        let begun = Once::new();
+        start(origin.http, move |path, answer| {
+            (answer.status, answer.fields) = (200, Vec::new());
+            if path.ends_with(".m3u8") {
+                let listed: String =
+                    (0..segments).map(|n| format!("#EXTINF:2,\n{n}.ts\n")).collect();
+                let head = "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXT-X-PLAYLIST-TYPE:VOD\n";
+                answer.body = format!("{head}{listed}#EXT-X-ENDLIST\n").into_bytes();
+                return;
+            }
+            // The other node has answered much when this one begins.
+            begun.call_once(|| std::thread::sleep(pause));
+            answer.body.clone_from(&body);
+        })
+    };
+    let nodes = [serve(Duration::ZERO), serve(Duration::from_secs(3))];
+    let [fast, slow] = nodes.map(|node| format!("http://{node}/vod/x.m3u8"));
+    let (code, document) = document(&[&fast, &slow, "--timeout", "90s"]);
+    assert_eq!((code, count(&document, "given_up")), (0, 0), "{document:#}");
+    let all = segments * length as u64;
+    assert!(count(&document, "bytes") >= all && all > 256 << 20, "{document:#}");
 }
 
 #[test]

@@ -178,3 +178,76 @@ async fn a_primary_that_comes_again_soon_ends_nothing() {
         assert_eq!(live, [Some(Role::Primary), None], "{away} ms");
     }
 }
+
+/// The node where the backup waits is lost. The backup's encoder comes to another node.
+#[tokio::test(start_paused = true)]
+async fn the_encoder_of_a_waiting_publisher_is_let_in_when_its_node_is_lost() {
+    let mut calm = Calm::begin().await;
+    let third = start(&calm.network, calm.began, 2, &mut Random::new(2));
+    let mut backup = Encoder::new(("x", Role::Backup), 1, 9);
+    for _ in 0..30 {
+        sleep(TURN).await;
+        assert!(!calm.encoder.step(&calm.owner) && !backup.step(&calm.other));
+    }
+    for node in [&calm.owner, &third] {
+        let origin = &node.origin;
+        let cluster = origin.cluster.get().expect("a cluster");
+        assert!(cluster.waits_elsewhere("x", Role::Backup));
+        // While its node is there, another backup is refused.
+        origin.fetch("x", Role::Backup).await;
+        let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let refused = origin.publish("x", Role::Backup, info).map(|_| ());
+        assert_eq!(refused, Err(live::PublishError::Elsewhere));
+    }
+    for (at, node) in [(0, &calm.owner), (2, &third)] {
+        calm.other.bus.crash();
+        backup.leave(at, TURN);
+        let left = Instant::now();
+        while !backup.is_publishing() {
+            sleep(TURN).await;
+            assert!(!calm.encoder.step(&calm.owner) && !backup.step(node), "at {at}");
+        }
+        assert!(left.elapsed() < Duration::from_secs(1), "{:?}", left.elapsed());
+    }
+}
+
+/// A node cannot make a copy of the stream for which its publisher waits.
+#[tokio::test(start_paused = true)]
+async fn a_backup_goes_on_where_no_copy_can_be_made() {
+    let network = Network::new(1);
+    let (began, mut random) = (Instant::now(), Random::new(1));
+    let mut node = |at| start(&network, began, at, &mut random);
+    let (mut owner, mut other) = (node(0), node(1));
+    other.bus.narrow(60);
+    let mut primary = Encoder::new(("x", Role::Primary), 0, 1);
+    let mut backup = Encoder::new(("x", Role::Backup), 1, 9);
+    for _ in 0..50 {
+        sleep(TURN).await;
+        assert!(!primary.step(&owner));
+    }
+    let mut turn = async |seconds: u64, owner: &mut Node, other: &mut Node, hangs: bool| {
+        if hangs {
+            primary.hang(Duration::from_secs(seconds));
+        }
+        for turn in 0..seconds * 10 {
+            sleep(TURN).await;
+            assert!(!primary.step(owner) && !backup.step(other), "turn {turn}");
+            owner.sweep();
+            other.sweep();
+        }
+    };
+    let live = |node: &Node| node.origin.seats.presence("x", node.origin.now()).live;
+    turn(10, &mut owner, &mut other, false).await;
+    assert_eq!((live(&owner), live(&other)), (Some(Role::Primary), None));
+    assert!(other.origin.registry.stream("x").is_none(), "a copy was made");
+    // Each second it asks for a copy, of which all of the stream would be sent, and for the stream itself.
+    let asked = network.sent("headwater.node.n0");
+    assert!((18..=24).contains(&asked), "{asked}");
+    turn(8, &mut owner, &mut other, true).await;
+    assert_eq!((live(&owner), live(&other)), (None, Some(Role::Backup)));
+    let stream = other.origin.registry.stream("x").expect("it is published");
+    assert!(stream.track("v0").is_some_and(|it| it.window().all().count() > 2));
+    // The node of the primary can copy it, and gets it back.
+    turn(10, &mut owner, &mut other, false).await;
+    assert_eq!((live(&owner), live(&other)), (Some(Role::Primary), None));
+}

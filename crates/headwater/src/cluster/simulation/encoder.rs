@@ -83,7 +83,9 @@ impl Encoder {
             // What other nodes have is fetched first. Meanwhile time goes on for all.
             let Some(fetching) = self.fetching.take() else {
                 let (origin, stream) = (Arc::clone(&node.origin), self.stream.clone());
-                self.fetching = Some(tokio::spawn(async move { origin.fetch(&stream).await }));
+                let role = self.role;
+                self.fetching =
+                    Some(tokio::spawn(async move { origin.fetch(&stream, role).await }));
                 return false;
             };
             if !fetching.is_finished() {

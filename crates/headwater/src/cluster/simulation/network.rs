@@ -32,6 +32,8 @@ struct State {
     /// Messages in a thousand that are lost, and as many that come twice, and that overtake one.
     bad: u64,
     subscriptions: BTreeMap<String, Vec<Subscriber>>,
+    /// A life that gets no answers of more bytes than these.
+    narrow: Option<(u64, usize)>,
     /// The lives of nodes that go on. A node that starts again has another one.
     lives: HashMap<u64, Life>,
     /// The side on which the bucket is, if it is there at all.
@@ -109,6 +111,7 @@ impl Network {
         Arc::new(Self(Mutex::new(State {
             random: Random::new(seed),
             bad: 0,
+            narrow: None,
             subscriptions: BTreeMap::new(),
             lives: HashMap::new(),
             bucket_side: Some(0),
@@ -180,7 +183,9 @@ impl State {
             }
             is_heard = true;
             self.steps += 1;
-            if self.happens(self.bad) {
+            let is_answer = subject.starts_with("inbox.");
+            let is_long = |(life, most)| life == subscriber.life && message.payload.len() > most;
+            if self.happens(self.bad) || is_answer && self.narrow.is_some_and(is_long) {
                 continue;
             }
             for _ in 0..1 + u32::from(self.happens(self.bad)) {
@@ -239,6 +244,11 @@ impl SimulatedBus {
         if let Some(life) = self.state().lives.get_mut(&self.life) {
             life.side = side;
         }
+    }
+
+    /// From now on, answers of more bytes than these do not come to this node.
+    pub(super) fn narrow(&self, most: usize) {
+        self.state().narrow = Some((self.life, most));
     }
 
     /// Takes the connection away, or gives it back.

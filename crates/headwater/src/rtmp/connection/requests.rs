@@ -137,7 +137,8 @@ impl<S: Transport + 'static> Connection<S> {
             tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
             return self.refuse(code::PUBLISH_DENIED, "not allowed");
         }
-        if self.shared.origin.may_fetch(name) {
+        let (role, _) = published_as(query);
+        if self.shared.origin.may_fetch(name, role) {
             let lookup = lookup::fetch(&self.shared.origin, name.to_owned(), query.to_owned());
             self.lookup = Some(lookup);
             return Ok(());

@@ -33,7 +33,7 @@ impl Scene {
         let mut scene = Self::new();
         scene.enter(Role::Primary, 0);
         scene.enter(Role::Backup, 0);
-        assert!(!scene.rules.begin(Role::Primary));
+        assert!(!scene.begin(Role::Primary, 0));
         scene
     }
 
@@ -52,6 +52,10 @@ impl Scene {
         }
     }
 
+    fn begin(&mut self, role: Role, millis: u64) -> bool {
+        self.rules.begin(role, at(millis))
+    }
+
     fn may_begin(&self, role: Role, millis: u64) -> bool {
         self.rules.may_begin(role, at(millis))
     }
@@ -65,7 +69,7 @@ fn the_backup_goes_on_when_the_primary_is_silent_and_the_primary_when_it_is_stea
     assert!(!scene.may_begin(Role::Backup, 2000), "the primary sends");
     assert!(!scene.may_begin(Role::Backup, 2959));
     assert!(scene.may_begin(Role::Backup, 2960), "the last frame came at 1960");
-    assert!(scene.rules.begin(Role::Backup), "it is in place of the other");
+    assert!(scene.begin(Role::Backup, 2960), "it is in place of the other");
     assert_eq!(scene.standing(Role::Backup), Standing::Live);
     assert_eq!(scene.standing(Role::Primary), Standing::Waits);
 
@@ -75,7 +79,7 @@ fn the_backup_goes_on_when_the_primary_is_silent_and_the_primary_when_it_is_stea
     scene.send(Role::Primary, 6500..9500);
     assert!(!scene.may_begin(Role::Primary, 9499));
     assert!(scene.may_begin(Role::Primary, 9500));
-    assert!(scene.rules.begin(Role::Primary));
+    assert!(scene.begin(Role::Primary, 9500));
     assert_eq!(scene.standing(Role::Backup), Standing::Waits);
 }
 
@@ -87,7 +91,7 @@ fn who_leaves_makes_room_at_once_and_a_backup_goes_on_alone() {
     scene.enter(Role::Backup, 100);
     scene.rules.leave(Role::Primary, scene.ids[0]);
     assert!(scene.may_begin(Role::Backup, 100));
-    assert!(scene.rules.begin(Role::Backup));
+    assert!(scene.begin(Role::Backup, 100));
     // A primary that comes is let in, and waits until it is steady.
     scene.enter(Role::Primary, 200);
     scene.send(Role::Backup, 200..4000);
@@ -98,7 +102,7 @@ fn who_leaves_makes_room_at_once_and_a_backup_goes_on_alone() {
     let mut alone = Scene::new();
     alone.enter(Role::Backup, 0);
     assert!(alone.may_begin(Role::Backup, 0));
-    assert!(!alone.rules.begin(Role::Backup), "there was no other");
+    assert!(!alone.begin(Role::Backup, 0), "there was no other");
     alone.rules.leave(Role::Backup, alone.ids[1]);
     assert!(alone.rules.is_empty());
 }
@@ -173,7 +177,7 @@ fn a_stream_is_ceded_to_whom_it_belongs() {
     assert!(scene.may_begin(Role::Primary, 8000), "it has not gone on with it");
 
     let mut scene = both();
-    scene.rules.begin(Role::Backup);
+    scene.begin(Role::Backup, 2000);
     assert!(!scene.rules.cede(BACKUP, at(2000)), "another backup");
     let unsteady = Claim { takes_back: false, ..PRIMARY };
     assert!(!scene.rules.cede(unsteady, at(2000)), "the backup sends");
@@ -209,4 +213,63 @@ fn a_stream_that_was_taken_over_is_not_given_back_before_the_next_keyframe() {
     scene.rules.granted(7);
     assert!(!scene.rules.cede(BACKUP, at(2000)));
     assert!(scene.rules.cede(PRIMARY, at(2000)), "the primary is steady again");
+}
+
+#[test]
+fn a_primary_that_flaps_must_be_steady_for_longer() {
+    let mut scene = Scene::of_both();
+    scene.send(Role::Backup, 0..60_000);
+    scene.begin(Role::Backup, 2000);
+    scene.send(Role::Primary, 5000..8000);
+    assert!(scene.may_begin(Role::Primary, 8000));
+    scene.begin(Role::Primary, 8000);
+    scene.begin(Role::Backup, 10_000);
+    // It came back within a minute, so the next time takes six seconds.
+    scene.send(Role::Primary, 12_000..18_000);
+    assert!(!scene.may_begin(Role::Primary, 17_999));
+    assert!(scene.may_begin(Role::Primary, 18_000));
+    // Without a backup that sends, nobody is better off if it waits.
+    scene.rules.leave(Role::Backup, scene.ids[1]);
+    assert!(scene.may_begin(Role::Primary, 17_000));
+}
+
+#[test]
+fn a_primary_that_flaps_leaves_the_next_turn_to_the_backup() {
+    let mut scene = Scene::of_both();
+    for millis in [1000, 2000] {
+        scene.send(Role::Backup, millis - 1000..millis);
+        scene.rules.leave(Role::Primary, scene.ids[0]);
+        scene.enter(Role::Primary, millis);
+        assert_eq!(scene.may_begin(Role::Primary, millis), millis == 1000, "{millis}");
+        if millis == 1000 {
+            scene.begin(Role::Primary, millis);
+        }
+    }
+    // A backup that sends no keyframe does not keep it out for longer than usual.
+    scene.send(Role::Backup, 2000..5000);
+    scene.send(Role::Primary, 2000..5000);
+    assert!(!scene.may_begin(Role::Primary, 4999));
+    assert!(scene.may_begin(Role::Primary, 5000));
+}
+
+#[test]
+fn a_primary_that_flaps_at_other_machines_must_ask_for_longer() {
+    let mut scene = Scene::new();
+    scene.enter(Role::Backup, 0);
+    scene.rules.place(Some((Role::Primary, 1)), at(0));
+    scene.send(Role::Backup, 0..60_000);
+    scene.rules.granted(1);
+    scene.begin(Role::Backup, 4000);
+    assert!(scene.rules.cede(PRIMARY, at(10_000)), "it failed once");
+    scene.rules.place(Some((Role::Primary, 2)), at(10_500));
+    scene.rules.granted(2);
+    scene.begin(Role::Backup, 12_000);
+    // Its machine lets it ask after three seconds. A machine that asks no more begins anew.
+    assert!(!scene.rules.cede(PRIMARY, at(16_000)));
+    assert!(!scene.rules.cede(PRIMARY, at(17_500)));
+    assert!(!scene.rules.cede(PRIMARY, at(20_000)));
+    for millis in (20_250..23_000).step_by(250) {
+        assert!(!scene.rules.cede(PRIMARY, at(millis)), "{millis}");
+    }
+    assert!(scene.rules.cede(PRIMARY, at(23_000)));
 }

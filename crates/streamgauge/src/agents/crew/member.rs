@@ -18,6 +18,8 @@ use crate::shard::monotonic;
 const ROUND_TRIPS: usize = 8;
 /// Time between two further ones.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// An agent without an answer for so long was asked several times.
+const QUIET: Duration = Duration::from_secs(3);
 /// How many times in a row NATS may know nobody who answers for an agent. An agent that connects
 /// again is away for a moment.
 const ABSENT: u32 = 3;
@@ -27,6 +29,8 @@ const ABSENT: u32 = 3;
 pub(super) struct Member {
     pub(super) hello: Hello,
     offsets: Mutex<Offsets>,
+    /// When it answered last.
+    heard: Mutex<Instant>,
     state: watch::Sender<State>,
 }
 
@@ -41,7 +45,8 @@ pub(super) struct State {
 
 impl Member {
     pub(super) fn new(hello: Hello) -> Self {
-        Self { hello, offsets: Mutex::default(), state: watch::Sender::default() }
+        let heard = Mutex::new(Instant::now());
+        Self { hello, offsets: Mutex::default(), heard, state: watch::Sender::default() }
     }
 
     /// The best known difference of its clocks.
@@ -52,6 +57,13 @@ impl Member {
     /// When and why it was given up.
     pub(super) fn gone(&self) -> Option<(Instant, String)> {
         self.state.borrow().gone.clone()
+    }
+
+    /// Since when and why it may be about to be given up: it has not answered several times.
+    pub(super) fn silent(&self) -> Option<(Instant, String)> {
+        let heard = *self.heard();
+        let why = || format!("it is silent: no answer for {:.1?}", heard.elapsed());
+        (heard.elapsed() > QUIET).then(|| (heard, why()))
     }
 
     /// Follows its state.
@@ -90,11 +102,11 @@ impl Member {
 
     /// Compares the clocks, and finds out whether the agent is still there, until it is not.
     pub(super) async fn watch(self: Arc<Self>, post: Arc<Post>) {
-        let (mut heard, mut absent) = (Instant::now(), 0);
+        let mut absent = 0;
         loop {
             match self.compare(&post).await {
                 Ok(Some(offset)) => {
-                    (heard, absent) = (Instant::now(), 0);
+                    (*self.heard(), absent) = (Instant::now(), 0);
                     let mut offsets = self.offsets();
                     offsets.add(offset);
                     if offsets.count() < ROUND_TRIPS {
@@ -110,8 +122,9 @@ impl Member {
             if absent >= ABSENT {
                 return self.give_up("it is gone: nobody answers for it");
             }
-            if heard.elapsed() > wire::SILENCE {
-                return self.give_up(&format!("it is silent: no answer for {:?}", heard.elapsed()));
+            let silence = self.heard().elapsed();
+            if silence > wire::SILENCE {
+                return self.give_up(&format!("it is silent: no answer for {silence:.1?}"));
             }
             sleep(INTERVAL).await;
         }
@@ -136,6 +149,10 @@ impl Member {
     fn give_up(&self, why: &str) {
         log(format_args!("agent {}: {why}", self.hello.name));
         self.state.send_modify(|state| state.gone = Some((Instant::now(), why.to_owned())));
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Instant> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn offsets(&self) -> MutexGuard<'_, Offsets> {

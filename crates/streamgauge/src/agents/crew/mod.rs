@@ -10,19 +10,24 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use async_nats::{Client, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use self::link::Remote;
 use self::member::Member;
 use super::clock::Offset;
+use super::log::log;
 use super::nats::Servers;
 use super::report::{Agent, Clocks, Lost};
 use super::wire::{self, Ask, Report, WINDOW};
 use crate::shard::{Carrier, Link, Told};
+use crate::signals::INTERRUPTED;
 
 /// Least time from an order to its effect. The order must reach all agents before.
 const LEAD: Duration = Duration::from_millis(300);
@@ -30,6 +35,15 @@ const LEAD: Duration = Duration::from_millis(300);
 const ROUND_TRIPS: u32 = 4;
 /// How long saying goodbye may take.
 const LEAVING: Duration = Duration::from_secs(2);
+
+/// Why the figures of an agent cannot be trusted.
+#[derive(Debug, Clone, Default)]
+pub struct Doubts {
+    /// The reasons.
+    pub reasons: Vec<String>,
+    /// Whether some of its results have not come.
+    pub is_missing: bool,
+}
 
 /// What a child has said: a piece of its output and what the agent tells with it.
 type Piece = (Report, Bytes);
@@ -49,6 +63,8 @@ struct Post {
     client: Client,
     /// The subject to which agents send.
     run: String,
+    /// The ids of the agents that were asked to serve the run.
+    asked: Mutex<Vec<String>>,
     /// Number of the next child.
     next: AtomicU32,
     children: Mutex<HashMap<u32, mpsc::Sender<Piece>>>,
@@ -59,6 +75,33 @@ impl Post {
     async fn release(&self, id: &str) {
         let release = Ask::Release { run: self.run.clone() };
         let _ = self.client.publish(wire::subject(id), wire::write(&release, b"")).await;
+    }
+
+    /// Ends the run at all agents that may have heard of it.
+    async fn release_all(&self) {
+        let asked = self.may_be_reserved().clone();
+        for id in asked {
+            self.release(&id).await;
+        }
+        let _ = self.client.flush().await;
+    }
+
+    fn may_be_reserved(&self) -> MutexGuard<'_, Vec<String>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Frees the agents and ends the program if a signal comes before the run has begun. After that, the verb ends its
+    /// run itself.
+    async fn end_by_signal(self: Arc<Self>, (mut interrupt, mut terminate): (Signal, Signal)) {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if self.next.load(Relaxed) == 0 {
+            let _ = timeout(LEAVING, self.release_all()).await;
+            log("interrupted before the run began");
+            std::process::exit(INTERRUPTED);
+        }
     }
 
     fn children(&self) -> MutexGuard<'_, HashMap<u32, mpsc::Sender<Piece>>> {
@@ -80,7 +123,8 @@ impl Post {
 }
 
 impl Crew {
-    /// Reserves so many agents, and compares their clocks with ours.
+    /// Reserves so many agents, and compares their clocks with ours. From now on until the run begins, SIGINT and
+    /// SIGTERM free the agents and end the program.
     ///
     /// # Errors
     /// NATS cannot be reached, or there are not enough agents. The error says which there are.
@@ -88,12 +132,15 @@ impl Crew {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let (post, members) = runtime.block_on(async {
+            let interrupt = signal(SignalKind::interrupt()).context("listening for SIGINT")?;
+            let terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
             let client = servers.connect("crew", false).await?;
             let run = client.new_inbox();
             let inbox = client.subscribe(run.clone()).await?;
-            let post =
-                Arc::new(Post { client, run, next: AtomicU32::new(0), children: Mutex::default() });
+            let (asked, next, children) = (Mutex::default(), AtomicU32::new(0), Mutex::default());
+            let post = Arc::new(Post { client, run, asked, next, children });
             tokio::spawn(Arc::clone(&post).receive(inbox));
+            tokio::spawn(Arc::clone(&post).end_by_signal((interrupt, terminate)));
             let members = find::reserve(&post, count as usize).await?;
             anyhow::Ok((post, members))
         })?;
@@ -147,22 +194,22 @@ impl Crew {
         self.members.iter().find_map(lost)
     }
 
-    /// What is known of the agents after a run that began at `began`. `used` has, for each agent,
-    /// what [`Crew::offset`] returned for the run; `reasons` why its figures cannot be trusted. An
-    /// agent that went away after all its results had come is not lost, and has no reasons.
+    /// What is known of the agents after a run that began at `began`. `used` has, for each agent, what
+    /// [`Crew::offset`] returned for the run. An agent that went away after all its results had come is not lost.
     pub fn report(
         &self,
         began: Instant,
         processes: u32,
         used: &[Option<Offset>],
-        reasons: &[Vec<String>],
+        doubts: &[Doubts],
     ) -> Vec<Agent> {
         let report = |(place, member): (usize, &Arc<Member>)| {
             let best = member.offset();
             let used = used.get(place).copied().flatten();
-            let reasons = reasons.get(place).cloned().unwrap_or_default();
-            let gone = member.gone().filter(|_| !reasons.is_empty());
-            let lost = gone.map(|(at, why)| Lost {
+            let Doubts { reasons, is_missing } = doubts.get(place).cloned().unwrap_or_default();
+            // A run may end before a silent agent is given up.
+            let away = || member.gone().or_else(|| member.silent());
+            let lost = is_missing.then(away).flatten().map(|(at, why)| Lost {
                 at: at.saturating_duration_since(began).as_secs_f64(),
                 why,
             });
@@ -227,13 +274,7 @@ impl Carrier for Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        let goodbye = async {
-            for member in &self.members {
-                self.post.release(&member.hello.id).await;
-            }
-            let _ = self.post.client.flush().await;
-        };
-        runtime.block_on(async { tokio::time::timeout(LEAVING, goodbye).await.ok() });
+        runtime.block_on(async { timeout(LEAVING, self.post.release_all()).await.ok() });
         runtime.shutdown_background();
     }
 }

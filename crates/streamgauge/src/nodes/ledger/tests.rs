@@ -129,3 +129,28 @@ fn what_waits_is_bounded() {
     let (counts, ..) = ledger.finish();
     assert_eq!((counts.given_up, counts.passed()), (2, false));
 }
+
+#[test]
+fn a_node_that_is_far_ahead_is_told_until_others_have_caught_up() {
+    let mut ledger = ledger(2);
+    let body = Bytes::from(vec![0; MOST_BYTES / 16]);
+    let object = || (0, Object { body: body.clone(), ..Object::default() });
+    for n in 0..5 {
+        assert!(!ledger.is_far_ahead(0), "{n}");
+        ledger.record(0, (&n.to_string(), Kind::Lasting), object(), None);
+    }
+    assert!(ledger.is_far_ahead(0) && !ledger.is_far_ahead(1));
+    ledger.record(1, ("0", Kind::Lasting), object(), None);
+    assert!(!ledger.is_far_ahead(0));
+    assert_eq!(ledger.objects(), 1);
+    // What is given up waits no longer.
+    for n in 5..40 {
+        ledger.record(0, (&n.to_string(), Kind::Lasting), object(), None);
+    }
+    assert!(ledger.is_far_ahead(0) && ledger.bytes <= MOST_BYTES);
+    assert_eq!(ledger.ahead[0].0, ledger.bytes);
+    for n in 0..40 {
+        ledger.absent(1, &n.to_string(), "status 404");
+    }
+    assert_eq!((ledger.ahead[0], ledger.bytes), ((0, 0), 0));
+}

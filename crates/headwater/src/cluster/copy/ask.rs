@@ -1,0 +1,103 @@
+//! What a copy asks of the node that has its stream.
+
+use std::time::Duration;
+
+use cluster::name;
+use cluster::wire::{Ask, Message, Question, Reader};
+use futures_util::StreamExt;
+use live::PartIndex;
+use live::backup::Claim;
+use live::mirror::Mirror;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::{Copying, End};
+
+/// How long the next message of an answer may take.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long a whole answer may take.
+const WHOLE_ANSWER: Duration = Duration::from_secs(10);
+
+impl Copying<'_> {
+    /// Asks for all that is missing here.
+    pub(super) async fn ask(&mut self) -> Result<(), End> {
+        self.question(Ask::Changes, true).await.map(|_| ())
+    }
+
+    /// Asks for the stream itself, if a publisher that waits here should go on with it. Returns whether it does.
+    pub(super) async fn claim(&mut self) -> bool {
+        self.take_over(true).await
+    }
+
+    /// Asks for the stream itself where no copy of it can be made. Its publisher then goes on without what came before.
+    pub(super) async fn claim_alone(&mut self) -> bool {
+        // What there is of a copy would be taken for all of the stream.
+        self.mirror = None;
+        self.take_over(false).await
+    }
+
+    /// Asks for the stream itself, for a publisher that waits here, and perhaps for what is missing of it. Returns whether
+    /// the stream goes on here.
+    async fn take_over(&mut self, is_copied: bool) -> bool {
+        let now = self.now();
+        let Some(Claim { role, takes_back }) = self.cluster.seats.claims(self.name, now) else {
+            return false;
+        };
+        let ask = |places| Ask::TakeOver(places, role.into(), takes_back);
+        match self.question(ask, is_copied).await {
+            Ok(true) => {
+                self.cluster.seats.take(self.name, self.holder.epoch, self.now());
+                return true;
+            }
+            Err(End::NoAnswer) if self.cluster.is_connected() => {
+                self.cluster.has_gone(&self.holder.node).await;
+            }
+            Ok(false) | Err(_) => {}
+        }
+        false
+    }
+
+    /// Asks the node that has the stream something, and takes the changes that it tells if `is_copied`. Returns whether
+    /// it gives the stream away.
+    async fn question(
+        &mut self,
+        ask: impl FnOnce(Vec<(u32, PartIndex)>) -> Ask,
+        is_copied: bool,
+    ) -> Result<bool, End> {
+        self.asked = Instant::now();
+        let bus = &self.cluster.bus;
+        let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
+        let question = Question { stream: self.name.to_owned(), ask: ask(places) };
+        let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
+        let inbox = bus.inbox();
+        let to = name::questions(&self.holder.node);
+        let asked = timeout(ANSWER, async {
+            let answer = bus.subscribe(inbox.clone()).await?;
+            bus.publish(to, Some(inbox), question).await.map(|()| answer)
+        });
+        let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
+        let mut reader = Reader::default();
+        let at_last = Instant::now() + WHOLE_ANSWER;
+        loop {
+            let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
+            let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
+            if message.is_unheard {
+                return Err(End::NoAnswer);
+            }
+            let read = reader.read(&message.payload);
+            let read = read.map_err(|error| End::Refused(error.to_string()))?;
+            if let (Some((epoch, _)), 0) = (&read, self.holder.epoch) {
+                self.holder.epoch = *epoch;
+            }
+            match read {
+                Some((0, _)) => return Err(End::Moved),
+                Some((epoch, _)) if epoch != self.holder.epoch => return Err(End::Moved),
+                Some((_, Message::Done)) => return Ok(false),
+                Some((_, Message::Ceded)) => return Ok(true),
+                Some((_, Message::Change(change))) if is_copied => {
+                    self.apply(&change)?;
+                }
+                Some((_, Message::Change(_) | Message::Unit(_) | Message::Beat(_))) | None => {}
+            }
+        }
+    }
+}
