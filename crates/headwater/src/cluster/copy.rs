@@ -207,7 +207,7 @@ impl Copying<'_> {
                     if !copied.stream().is_mirrored() {
                         return End::Taken;
                     }
-                    if self.is_watched() {
+                    if self.is_watched() || self.cluster.standing().contains(self.name) {
                         watched = Instant::now();
                     } else if watched.elapsed() > UNWATCHED {
                         return End::Unwatched;

@@ -7,7 +7,8 @@
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
 //! ([`copy`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
-//! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`].
+//! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`]. Some copies are
+//! kept although nobody watches ([`standing`]), if the operator asks for that.
 //!
 //! All of it speaks through a [`bus`]: NATS ([`nats`]), or the network of the simulation.
 //!
@@ -22,6 +23,7 @@ mod nats;
 mod share;
 #[cfg(test)]
 mod simulation;
+mod standing;
 mod units;
 
 use std::collections::{HashMap, HashSet};
@@ -33,7 +35,7 @@ use cluster::name;
 use cluster::presence::{self, Directory, Holder, Known};
 use cluster::wire::{Ask, Message, Question, Reader};
 use live::backup::{Role, Seats};
-use live::{PublishError, Registry, Stream};
+use live::{PublishError, Registry, Status, Stream};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -77,6 +79,8 @@ pub struct Cluster {
     owns: Notify,
     /// The copies that this node has or is making.
     copies: Mutex<HashMap<String, watch::Receiver<copy::Progress>>>,
+    /// The streams of which this node keeps a copy whether or not anybody watches.
+    standing: Mutex<HashSet<String>>,
     registry: Arc<Registry>,
     seats: Arc<Seats>,
     clock: Clock,
@@ -105,14 +109,16 @@ impl Cluster {
         let bus = Arc::new(Nats::connect(config, &node, clock).await?);
         tracing::info!(node, servers = ?config.nats, "cluster");
         let address = config.advertise.trim_end_matches('/').to_owned();
-        Ok(Self::begin(bus, node, (address, config.zone.clone()), seats, clock))
+        let place = (address, config.zone.clone());
+        Ok(Self::begin(bus, node, place, config.copies.into(), seats, clock))
     }
 
-    /// Begins this node's part. It is at an address and in a zone.
+    /// Begins this node's part. It is at an address and in a zone. Each stream is copied on so many further nodes.
     fn begin(
         bus: Arc<dyn Bus>,
         node: String,
         (address, zone): (String, String),
+        copies: usize,
         seats: Arc<Seats>,
         clock: Clock,
     ) -> Arc<Self> {
@@ -131,6 +137,7 @@ impl Cluster {
             cedes: Notify::new(),
             owns: Notify::new(),
             copies: Mutex::default(),
+            standing: Mutex::default(),
             registry: Arc::clone(seats.registry()),
             seats,
             clock,
@@ -141,6 +148,9 @@ impl Cluster {
         tokio::spawn(share::answer(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
         tokio::spawn(backup::run(Arc::clone(&cluster)));
+        if copies > 0 {
+            tokio::spawn(standing::run(Arc::clone(&cluster), copies));
+        }
         cluster
     }
 
@@ -193,8 +203,9 @@ impl Cluster {
     pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
         if self.source(name).is_none() {
             // A node that has just connected has not heard of all streams.
-            let is_young = || self.clock.now().since(self.bus.connected()) < presence::SETTLED;
-            while is_young() && self.source(name).is_none() && self.registry.stream(name).is_none()
+            while self.is_young()
+                && self.source(name).is_none()
+                && self.registry.stream(name).is_none()
             {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -300,6 +311,23 @@ impl Cluster {
         self.bus.is_connected()
     }
 
+    /// Whether this node has been connected for so short a time that it has not heard of all others.
+    fn is_young(&self) -> bool {
+        self.clock.now().since(self.bus.connected()) < presence::SETTLED
+    }
+
+    /// Whether this node knows the other nodes and their streams.
+    fn has_heard_all(&self) -> bool {
+        self.is_connected() && !self.is_young()
+    }
+
+    /// Whether a stream is published here, or its publisher may return. A stream that was given away becomes the copy
+    /// itself, when it is shared no longer.
+    fn has_own(&self, stream: &str) -> bool {
+        let stream = self.registry.stream(stream);
+        stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
+    }
+
     /// Notes that this node has a stream, by a lease of this epoch, and tells the others. A lease that is over may not
     /// know yet of the next one.
     fn own(&self, stream: &str, epoch: u64, is_live: bool) {
@@ -334,6 +362,10 @@ impl Cluster {
 
     fn wanted(&self) -> MutexGuard<'_, units::Wanted> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn standing(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn copies(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<copy::Progress>>> {

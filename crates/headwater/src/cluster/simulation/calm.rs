@@ -27,7 +27,7 @@ impl Calm {
     async fn begin() -> Self {
         let network = Network::new(1);
         let (began, mut random) = (Instant::now(), Random::new(1));
-        let mut node = |at| start(&network, began, at, &mut random);
+        let mut node = |at| start(&network, began, (at, 0), &mut random);
         let (owner, other) = (node(0), node(1));
         let encoder = Encoder::new(("x", Role::Primary), 0, 1);
         let mut calm = Self { network, began, owner, other, encoder, refused: 0 };
@@ -81,7 +81,7 @@ async fn a_copy_that_lacks_nothing_asks_once() {
 #[tokio::test(start_paused = true)]
 async fn a_publisher_goes_on_where_there_is_no_copy() {
     let mut calm = Calm::begin().await;
-    let mut third = start(&calm.network, calm.began, 2, &mut Random::new(2));
+    let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
     calm.pass(10, |_| {}).await;
     let copy = calm.copy();
     let newest = |stream: &live::Stream| {

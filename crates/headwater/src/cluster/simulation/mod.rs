@@ -15,6 +15,7 @@ mod encoder;
 mod frame;
 mod network;
 mod node;
+mod standing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ struct World {
     random: Random,
     began: Instant,
     nodes: Vec<Node>,
+    /// On how many further nodes each stream is copied.
+    copies: usize,
     /// When nodes that crashed start again.
     away: HashMap<usize, Instant>,
     encoders: Vec<Encoder>,
@@ -74,13 +77,17 @@ impl World {
         let network = Network::new(seed);
         let began = Instant::now();
         let mut random = Random::new(seed ^ 0x5eed);
-        let nodes = (0..NODES).map(|at| start(&network, began, at, &mut random)).collect();
+        // Every other world keeps copies that nobody watches.
+        let copies = usize::from(!seed.is_multiple_of(2));
+        let nodes = (0..NODES).map(|at| start(&network, began, (at, copies), &mut random));
+        let nodes = nodes.collect();
         let encoder = |(number, of): (u32, &(&str, Role))| Encoder::new(*of, 0, number + 1);
         Self {
             network,
             random,
             began,
             nodes,
+            copies,
             away: HashMap::new(),
             encoders: (0..).zip(&ENCODERS).map(encoder).collect(),
             faults: Vec::new(),
@@ -198,7 +205,7 @@ impl World {
             .collect();
         for at in back {
             self.away.remove(&at);
-            self.nodes[at] = start(&self.network, self.began, at, &mut self.random);
+            self.nodes[at] = start(&self.network, self.began, (at, self.copies), &mut self.random);
         }
     }
 
@@ -249,9 +256,15 @@ impl World {
     }
 }
 
-fn start(network: &Arc<Network>, began: Instant, at: usize, random: &mut Random) -> Node {
+/// Starts node number `at`. Each stream is copied on `copies` further nodes.
+fn start(
+    network: &Arc<Network>,
+    began: Instant,
+    (at, copies): (usize, usize),
+    random: &mut Random,
+) -> Node {
     let ahead = Duration::from_millis(random.below(500));
-    Node::start(network, began, &format!("n{at}"), ahead)
+    Node::start(network, began, &format!("n{at}"), ahead, copies)
 }
 
 /// Walks at least so many steps: messages that come or are lost, and uses of the bucket.

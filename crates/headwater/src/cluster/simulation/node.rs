@@ -76,12 +76,13 @@ impl Checked {
 }
 
 impl Node {
-    /// Starts a node. Its clock is ahead of others by this time.
+    /// Starts a node. Its clock is ahead of others by this time. Each stream is copied on so many further nodes.
     pub(super) fn start(
         network: &Arc<Network>,
         began: Instant,
         name: &str,
         ahead: Duration,
+        copies: usize,
     ) -> Self {
         let mut config = Config::default();
         config.live.window = crate::config::Time::from_secs(6);
@@ -92,8 +93,14 @@ impl Node {
         let origin = Arc::new(origin);
         let place = (String::new(), String::new());
         let seats = Arc::clone(&origin.seats);
-        let cluster =
-            Cluster::begin(Arc::clone(&bus) as _, name.to_owned(), place, seats, origin.clock);
+        let cluster = Cluster::begin(
+            Arc::clone(&bus) as _,
+            name.to_owned(),
+            place,
+            copies,
+            seats,
+            origin.clock,
+        );
         origin.cluster.set(cluster).expect("it is new");
         Self {
             name: name.to_owned(),
