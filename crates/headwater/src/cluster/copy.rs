@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::name;
 use cluster::presence::Holder;
-use cluster::wire::{Ask, Beat, Message, Question, Reader, Wants};
+use cluster::wire::{Ask, Beat, Message, Reader, Wants};
 use futures_util::StreamExt;
 use live::backup::Claim;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
@@ -20,9 +20,7 @@ use super::bus::{Incoming, Subscription};
 /// A copy that nobody watches for so long ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
 /// How long the next message of an answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
-/// How long a whole answer may take.
-const WHOLE_ANSWER: Duration = Duration::from_secs(10);
+pub(super) const ANSWER: Duration = Duration::from_secs(2);
 /// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
 const SILENCE: Duration = Duration::from_millis(1200);
 /// How often a copy looks whether it is needed, and where the stream is.
@@ -34,6 +32,12 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const PLAYED: Duration = Duration::from_secs(12);
 /// For how long the node that has a stream remembers which units viewers of a copy want.
 pub(super) const WANTS: Duration = Duration::from_secs(3);
+
+/// How long a whole answer may take, however steadily it comes. A link on which a stream's window takes longer than the
+/// window lasts carries hardly more than the stream.
+pub(super) fn longest_answer(window: Duration) -> Duration {
+    window.clamp(Duration::from_mins(1), Duration::from_hours(1))
+}
 
 /// How far the making of a copy is.
 #[derive(Debug, Clone)]
@@ -82,6 +86,8 @@ impl Copied {
 enum End {
     #[error("nobody watches it")]
     Unwatched,
+    #[error("memory is short, and nobody watches it")]
+    GaveWay,
     #[error("the stream is over")]
     Over,
     #[error("its node does not answer")]
@@ -111,7 +117,10 @@ pub(super) fn ensure(
     let runtime = cluster.runtime.clone();
     runtime.spawn(async move {
         let ended = follow(&cluster, &name, holder, &progress).await;
-        tracing::debug!(stream = name, reason = %ended, "copy ended");
+        match ended {
+            End::GaveWay => tracing::warn!(stream = name, "copy ended: {ended}"),
+            _ => tracing::debug!(stream = name, reason = %ended, "copy ended"),
+        }
         progress.send_replace(Progress::Failed);
         // The sender is dropped under the lock, so that who asks next begins anew.
         let mut copies = cluster.copies();
@@ -207,7 +216,11 @@ impl Copying<'_> {
                     if !copied.stream().is_mirrored() {
                         return End::Taken;
                     }
-                    if self.is_watched() || self.cluster.standing().contains(self.name) {
+                    let is_watched = self.is_watched();
+                    if !is_watched && self.cluster.gives_way() {
+                        return End::GaveWay;
+                    }
+                    if is_watched || self.cluster.standing().contains(self.name) {
                         watched = Instant::now();
                     } else if watched.elapsed() > UNWATCHED {
                         return End::Unwatched;
@@ -344,8 +357,7 @@ impl Copying<'_> {
         if is_due && !(units.is_empty() && played.is_empty()) {
             self.told = Some(Instant::now());
             let ask = Ask::Wants(Wants { units, played });
-            let question = Question { stream: self.name.to_owned(), ask };
-            let Ok(question) = question.write() else { return };
+            let Ok(question) = self.cluster.question(self.name, ask) else { return };
             let to = name::questions(&self.holder.node);
             let _ = bus.publish(to, None, question).await;
         }
@@ -412,8 +424,8 @@ impl Copying<'_> {
         self.asked = Instant::now();
         let bus = &self.cluster.bus;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
-        let question = Question { stream: self.name.to_owned(), ask: ask(places) };
-        let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
+        let question = self.cluster.question(self.name, ask(places));
+        let question = question.map_err(|error| End::Refused(error.to_string()))?;
         let inbox = bus.inbox();
         let to = name::questions(&self.holder.node);
         let asked = timeout(ANSWER, async {
@@ -422,8 +434,9 @@ impl Copying<'_> {
         });
         let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
         let mut reader = Reader::default();
-        let at_last = Instant::now() + WHOLE_ANSWER;
         loop {
+            let window = self.mirror.as_ref().map_or(Duration::ZERO, |it| it.stream().window());
+            let at_last = self.asked + longest_answer(window);
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
             if message.is_unheard {

@@ -6,7 +6,7 @@
 //!
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
-//! ([`copy`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
+//! ([`copy`]), which begins with what the first node answers ([`answer`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
 //! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`]. Some copies are
 //! kept although nobody watches ([`standing`]), if the operator asks for that.
 //!
@@ -15,6 +15,7 @@
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
 mod announce;
+mod answer;
 mod backup;
 mod bus;
 mod copy;
@@ -31,14 +32,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cluster::name;
 use cluster::presence::{self, Directory, Holder, Known};
-use cluster::wire::{Ask, Message, Question, Reader};
+use cluster::wire::{self, Ask, Message, Question, Reader};
 use live::backup::{Role, Seats};
 use live::{PublishError, Registry, Status, Stream};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::bus::{Answer, Bus};
 use self::lease::Leases;
@@ -48,6 +50,9 @@ use crate::config;
 
 /// How long a viewer waits for the first copy of a stream.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The least time between two copies that give way: the memory of one may be enough.
+const GIVES_WAY: Duration = Duration::from_millis(100);
 
 /// A node has gone when nobody answers for it so many times.
 const GONE: u32 = 3;
@@ -81,6 +86,8 @@ pub struct Cluster {
     copies: Mutex<HashMap<String, watch::Receiver<copy::Progress>>>,
     /// The streams of which this node keeps a copy whether or not anybody watches.
     standing: Mutex<HashSet<String>>,
+    /// When the last copy gave way.
+    gave_way: Mutex<Option<Instant>>,
     registry: Arc<Registry>,
     seats: Arc<Seats>,
     clock: Clock,
@@ -138,6 +145,7 @@ impl Cluster {
             owns: Notify::new(),
             copies: Mutex::default(),
             standing: Mutex::default(),
+            gave_way: Mutex::default(),
             registry: Arc::clone(seats.registry()),
             seats,
             clock,
@@ -145,7 +153,7 @@ impl Cluster {
         });
         tokio::spawn(announce::hear(Arc::clone(&cluster)));
         tokio::spawn(announce::run(Arc::clone(&cluster)));
-        tokio::spawn(share::answer(Arc::clone(&cluster)));
+        tokio::spawn(answer::run(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
         tokio::spawn(backup::run(Arc::clone(&cluster)));
         if copies > 0 {
@@ -233,8 +241,7 @@ impl Cluster {
     /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
     /// connects again.
     pub async fn has_gone(&self, node: &str) -> bool {
-        let question = Question { stream: String::new(), ask: Ask::Nothing };
-        let Ok(question) = question.write() else { return false };
+        let Ok(question) = self.question("", Ask::Nothing) else { return false };
         for turn in 0..GONE {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
@@ -253,10 +260,14 @@ impl Cluster {
         !self.directory().knows(node, self.clock.now())
     }
 
+    /// A question of this node about a stream, as bytes.
+    fn question(&self, stream: &str, ask: Ask) -> Result<Bytes, wire::Error> {
+        Question { asker: self.node.clone(), stream: stream.to_owned(), ask }.write()
+    }
+
     /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
     async fn cedes(&self, node: &str, stream: &str) -> bool {
-        let question = Question { stream: stream.to_owned(), ask: Ask::Cede };
-        let Ok(question) = question.write() else { return false };
+        let Ok(question) = self.question(stream, Ask::Cede) else { return false };
         let answer = self.bus.request(name::questions(node), question).await;
         let Ok(Answer::Payload(answer)) = answer else { return false };
         matches!(Reader::default().read(&answer), Ok(Some((_, Message::Ceded))))
@@ -358,6 +369,19 @@ impl Cluster {
             copy::Progress::Copy(copied) => Some(Arc::clone(copied)),
             copy::Progress::Asks | copy::Progress::Failed => None,
         }
+    }
+
+    /// Whether a copy that nobody watches should make room for other streams. Says so to one copy at a time.
+    fn gives_way(&self) -> bool {
+        if self.registry.has_room() {
+            return false;
+        }
+        let mut last = self.gave_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| last.elapsed() >= GIVES_WAY);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
     }
 
     fn wanted(&self) -> MutexGuard<'_, units::Wanted> {

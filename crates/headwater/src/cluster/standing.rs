@@ -18,7 +18,7 @@ const LOOKS: Duration = Duration::from_millis(500);
 /// The most copies that a node begins at a look. After a node was lost, many are missing at once, and each is a whole
 /// window on the network.
 const MOST_BEGUN: usize = 8;
-/// A copy that ended is begun again after this time: there may be no memory for it.
+/// A copy that ended is begun again after this time.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Keeps copies here of the streams for which this node is one of `count`. Runs for ever.
@@ -35,6 +35,9 @@ pub(super) async fn run(cluster: Arc<Cluster>, count: usize) {
         let kept = chosen(&cluster, count);
         cluster.standing().clone_from(&kept);
         begun.retain(|name, _| kept.contains(name));
+        if !cluster.registry.has_room() {
+            continue;
+        }
         let has_copy: HashSet<_> = cluster.copies().keys().cloned().collect();
         let is_missing = |name: &&String| {
             let was_begun = begun.get(*name).is_some_and(|begun| begun.elapsed() < AGAIN);
