@@ -105,6 +105,36 @@ async fn a_publisher_goes_on_where_there_is_no_copy() {
     assert_eq!(calm.refused, 0);
 }
 
+/// A node's streams change all the time.
+#[tokio::test(start_paused = true)]
+async fn changes_of_many_streams_are_announced_at_once_and_then_few_times_a_second() {
+    let mut calm = Calm::begin().await;
+    let [owner, other] = [&calm.owner, &calm.other].map(|node| {
+        let cluster = node.origin.cluster.get().expect("a cluster");
+        Arc::clone(cluster)
+    });
+    calm.pass(3, |_| {}).await;
+    sleep(Duration::from_millis(300)).await;
+    owner.own("first", 1, true);
+    sleep(Duration::from_millis(30)).await;
+    assert!(other.elsewhere("first").is_some());
+    // With 3 streams, and with so many that an announcement has four messages.
+    for streams in [0, 8000] {
+        (0..streams).for_each(|number| owner.own(&format!("s{number}"), 1, true));
+        let before = calm.network.sent("headwater.nodes");
+        for turn in 0..1000 {
+            owner.own("first", 2 + streams + turn, true);
+            sleep(Duration::from_millis(10)).await;
+        }
+        // In ten seconds. The other node says once a second what it has.
+        let told = calm.network.sent("headwater.nodes") - before;
+        assert!((10 + 40..=10 + 55).contains(&told), "{told} with {streams} streams");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(other.elsewhere("first").map(|it| it.epoch), Some(1001 + streams));
+    }
+    assert!(other.elsewhere("s7999").is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn units_are_told_while_somebody_reads_them() {
     let mut calm = Calm::begin().await;

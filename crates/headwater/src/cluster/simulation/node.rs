@@ -9,8 +9,9 @@ use live::tap::{Tap, Tapped};
 use live::{Delivery, Segment, Stream, Track, UnixMicros, Viewing};
 use tokio::time::Instant;
 
+use super::bus::SimulatedBus;
 use super::frame::Frame;
-use super::network::{Network, SimulatedBus};
+use super::network::Network;
 use crate::Origin;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -76,15 +77,15 @@ impl Checked {
 }
 
 impl Node {
-    /// Starts a node. Its clock is ahead of others by this time. Each stream is copied on so many further nodes.
+    /// Starts a node. Its clock is ahead of others by this time.
     pub(super) fn start(
         network: &Arc<Network>,
         began: Instant,
         name: &str,
         ahead: Duration,
-        copies: usize,
+        mut config: Config,
     ) -> Self {
-        let mut config = Config::default();
+        let copies = config.cluster.copies.into();
         config.live.window = crate::config::Time::from_secs(6);
         config.live.part_target = crate::config::Time::from_millis(500);
         let mut origin = Origin::new(config);

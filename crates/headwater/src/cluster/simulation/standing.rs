@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::Stream;
 use live::backup::Role;
+use live::{Status, Stream};
 use testkit::Random;
 use tokio::time::{Instant, sleep};
 
@@ -12,6 +12,10 @@ use super::encoder::Encoder;
 use super::network::Network;
 use super::node::Node;
 use super::{TURN, start};
+use crate::config::{Config, Size};
+
+/// So much memory, in KiB, has room for a stream and a few that begin.
+const SMALL: u64 = 512;
 
 /// Nodes at which nobody watches, and an encoder.
 struct Scene {
@@ -22,7 +26,7 @@ struct Scene {
 
 impl Scene {
     /// Each stream is copied on so many further nodes.
-    fn begin(copies: usize) -> Self {
+    fn begin(copies: u8) -> Self {
         let network = Network::new(1);
         let (began, mut random) = (Instant::now(), Random::new(1));
         let nodes = (0..4).map(|at| start(&network, began, (at, copies), &mut random));
@@ -105,4 +109,42 @@ async fn a_copy_that_is_lost_is_made_elsewhere_and_one_too_many_goes() {
     scene.pass(40).await;
     assert!(scene.stream(second).is_none());
     assert!(scene.stream(third).is_some_and(|stream| stream.is_mirrored()));
+}
+
+/// A stream that is published at the node of a standing copy needs the memory.
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_nobody_watches_gives_way_to_a_publisher() {
+    let mut scene = Scene::begin(3);
+    let mut config = Config::default();
+    config.cluster.copies = 3;
+    config.live.memory = Size::from_kib(SMALL);
+    let began = Instant::now();
+    scene.nodes[1].bus.crash();
+    scene.nodes[1] = Node::start(&scene.network, began, "n1", Duration::ZERO, config);
+    scene.pass(20).await;
+    assert_eq!(scene.copies(), [1, 2, 3]);
+    let mut others: Vec<_> =
+        (0..4).map(|at| Encoder::new(("y", Role::Primary), 1, at + 5)).collect();
+    for (at, other) in others.iter_mut().enumerate() {
+        other.stream = format!("y{at}");
+    }
+    let mut is_given_up = false;
+    for _ in 0..600 {
+        scene.pass(1).await;
+        for other in &mut others {
+            other.step(&scene.nodes[1]);
+        }
+        is_given_up |= scene.stream(1).is_none_or(|copy| copy.state().status == Status::Ended);
+        let memory = scene.nodes[1].origin.registry.memory();
+        assert!(memory.used <= memory.limit, "{memory:?}");
+        if is_given_up {
+            break;
+        }
+    }
+    assert!(is_given_up);
+    assert!(others.iter().all(Encoder::is_publishing));
+    // When they have gone, the copy comes back.
+    drop(others);
+    scene.pass(100).await;
+    assert_eq!(scene.copies(), [1, 2, 3]);
 }
