@@ -6,9 +6,11 @@
 //!
 //! - [`wire`] writes changes of a stream as messages, and reads them.
 //! - [`presence`] knows which node has which stream.
+//! - [`placement`] says which nodes keep a copy of a stream that nobody watches there.
 //! - [`name`] makes subjects and keys of streams' names.
 
 pub mod name;
+pub mod placement;
 pub mod presence;
 pub mod role;
 pub mod wire;

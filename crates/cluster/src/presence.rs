@@ -1,6 +1,6 @@
 //! Which node has which stream.
 //!
-//! Every node says once a second, and whenever that changes, which streams it has ([`Announcement`]). So every node
+//! Every node says once a second, and soon after that changes, which streams it has ([`Announcement`]). So every node
 //! knows all streams ([`Directory`]), and a name that nobody has is unknown without asking anybody. Who is silent for
 //! [`FORGOTTEN`] has gone. Who has been connected for [`SETTLED`] has heard everybody.
 

@@ -19,9 +19,11 @@ use serde::{Deserialize, Serialize};
 use crate::role::Role;
 
 /// The version of this format.
-pub(crate) const FORMAT: u8 = 3;
+pub(crate) const FORMAT: u8 = 4;
 /// The most bytes of a part in one message.
 pub const PIECE: usize = 512 << 10;
+/// The longest name in a question, in bytes.
+const LONGEST_NAME: usize = 256;
 /// The longest part that is put together. No part has more: a packager holds fewer bytes back.
 const LONGEST_PART: u32 = 64 << 20;
 
@@ -101,6 +103,8 @@ pub struct Beat {
 /// What a node asks of the node that has a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {
+    /// The name of the node that asks.
+    pub asker: String,
     /// The stream's name.
     pub stream: String,
     /// What is asked for.
@@ -147,9 +151,13 @@ impl Question {
     /// Reads a question.
     ///
     /// # Errors
-    /// The bytes are no question.
+    /// The bytes are no question, or a name is longer than any.
     pub fn read(bytes: &[u8]) -> Result<Self, Error> {
-        Ok(postcard::from_bytes(open(bytes)?)?)
+        let question: Self = postcard::from_bytes(open(bytes)?)?;
+        match question.asker.len().max(question.stream.len()) > LONGEST_NAME {
+            true => Err(Error::Range("the length of a name")),
+            false => Ok(question),
+        }
     }
 }
 

@@ -90,6 +90,11 @@ impl Registry {
         MemoryUse { used: budget.used(), limit: budget.limit(), given_up: budget.given_up() }
     }
 
+    /// Whether there is memory for a further stream, or a stream without a publisher that gives way to it.
+    pub fn has_room(&self) -> bool {
+        self.memory.budget().has_room()
+    }
+
     /// Sets how many microseconds the wall clock is ahead of the clock that never steps, because
     /// somebody set it or the machine slept. Everything here uses the clock that never steps; dates
     /// follow the wall clock.

@@ -113,10 +113,14 @@ fn another_version_is_named() {
     let mut other = bytes.to_vec();
     other[SUM] = 9;
     let error = Reader::default().read(&seal(other)).unwrap_err();
-    assert_eq!(error.to_string(), "a message of format 9, not 3");
-    let question = Question { stream: "a/b".to_owned(), ask: Ask::Changes(vec![(1, (5, 3))]) };
+    assert_eq!(error.to_string(), "a message of format 9, not 4");
+    let ask = Ask::Changes(vec![(1, (5, 3))]);
+    let mut question = Question { asker: "edge-1".to_owned(), stream: "a/b".to_owned(), ask };
     let written = question.write().unwrap();
     assert_eq!(Question::read(&written).unwrap(), question);
+    question.asker = "n".repeat(LONGEST_NAME + 1);
+    let written = question.write().unwrap();
+    assert!(matches!(Question::read(&written), Err(Error::Range(_))));
     assert!(matches!(Question::read(&seal(vec![0; SUM + 1])), Err(Error::Version(0))));
     assert!(matches!(Question::read(&seal(vec![0; SUM])), Err(Error::Format(_))));
     assert!(matches!(Question::read(&[2]), Err(Error::Damaged)));

@@ -14,8 +14,10 @@ use tokio::time::{Instant, timeout};
 
 use super::{Cluster, copy};
 
-/// The least time between two announcements: many streams may begin at once, and each announcement has all.
-const SPACING: Duration = Duration::from_millis(20);
+/// The least time between two messages of announcements. Many streams may begin at once, and each announcement has all
+/// streams. One of several messages takes as much longer. So a node sends at most five messages a second, and the first
+/// change after a quiet time is told at once.
+const SPACING: Duration = Duration::from_millis(200);
 /// The least time over which the load is measured.
 const MEASURED: Duration = Duration::from_millis(900);
 
@@ -36,7 +38,10 @@ pub(super) async fn hear(cluster: Arc<Cluster>) {
 pub(super) async fn run(cluster: Arc<Cluster>) {
     let mut load = Load::new();
     loop {
-        for message in announcement(&cluster, load.thousandths()).split() {
+        let messages = announcement(&cluster, load.thousandths()).split();
+        let rest = SPACING.saturating_mul(u32::try_from(messages.len()).unwrap_or(u32::MAX));
+        let rest = rest.min(presence::INTERVAL);
+        for message in messages {
             let written = message.write().map_err(|error| error.to_string());
             let sent = match written {
                 Ok(bytes) => {
@@ -49,8 +54,8 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
                 tracing::warn!(error, "this node was not announced");
             }
         }
-        tokio::time::sleep(SPACING).await;
-        let _ = timeout(presence::INTERVAL, cluster.owns.notified()).await;
+        tokio::time::sleep(rest).await;
+        let _ = timeout(presence::INTERVAL.saturating_sub(rest), cluster.owns.notified()).await;
     }
 }
 

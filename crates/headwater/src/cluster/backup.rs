@@ -7,7 +7,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use live::Status;
 use live::backup::Role;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -42,12 +41,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
                 Some((other, holder.epoch))
             });
             let is_elsewhere = cluster.seats.place(name, found, now);
-            // A stream that was given away becomes the copy itself, when it is shared no longer.
-            let is_own = || {
-                let stream = cluster.registry.stream(name);
-                stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
-            };
-            if let Some(holder) = holder.filter(|_| is_elsewhere && !is_own())
+            if let Some(holder) = holder.filter(|_| is_elsewhere && !cluster.has_own(name))
                 && !attempts.contains_key(name)
             {
                 copy::ensure(&cluster, name, holder);

@@ -2,13 +2,15 @@
 
 mod ask;
 
+pub(super) use self::ask::{ANSWER, longest_answer};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::name;
 use cluster::presence::Holder;
-use cluster::wire::{Ask, Beat, Message, Question, Reader, Wants};
+use cluster::wire::{Ask, Beat, Message, Reader, Wants};
 use futures_util::StreamExt;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
 use live::{Status, Stream, UnixMicros};
@@ -79,6 +81,8 @@ impl Copied {
 enum End {
     #[error("nobody watches it")]
     Unwatched,
+    #[error("memory is short, and nobody watches it")]
+    GaveWay,
     #[error("the stream is over")]
     Over,
     #[error("its node does not answer")]
@@ -108,7 +112,10 @@ pub(super) fn ensure(
     let runtime = cluster.runtime.clone();
     runtime.spawn(async move {
         let ended = follow(&cluster, &name, holder, &progress).await;
-        tracing::debug!(stream = name, reason = %ended, "copy ended");
+        match ended {
+            End::GaveWay => tracing::warn!(stream = name, "copy ended: {ended}"),
+            _ => tracing::debug!(stream = name, reason = %ended, "copy ended"),
+        }
         progress.send_replace(Progress::Failed);
         // The sender is dropped under the lock, so that who asks next begins anew.
         let mut copies = cluster.copies();
@@ -205,7 +212,11 @@ impl Copying<'_> {
                     if !copied.stream().is_mirrored() {
                         return End::Taken;
                     }
-                    if self.is_watched() {
+                    let is_watched = self.is_watched();
+                    if !is_watched && self.cluster.gives_way() {
+                        return End::GaveWay;
+                    }
+                    if is_watched || self.cluster.standing().contains(self.name) {
                         watched = Instant::now();
                     } else if watched.elapsed() > UNWATCHED {
                         return End::Unwatched;
@@ -338,8 +349,7 @@ impl Copying<'_> {
         if is_due && !(units.is_empty() && played.is_empty()) {
             self.told = Some(Instant::now());
             let ask = Ask::Wants(Wants { units, played });
-            let question = Question { stream: self.name.to_owned(), ask };
-            let Ok(question) = question.write() else { return };
+            let Ok(question) = self.cluster.question(self.name, ask) else { return };
             let to = name::questions(&self.holder.node);
             let _ = bus.publish(to, None, question).await;
         }

@@ -3,7 +3,8 @@
 //! A lease is a key in a bucket of JetStream. It is taken and renewed by compare-and-swap, and it ends by itself when
 //! it is not renewed. Its value is an epoch and the name of the node. A later lease of the same name has a higher
 //! epoch: the time, or one more than that of the lease before. Revisions would not do: a bucket that was lost, with all
-//! servers that had it, begins with 1 again.
+//! servers that had it, begins with 1 again. So a node may even overwrite the newer lease of another, if that has the
+//! revision that its own had in the bucket before. The newest lease counts: the other takes it back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -86,19 +87,18 @@ impl Leases {
         Ok(Lease { key, revision, epoch })
     }
 
-    /// Makes a lease last longer. If it has ended, it is taken again, with the same epoch, unless another node has it.
+    /// Makes a lease last longer. If it has ended, it is taken again, with the same epoch, unless another node has a newer
+    /// one.
     pub(super) async fn renew(&self, lease: &mut Lease) -> Result<(), Error> {
         let put = async |expected| self.put(&lease.key, expected, lease.epoch, &self.node).await;
-        let is_own = |known: &Known| known.node == self.node && known.epoch == lease.epoch;
-        // If another node had the lease meanwhile and gave it back, this one is lost.
-        let is_free = |known: &Known| known.node.is_empty() && known.epoch <= lease.epoch;
+        let is_others = |known: &Known| !known.node.is_empty() && known.node != self.node;
+        // If another node had a newer lease meanwhile and gave it back, this one is lost.
+        let is_lost = |known: &Known| (known.epoch, is_others(known)) > (lease.epoch, false);
         lease.revision = match put(lease.revision).await {
             // Either the last renewal was made and its answer was lost, or the lease has ended. It also ends where
             // the whole bucket is lost.
             Err(Error::Conflict) => match self.known(&lease.key).await? {
-                Some(known) if !is_free(&known) && !is_own(&known) => {
-                    return Err(Error::Taken(known.node));
-                }
+                Some(known) if is_lost(&known) => return Err(Error::Taken(known.node)),
                 known => put(known.map_or(0, |known| known.revision)).await?,
             },
             renewed => renewed?,

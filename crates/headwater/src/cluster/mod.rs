@@ -6,14 +6,16 @@
 //!
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
-//! ([`copy`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
-//! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`].
+//! ([`copy`]), which begins with what the first node answers ([`answer`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
+//! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`]. Some copies are
+//! kept although nobody watches ([`standing`]), if the operator asks for that.
 //!
 //! All of it speaks through a [`bus`]: NATS ([`nats`]), or the network of the simulation.
 //!
 //! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
 
 mod announce;
+mod answer;
 mod backup;
 mod bus;
 mod copy;
@@ -22,6 +24,7 @@ mod nats;
 mod share;
 #[cfg(test)]
 mod simulation;
+mod standing;
 mod units;
 
 use std::collections::{HashMap, HashSet};
@@ -29,14 +32,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use cluster::name;
 use cluster::presence::{self, Directory, Holder, Known};
-use cluster::wire::{Ask, Message, Question, Reader};
+use cluster::wire::{self, Ask, Message, Question, Reader};
 use live::backup::{Role, Seats};
-use live::{PublishError, Registry, Stream};
+use live::{PublishError, Registry, Status, Stream};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::bus::{Answer, Bus, Failed};
 use self::lease::Leases;
@@ -46,6 +50,9 @@ use crate::config;
 
 /// How long a viewer waits for the first copy of a stream.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The least time between two copies that give way: the memory of one may be enough.
+const GIVES_WAY: Duration = Duration::from_millis(100);
 
 /// A node has gone when nobody answers for it so many times.
 const GONE: u32 = 3;
@@ -77,6 +84,10 @@ pub struct Cluster {
     owns: Notify,
     /// The copies that this node has or is making.
     copies: Mutex<HashMap<String, watch::Receiver<copy::Progress>>>,
+    /// The streams of which this node keeps a copy whether or not anybody watches.
+    standing: Mutex<HashSet<String>>,
+    /// When the last copy gave way.
+    gave_way: Mutex<Option<Instant>>,
     registry: Arc<Registry>,
     seats: Arc<Seats>,
     clock: Clock,
@@ -105,14 +116,16 @@ impl Cluster {
         let bus = Arc::new(Nats::connect(config, &node, clock).await?);
         tracing::info!(node, servers = ?config.nats, "cluster");
         let address = config.advertise.trim_end_matches('/').to_owned();
-        Ok(Self::begin(bus, node, (address, config.zone.clone()), seats, clock))
+        let place = (address, config.zone.clone());
+        Ok(Self::begin(bus, node, place, config.copies.into(), seats, clock))
     }
 
-    /// Begins this node's part. It is at an address and in a zone.
+    /// Begins this node's part. It is at an address and in a zone. Each stream is copied on so many further nodes.
     fn begin(
         bus: Arc<dyn Bus>,
         node: String,
         (address, zone): (String, String),
+        copies: usize,
         seats: Arc<Seats>,
         clock: Clock,
     ) -> Arc<Self> {
@@ -131,6 +144,8 @@ impl Cluster {
             cedes: Notify::new(),
             owns: Notify::new(),
             copies: Mutex::default(),
+            standing: Mutex::default(),
+            gave_way: Mutex::default(),
             registry: Arc::clone(seats.registry()),
             seats,
             clock,
@@ -138,9 +153,12 @@ impl Cluster {
         });
         tokio::spawn(announce::hear(Arc::clone(&cluster)));
         tokio::spawn(announce::run(Arc::clone(&cluster)));
-        tokio::spawn(share::answer(Arc::clone(&cluster)));
+        tokio::spawn(answer::run(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
         tokio::spawn(backup::run(Arc::clone(&cluster)));
+        if copies > 0 {
+            tokio::spawn(standing::run(Arc::clone(&cluster), copies));
+        }
         cluster
     }
 
@@ -209,8 +227,9 @@ impl Cluster {
     pub async fn copy(self: &Arc<Self>, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
         if self.source(name).is_none() {
             // A node that has just connected has not heard of all streams.
-            let is_young = || self.clock.now().since(self.bus.connected()) < presence::SETTLED;
-            while is_young() && self.source(name).is_none() && self.registry.stream(name).is_none()
+            while self.is_young()
+                && self.source(name).is_none()
+                && self.registry.stream(name).is_none()
             {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -259,8 +278,8 @@ impl Cluster {
         if !self.is_connected() {
             return Err(Failed("there is no connection".to_owned()));
         }
-        let question = Question { stream: String::new(), ask: Ask::Nothing };
-        let question = question.write().map_err(|error| Failed(error.to_string()))?;
+        let question = self.question("", Ask::Nothing);
+        let question = question.map_err(|error| Failed(error.to_string()))?;
         self.bus.request(name::questions(node), question).await
     }
 
@@ -269,10 +288,14 @@ impl Cluster {
         !self.directory().knows(node, self.clock.now())
     }
 
+    /// A question of this node about a stream, as bytes.
+    fn question(&self, stream: &str, ask: Ask) -> Result<Bytes, wire::Error> {
+        Question { asker: self.node.clone(), stream: stream.to_owned(), ask }.write()
+    }
+
     /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
     async fn cedes(&self, node: &str, stream: &str) -> bool {
-        let question = Question { stream: stream.to_owned(), ask: Ask::Cede };
-        let Ok(question) = question.write() else { return false };
+        let Ok(question) = self.question(stream, Ask::Cede) else { return false };
         let answer = self.bus.request(name::questions(node), question).await;
         let Ok(Answer::Payload(answer)) = answer else { return false };
         matches!(Reader::default().read(&answer), Ok(Some((_, Message::Ceded))))
@@ -327,6 +350,23 @@ impl Cluster {
         self.bus.is_connected()
     }
 
+    /// Whether this node has been connected for so short a time that it has not heard of all others.
+    fn is_young(&self) -> bool {
+        self.clock.now().since(self.bus.connected()) < presence::SETTLED
+    }
+
+    /// Whether this node knows the other nodes and their streams.
+    fn has_heard_all(&self) -> bool {
+        self.is_connected() && !self.is_young()
+    }
+
+    /// Whether a stream is published here, or its publisher may return. A stream that was given away becomes the copy
+    /// itself, when it is shared no longer.
+    fn has_own(&self, stream: &str) -> bool {
+        let stream = self.registry.stream(stream);
+        stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
+    }
+
     /// Notes that this node has a stream, by a lease of this epoch, and tells the others. A lease that is over may not
     /// know yet of the next one.
     fn own(&self, stream: &str, epoch: u64, is_live: bool) {
@@ -359,8 +399,25 @@ impl Cluster {
         }
     }
 
+    /// Whether a copy that nobody watches should make room for other streams. Says so to one copy at a time.
+    fn gives_way(&self) -> bool {
+        if self.registry.has_room() {
+            return false;
+        }
+        let mut last = self.gave_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|last| last.elapsed() >= GIVES_WAY);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
+    }
+
     fn wanted(&self) -> MutexGuard<'_, units::Wanted> {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn standing(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn copies(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<copy::Progress>>> {

@@ -5,16 +5,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use cluster::name;
-use cluster::wire::{self, Ask, Beat, Message, Question};
-use futures_util::StreamExt;
-use live::backup::Claim;
+use cluster::wire::{self, Beat, Message};
 use live::mirror::Changes;
 use live::{Status, Stream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::lease::{Error, LASTS, Lease};
-use super::{Cluster, copy, units};
+use super::{Cluster, copy};
 
 /// How often a node tells how far its streams are, so that copies find out what they lack.
 const BEAT: Duration = Duration::from_millis(500);
@@ -22,8 +20,6 @@ const BEAT: Duration = Duration::from_millis(500);
 const RENEWAL: Duration = Duration::from_secs(1);
 /// How long a node waits until another has taken a stream that was ceded.
 const CEDED: Duration = Duration::from_secs(5);
-/// The most questions that are answered at once.
-const MOST_ANSWERS: usize = 64;
 
 /// Shares every stream that is published here. Runs for ever.
 pub(super) async fn run(cluster: Arc<Cluster>) {
@@ -234,76 +230,4 @@ fn beat(stream: &Stream) -> Beat {
     let state = stream.state();
     let tracks = state.tracks.iter().map(|track| (track.header().track.id, track.window().version));
     Beat { version: state.version, tracks: tracks.collect() }
-}
-
-/// Answers what other nodes ask of this one's streams. Runs for ever.
-pub(super) async fn answer(cluster: Arc<Cluster>) {
-    let Ok(mut questions) = cluster.bus.subscribe(name::questions(&cluster.node)).await else {
-        return;
-    };
-    let mut answers = JoinSet::new();
-    while let Some(message) = questions.next().await {
-        let question = match Question::read(&message.payload) {
-            Ok(question) => question,
-            Err(error) => {
-                cluster.refuse(&error);
-                continue;
-            }
-        };
-        if let Ask::Wants(wants) = &question.ask {
-            let own = cluster.owned().contains_key(&question.stream);
-            if let Some(stream) = cluster.registry.stream(&question.stream).filter(|_| own) {
-                units::want(&cluster, &stream, wants);
-            }
-            continue;
-        }
-        let Some(reply) = message.reply else { continue };
-        while answers.len() >= MOST_ANSWERS {
-            answers.join_next().await;
-        }
-        while answers.try_join_next().is_some() {}
-        let cluster = Arc::clone(&cluster);
-        answers.spawn(async move {
-            let own = cluster.owned().get(&question.stream).copied();
-            let stream = own.and_then(|_| cluster.registry.stream(&question.stream));
-            let mut is_ceded = false;
-            let (epoch, mut rest) = match (question.ask, own, stream) {
-                (Ask::Changes(places), Some((epoch, _)), Some(stream)) => {
-                    (epoch, Some(Changes::since(&stream, places)))
-                }
-                (Ask::TakeOver(places, role, takes_back), Some((epoch, _)), Some(stream)) => {
-                    let to = Claim { role: role.into(), takes_back };
-                    is_ceded = cluster.seats.cede(stream.name(), to, cluster.clock.now());
-                    if is_ceded {
-                        cluster.cede(stream.name());
-                    }
-                    (epoch, is_ceded.then(|| Changes::since(&stream, places)))
-                }
-                (Ask::Cede, Some((epoch, _)), Some(stream))
-                    if stream.state().status == Status::Offline
-                        && !cluster.seats.has_next(&question.stream, cluster.clock.now()) =>
-                {
-                    cluster.cede(&question.stream);
-                    is_ceded = true;
-                    (epoch, None)
-                }
-                // The stream's node has gone, and its publisher or a viewer came to the asker.
-                (Ask::Changes(places), None, _) => match cluster.copied(&question.stream) {
-                    Some(copied) => (copied.epoch(), Some(Changes::since(copied.stream(), places))),
-                    None => (0, None),
-                },
-                // The asker learns that this node is there, and does not have the stream, or keeps it.
-                _ => (0, None),
-            };
-            let last = if is_ceded { Message::Ceded } else { Message::Done };
-            let changes = std::iter::from_fn(|| rest.as_mut()?.take().map(Message::Change));
-            for message in changes.chain([last]) {
-                for bytes in wire::write(epoch, &message).unwrap_or_default() {
-                    if cluster.bus.publish(reply.clone(), None, bytes).await.is_err() {
-                        return;
-                    }
-                }
-            }
-        });
-    }
 }

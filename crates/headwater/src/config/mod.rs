@@ -219,6 +219,8 @@ pub struct Cluster {
     pub advertise: String,
     /// Where this node is. `/route/…?zone=` prefers nodes of a zone.
     pub zone: String,
+    /// On how many further nodes each stream is copied, whether or not anybody watches there. The same on all nodes.
+    pub copies: u8,
     /// On how many of the servers what the nodes agree on is kept.
     pub replicas: u8,
     /// A file with the credentials of NATS, or empty.
@@ -426,6 +428,7 @@ impl Default for Cluster {
             node: String::new(),
             advertise: String::new(),
             zone: String::new(),
+            copies: 0,
             replicas: 1,
             credentials: PathBuf::new(),
         }

@@ -157,6 +157,9 @@ fn cluster(cluster: &Cluster) -> Result<(), Found> {
     if cluster.zone.len() > 128 {
         return refuse(&["cluster.zone"], "at most 128 characters".to_owned());
     }
+    if cluster.copies > 8 {
+        return refuse(&["cluster.copies"], "0 to 8".to_owned());
+    }
     // JetStream has no other numbers.
     if ![1, 3, 5].contains(&cluster.replicas) {
         return refuse(&["cluster.replicas"], "1, 3 or 5".to_owned());

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
+use serde_json::Value;
 use testkit::{Nats, Program, eventually, http};
 
-use crate::support::{LIMIT, clip, node, publish};
+use crate::support::{LIMIT, clip, node, node_with, publish};
 
 /// The numbers of the segments in a playlist of video.
 fn numbers(text: &str) -> Vec<u64> {
@@ -81,4 +82,52 @@ fn a_publisher_that_returns_to_another_node_goes_on_there() {
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert!(shown.contains(&before), "{before} is not in {shown:?}");
     assert!(second.is_running());
+}
+
+/// The dates in a playlist, which begin with the oldest.
+fn dates(text: &str) -> Vec<&str> {
+    text.lines().filter_map(|line| line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:")).collect()
+}
+
+#[test]
+fn the_history_of_a_stream_that_nobody_watches_outlives_its_node() {
+    let nats = Nats::start();
+    let [a, b, c] = ["a", "b", "c"].map(|name| node_with(&nats, name, "copies = 1\n"));
+    let folder = tempfile::tempdir().unwrap();
+    let clip = clip(folder.path());
+    let playlist = "/live/x/v0/media.m3u8";
+    let first = publish(&a, &clip, "live/x");
+    // Only the node of the stream is asked: a question to another would make a copy there.
+    let mut copies = Vec::new();
+    eventually(LIMIT, "one node keeps a copy", || {
+        let told: Value =
+            serde_json::from_str(http::get(a.http, "/api/v1/cluster").text()).unwrap();
+        let of = told["streams"][0]["copies"].as_array().cloned().unwrap_or_default();
+        copies = of.iter().filter_map(|copy| Some(copy["node"].as_str()?.to_owned())).collect();
+        !copies.is_empty()
+    });
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    eventually(LIMIT, "some segments", || numbers(http::get(a.http, playlist).text()).len() >= 4);
+    let before = http::get(a.http, playlist).text().to_owned();
+    let third = if copies[0] == "b" { &c } else { &b };
+    a.kill();
+    drop(first);
+    let mut second = publish(third, &clip, "live/x");
+    let mut after = String::new();
+    eventually(LIMIT, "the third node goes on", || {
+        if !second.is_running() {
+            second = publish(third, &clip, "live/x");
+        }
+        after = http::get(third.http, playlist).text().to_owned();
+        let newest = numbers(&before).last().copied();
+        third.log().contains("goes on here") && numbers(&after).last().copied() > newest
+    });
+    let (old, new) = (numbers(&before), numbers(&after));
+    assert!(new.windows(2).all(|pair| pair[1] == pair[0] + 1), "{new:?}");
+    assert!(after.contains("#EXT-X-DISCONTINUITY\n"), "{after}");
+    // The copy was behind by a part or two. All segments but the last are there, with their dates.
+    assert!(old[..old.len() - 1].iter().all(|number| new.contains(number)), "{old:?} {new:?}");
+    assert_eq!(dates(&before)[0], dates(&after)[0]);
+    let dates = dates(&after);
+    assert!(dates.len() > 1 && dates.is_sorted(), "{dates:?}");
 }

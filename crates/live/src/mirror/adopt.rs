@@ -27,6 +27,7 @@ impl Stream {
             return false;
         }
         inner.is_mirrored = false;
+        inner.owner = None;
         let ahead = self.ahead();
         inner.began = Some(state.epoch);
         let newest = inner.tracks.iter().filter_map(newest).max_by_key(|newest| newest.period);

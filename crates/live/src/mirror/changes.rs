@@ -60,6 +60,11 @@ impl Changes {
         }
     }
 
+    /// How much of the stream its window holds, as time.
+    pub fn window(&self) -> Duration {
+        self.stream.window()
+    }
+
     /// Waits for the next change.
     pub async fn next(&mut self) -> Change {
         loop {

@@ -193,6 +193,7 @@ fn take_part(inner: &mut Inner, part: &NewPart, now: UnixMicros) -> Result<Taken
 /// Shows viewers the parts that came, as far as this window has them.
 fn show(inner: &mut Inner, window: &WindowState) -> Taken {
     let Some(index) = inner.track(window.track) else { return Taken::Missing };
+    let pressure = inner.account.pressure();
     let track = &mut inner.tracks[index];
     let segments = track.packager.segments_mut();
     if window.version <= segments.window().version {
@@ -205,7 +206,11 @@ fn show(inner: &mut Inner, window: &WindowState) -> Taken {
         // Newer parts came before an older window. The window that shows them follows.
         return Taken::Already;
     }
-    segments.copy_window(window);
+    // As with a stream of this machine. Viewers see that with the new window, so each version of it is still one window.
+    if pressure.is_some_and(|pressure| track.packager.give_way(pressure)) {
+        inner.account.gave_up(1);
+    }
+    track.packager.segments_mut().copy_window(window);
     track.packager.set_part_limit(window.part_limit);
     track.publish();
     Taken::Yes

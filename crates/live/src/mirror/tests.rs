@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use media::codec::{aac, avc};
@@ -280,8 +281,7 @@ async fn who_waits_is_told_of_each_change() {
     let mut changes = Changes::new(&scene.stream);
     let mut told = [0; 3];
     for _ in 0..60 {
-        while let Ok(change) = tokio::time::timeout(std::time::Duration::ZERO, changes.next()).await
-        {
+        while let Ok(change) = tokio::time::timeout(Duration::ZERO, changes.next()).await {
             told[match change {
                 Change::Stream(_) => 0,
                 Change::Part(_) => 1,
@@ -386,6 +386,80 @@ proptest! {
     }
 }
 
+/// A publisher of a rendition comes to the machine that goes on, before the stream's own publisher.
+#[test]
+fn whoever_comes_first_to_another_machine_begins_a_period() {
+    let mut scene = Scene::new(3);
+    (0..100).for_each(|_| {
+        scene.publish(25, true);
+        scene.carry(0);
+    });
+    let copy = scene.other.stream("x").unwrap();
+    let before = copy.track("v0").unwrap().window();
+    let before = before.newest().unwrap();
+    assert!(scene.other.adopt("x", scene.now));
+    scene.mirror = None;
+    scene.now.0 += 2_000_000;
+    let low = PublisherInfo { rendition: Some("low".to_owned()), ..info() };
+    scene.publisher = Some(scene.other.publish("x", low, scene.now).unwrap());
+    scene.announce();
+    scene.frame = 0;
+    (0..60).for_each(|_| scene.publish(25, false));
+    let window = copy.track("v1").expect("the rendition").window();
+    assert_eq!(window.all().next().unwrap().period, before.period + 1);
+    // The stream's own publisher finds its place in that period. It does not continue what the first machine cut.
+    let own = scene.other.publish("x", info(), scene.now).unwrap();
+    let rendition = scene.publisher.replace(own);
+    scene.announce();
+    scene.frame = 0;
+    (0..60).for_each(|_| scene.publish(25, true));
+    for name in ["v0", "a0"] {
+        let window = copy.track(name).expect("it is back").window();
+        let first = window.all().find(|segment| segment.period > before.period).expect(name);
+        assert_eq!((first.period, first.discontinuity), (before.period + 1, true), "{name}");
+    }
+    drop(rendition);
+}
+
+#[test]
+fn a_copy_gives_way_where_memory_is_short() {
+    let mut scene = Scene::new(4);
+    // About five megabytes.
+    let settings = Settings { window: Duration::from_mins(2), ..Settings::default() };
+    scene.registry = Registry::new(settings);
+    let publisher = scene.registry.publish("x", info(), scene.now).unwrap();
+    scene.stream = Arc::clone(publisher.stream());
+    scene.publisher = Some(publisher);
+    scene.announce();
+    let small = Registry::with_memory(Settings::default(), 4 << 20);
+    let mut changes = Changes::new(&scene.stream);
+    let Some(Change::Stream(of)) = changes.take() else { panic!("no description") };
+    let mut mirror = small.mirror("x", &of, scene.now).unwrap();
+    mirror.apply(&Change::Stream(of), scene.now).unwrap();
+    for _ in 0..4000 {
+        scene.publish(25, true);
+        while let Some(change) = changes.take() {
+            assert_ne!(mirror.apply(&change, scene.now).unwrap(), Taken::Missing);
+        }
+        let version = |stream: &Stream| stream.track("v0").map(|track| track.window().version);
+        assert_eq!(version(&scene.stream), version(mirror.stream()));
+    }
+    let [whole, copy] = [&scene.stream, mirror.stream()].map(|it| it.track("v0").unwrap().window());
+    let first = copy.all().next().unwrap().msn;
+    assert!(first > whole.all().next().unwrap().msn, "the copy is shorter");
+    assert_eq!(copy.newest().map(|it| it.msn), whole.newest().map(|it| it.msn));
+    for segment in copy.all() {
+        let of = whole.segment(segment.msn).unwrap();
+        let mut parts = of.parts.iter().zip(&segment.parts);
+        assert!(parts.all(|(of, it)| of.region.as_ref() == it.region.as_ref()));
+    }
+    // What playlists list is the same, as far as it is here.
+    let listed = |window: &crate::Window| window.all().nth(window.unlisted).unwrap().msn;
+    assert_eq!(listed(&copy), listed(&whole).max(first));
+    let memory = small.memory();
+    assert!(memory.given_up > 5 && memory.used <= memory.limit, "{memory:?}");
+}
+
 #[test]
 fn a_copy_cannot_be_published_and_ends_with_its_mirror() {
     let mut scene = Scene::new(1);
@@ -460,7 +534,7 @@ fn numbers_that_no_machine_makes_are_refused() {
                     let mut other = of.as_ref().clone();
                     other.version = unsigned;
                     bad.push(Change::Stream(Arc::new(other.clone())));
-                    (other.version, other.settings.target_duration) = (0, std::time::Duration::MAX);
+                    (other.version, other.settings.target_duration) = (0, Duration::MAX);
                     assert!(scene.other.mirror("z", &other, scene.now).is_err());
                 }
                 Change::Part(part) => {
@@ -548,8 +622,7 @@ async fn single_units_come_before_their_part_and_once() {
                 scene.announce();
             }
             scene.publish(50, true);
-            while let Ok(unit) = tokio::time::timeout(std::time::Duration::ZERO, units.next()).await
-            {
+            while let Ok(unit) = tokio::time::timeout(Duration::ZERO, units.next()).await {
                 let now = scene.now;
                 if !scene.happens(bad) {
                     scene.mirror.as_mut().unwrap().hand(unit, now).unwrap();

@@ -103,7 +103,11 @@ impl Segments {
             self.drop_oldest();
         }
         self.window.open = self.open.clone().map(Arc::new);
-        self.window.unlisted = state.unlisted.min(self.window.segments.len());
+        // This machine may hold fewer segments, if its memory is short.
+        let oldest = self.window.segments.front().map_or(state.first, |oldest| oldest.msn);
+        let missing = usize::try_from(oldest.saturating_sub(state.first)).unwrap_or(usize::MAX);
+        let unlisted = state.unlisted.saturating_sub(missing);
+        self.window.unlisted = unlisted.min(self.window.segments.len());
         self.window.ended = state.ended;
         self.window.rate = state.rate;
         self.window.version = state.version;

@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(super) gop: Gop,
     pub(crate) learnt: Option<Learnt>,
     /// The first publisher of those who publish. Its address decides who may add renditions.
-    pub(super) owner: Option<PublisherInfo>,
+    pub(crate) owner: Option<PublisherInfo>,
     pub(crate) turns: Limiter,
     pub(crate) period: u64,
     /// Whether a sample of this period has come.

@@ -72,7 +72,10 @@ impl Stream {
             // A returning publisher's media do not continue the earlier media, so they begin a
             // period. If others publish, it finds its place on their timeline, and begins a period only in place
             // of another publisher.
-            let returns = inner.tracks.iter().any(|track| track.publisher == info.rendition);
+            // Nothing continues the media of another machine, whoever comes first: there may be more of these than here.
+            let is_adopted = inner.owner.is_none() && inner.period_begun;
+            let returns =
+                is_adopted || inner.tracks.iter().any(|track| track.publisher == info.rendition);
             let mut others = (0..).zip(&inner.publishers).filter(|(at, _)| Some(*at) != before);
             let is_alone = others.all(|(_, active)| active.derives.is_some());
             if returns && (is_alone || is_switch) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::name;
-use cluster::wire::{Ask, Message, Question, Reader};
+use cluster::wire::{Ask, Message, Reader};
 use futures_util::StreamExt;
 use live::PartIndex;
 use live::backup::Claim;
@@ -13,9 +13,13 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::{Copying, End};
 
 /// How long the next message of an answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
-/// How long a whole answer may take.
-const WHOLE_ANSWER: Duration = Duration::from_secs(10);
+pub(in crate::cluster) const ANSWER: Duration = Duration::from_secs(2);
+
+/// How long a whole answer may take, however steadily it comes. A link on which a stream's window takes longer than the
+/// window lasts carries hardly more than the stream.
+pub(in crate::cluster) fn longest_answer(window: Duration) -> Duration {
+    window.clamp(Duration::from_mins(1), Duration::from_hours(1))
+}
 
 impl Copying<'_> {
     /// Asks for all that is missing here.
@@ -66,8 +70,8 @@ impl Copying<'_> {
         self.asked = Instant::now();
         let bus = &self.cluster.bus;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
-        let question = Question { stream: self.name.to_owned(), ask: ask(places) };
-        let question = question.write().map_err(|error| End::Refused(error.to_string()))?;
+        let question = self.cluster.question(self.name, ask(places));
+        let question = question.map_err(|error| End::Refused(error.to_string()))?;
         let inbox = bus.inbox();
         let to = name::questions(&self.holder.node);
         let asked = timeout(ANSWER, async {
@@ -76,8 +80,9 @@ impl Copying<'_> {
         });
         let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
         let mut reader = Reader::default();
-        let at_last = Instant::now() + WHOLE_ANSWER;
         loop {
+            let window = self.mirror.as_ref().map_or(Duration::ZERO, |it| it.stream().window());
+            let at_last = self.asked + longest_answer(window);
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
             if message.is_unheard {

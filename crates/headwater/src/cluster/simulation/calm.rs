@@ -27,7 +27,7 @@ impl Calm {
     async fn begin() -> Self {
         let network = Network::new(1);
         let (began, mut random) = (Instant::now(), Random::new(1));
-        let mut node = |at| start(&network, began, at, &mut random);
+        let mut node = |at| start(&network, began, (at, 0), &mut random);
         let (owner, other) = (node(0), node(1));
         let encoder = Encoder::new(("x", Role::Primary), 0, 1);
         let mut calm = Self { network, began, owner, other, encoder, refused: 0 };
@@ -81,7 +81,7 @@ async fn a_copy_that_lacks_nothing_asks_once() {
 #[tokio::test(start_paused = true)]
 async fn a_publisher_goes_on_where_there_is_no_copy() {
     let mut calm = Calm::begin().await;
-    let mut third = start(&calm.network, calm.began, 2, &mut Random::new(2));
+    let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
     calm.pass(10, |_| {}).await;
     let copy = calm.copy();
     let newest = |stream: &live::Stream| {
@@ -103,6 +103,36 @@ async fn a_publisher_goes_on_where_there_is_no_copy() {
     assert!(Arc::ptr_eq(&copy, &calm.copy()));
     assert!(newest(&copy) > before + 2);
     assert_eq!(calm.refused, 0);
+}
+
+/// A node's streams change all the time.
+#[tokio::test(start_paused = true)]
+async fn changes_of_many_streams_are_announced_at_once_and_then_few_times_a_second() {
+    let mut calm = Calm::begin().await;
+    let [owner, other] = [&calm.owner, &calm.other].map(|node| {
+        let cluster = node.origin.cluster.get().expect("a cluster");
+        Arc::clone(cluster)
+    });
+    calm.pass(3, |_| {}).await;
+    sleep(Duration::from_millis(300)).await;
+    owner.own("first", 1, true);
+    sleep(Duration::from_millis(30)).await;
+    assert!(other.elsewhere("first").is_some());
+    // With 3 streams, and with so many that an announcement has four messages.
+    for streams in [0, 8000] {
+        (0..streams).for_each(|number| owner.own(&format!("s{number}"), 1, true));
+        let before = calm.network.sent("headwater.nodes");
+        for turn in 0..1000 {
+            owner.own("first", 2 + streams + turn, true);
+            sleep(Duration::from_millis(10)).await;
+        }
+        // In ten seconds. The other node says once a second what it has.
+        let told = calm.network.sent("headwater.nodes") - before;
+        assert!((10 + 40..=10 + 55).contains(&told), "{told} with {streams} streams");
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(other.elsewhere("first").map(|it| it.epoch), Some(1001 + streams));
+    }
+    assert!(other.elsewhere("s7999").is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +213,7 @@ async fn a_primary_that_comes_again_soon_ends_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_encoder_of_a_waiting_publisher_is_let_in_when_its_node_is_lost() {
     let mut calm = Calm::begin().await;
-    let third = start(&calm.network, calm.began, 2, &mut Random::new(2));
+    let third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
     let mut backup = Encoder::new(("x", Role::Backup), 1, 9);
     for _ in 0..30 {
         sleep(TURN).await;
@@ -217,7 +247,7 @@ async fn a_backup_goes_on_where_no_copy_can_be_made() {
     let network = Network::new(1);
     let (began, mut random) = (Instant::now(), Random::new(1));
     let mut node = |at| start(&network, began, at, &mut random);
-    let (mut owner, mut other) = (node(0), node(1));
+    let (mut owner, mut other) = (node((0, 0)), node((1, 0)));
     other.bus.narrow(60);
     let mut primary = Encoder::new(("x", Role::Primary), 0, 1);
     let mut backup = Encoder::new(("x", Role::Backup), 1, 9);

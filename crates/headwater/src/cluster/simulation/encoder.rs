@@ -61,8 +61,15 @@ impl Encoder {
 
     /// Leaves its node, and comes to another after a while.
     pub(super) fn leave(&mut self, to: usize, after: Duration) {
-        (self.publisher, self.fetching) = (None, None);
+        drop(self.desert(to, after));
+    }
+
+    /// Leaves its node, which does not notice that yet, and comes to another after a while. Returns what the node still
+    /// has of it.
+    pub(super) fn desert(&mut self, to: usize, after: Duration) -> Option<Seat> {
+        self.fetching = None;
         (self.at, self.again) = (to, Instant::now() + after);
+        self.publisher.take()
     }
 
     /// Hangs for a while.

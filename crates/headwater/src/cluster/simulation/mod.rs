@@ -2,7 +2,8 @@
 //!
 //! The nodes are real ones: leases, what is told of streams, and copies are the code that runs with NATS. Only the
 //! message system is another ([`network`]). Encoders go from node to node, nodes crash and start again, the network
-//! falls into two sides, and the bucket of the leases goes away or is lost. Encoders hang, and each stream has a backup.
+//! falls into two sides, and the bucket of the leases goes away or is lost. Nodes stand still for longer than a lease
+//! lasts, take themselves for connected or not, wrongly, and get messages late. Encoders hang, and each stream has a backup.
 //! Meanwhile this must hold:
 //!
 //! - At most one node tells changes of a stream with a lease of one epoch.
@@ -10,24 +11,29 @@
 //! - Numbers of segments are consecutive, and so are frames, unless a discontinuity is told.
 //! - When the faults end, each stream has one node, where its primary publishes, and all others show the same.
 
+mod bus;
 mod calm;
 mod encoder;
 mod frame;
+mod leases;
+mod links;
 mod network;
 mod node;
+mod standing;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use live::Status;
-use live::backup::Role;
+use live::backup::{Role, Seat};
 use testkit::Random;
 use tokio::time::{Instant, sleep};
 
 use self::encoder::Encoder;
 use self::network::Network;
 use self::node::{Checked, Node};
+use crate::config::Config;
 
 const NODES: usize = 4;
 /// Two encoders contend for the first name. There is a backup of each.
@@ -51,8 +57,12 @@ struct World {
     random: Random,
     began: Instant,
     nodes: Vec<Node>,
+    /// On how many further nodes each stream is copied.
+    copies: u8,
     /// When nodes that crashed start again.
     away: HashMap<usize, Instant>,
+    /// When nodes that stand still go on, and the encoders of which they have not noticed yet that they left.
+    still: HashMap<usize, (Instant, Vec<Seat>)>,
     encoders: Vec<Encoder>,
     /// When faults that last end.
     faults: Vec<(Instant, Fault)>,
@@ -66,6 +76,8 @@ enum Fault {
     Partition,
     NoBucket,
     Cut(usize),
+    Deceived(usize),
+    Slow(usize),
     Loss,
 }
 
@@ -74,14 +86,19 @@ impl World {
         let network = Network::new(seed);
         let began = Instant::now();
         let mut random = Random::new(seed ^ 0x5eed);
-        let nodes = (0..NODES).map(|at| start(&network, began, at, &mut random)).collect();
+        // Every other world keeps copies that nobody watches.
+        let copies = u8::from(!seed.is_multiple_of(2));
+        let nodes = (0..NODES).map(|at| start(&network, began, (at, copies), &mut random));
+        let nodes = nodes.collect();
         let encoder = |(number, of): (u32, &(&str, Role))| Encoder::new(*of, 0, number + 1);
         Self {
             network,
             random,
             began,
             nodes,
+            copies,
             away: HashMap::new(),
+            still: HashMap::new(),
             encoders: (0..).zip(&ENCODERS).map(encoder).collect(),
             faults: Vec::new(),
             next_fault: Instant::now() + Duration::from_secs(5),
@@ -106,13 +123,16 @@ impl World {
         }
         for encoder in &mut self.encoders {
             let node = &self.nodes[encoder.at];
+            if self.still.contains_key(&encoder.at) {
+                continue;
+            }
             if self.away.contains_key(&encoder.at) || encoder.step(node) {
                 let after = Duration::from_millis(200 + self.random.below(2000));
                 encoder.leave(self.random.index(NODES), after);
             }
         }
         for at in 0..NODES {
-            if self.away.contains_key(&at) {
+            if self.away.contains_key(&at) || self.still.contains_key(&at) {
                 continue;
             }
             self.nodes[at].sweep();
@@ -133,13 +153,13 @@ impl World {
     fn begin_fault(&mut self) {
         let at = self.random.index(NODES);
         let until = Instant::now() + Duration::from_millis(300) + self.time(20_000);
-        match self.random.below(11) {
+        match self.random.below(15) {
             0 | 1 => {
                 let after = Duration::from_millis(100) + self.time(4000);
                 let encoder = self.random.index(self.encoders.len());
                 self.encoders[encoder].leave(at, after);
             }
-            2 | 3 if self.away.is_empty() => {
+            2 | 3 if self.away.is_empty() && !self.still.contains_key(&at) => {
                 self.nodes[at].bus.crash();
                 self.checked.count_switches(&self.nodes[at]);
                 self.away.insert(at, until);
@@ -165,7 +185,22 @@ impl World {
                 self.network.worsen(bad);
                 self.faults.push((until, Fault::Loss));
             }
-            8 | 9 => {
+            8 => {
+                let believes = self.random.below(2) == 0;
+                self.nodes[at].bus.deceive(Some(believes));
+                // A connection that is broken without a word is one that its node believes in.
+                self.nodes[at].bus.cut(believes);
+                self.faults.push((until, Fault::Deceived(at)));
+            }
+            9 => {
+                let rate = 200 + self.random.below(4000);
+                self.nodes[at].bus.slow_down(Some(rate));
+                self.faults.push((until, Fault::Slow(at)));
+            }
+            10 if !self.away.contains_key(&at) && !self.still.contains_key(&at) => {
+                self.stand_still(at, until);
+            }
+            11 | 12 => {
                 let lasts = Duration::from_millis(100) + self.time(15_000);
                 let encoder = self.random.index(self.encoders.len());
                 self.encoders[encoder].hang(lasts);
@@ -174,8 +209,22 @@ impl World {
         }
     }
 
+    /// A node stands still. Some of its encoders go to other nodes meanwhile.
+    fn stand_still(&mut self, at: usize, until: Instant) {
+        self.nodes[at].bus.stand_still(until);
+        let mut left = Vec::new();
+        for encoder in self.encoders.iter_mut().filter(|encoder| encoder.at == at) {
+            if self.random.below(2) == 0 {
+                let after = Duration::from_millis(self.random.below(12_000));
+                left.extend(encoder.desert(self.random.index(NODES), after));
+            }
+        }
+        self.still.insert(at, (until, left));
+    }
+
     fn end_faults(&mut self, all: bool) {
         let now = Instant::now();
+        self.still.retain(|_, (until, _)| *until > now);
         let (over, on) = self.faults.drain(..).partition(|(until, _)| all || *until <= now);
         self.faults = on;
         let over: Vec<(Instant, Fault)> = over;
@@ -187,6 +236,11 @@ impl World {
                 }
                 Fault::NoBucket => self.network.move_bucket(Some(0)),
                 Fault::Cut(at) => self.nodes[at].bus.cut(false),
+                Fault::Deceived(at) => {
+                    self.nodes[at].bus.cut(false);
+                    self.nodes[at].bus.deceive(None);
+                }
+                Fault::Slow(at) => self.nodes[at].bus.slow_down(None),
                 Fault::Loss => self.network.worsen(0),
             }
         }
@@ -198,7 +252,7 @@ impl World {
             .collect();
         for at in back {
             self.away.remove(&at);
-            self.nodes[at] = start(&self.network, self.began, at, &mut self.random);
+            self.nodes[at] = start(&self.network, self.began, (at, self.copies), &mut self.random);
         }
     }
 
@@ -249,9 +303,17 @@ impl World {
     }
 }
 
-fn start(network: &Arc<Network>, began: Instant, at: usize, random: &mut Random) -> Node {
+/// Starts node number `at`. Each stream is copied on `copies` further nodes.
+fn start(
+    network: &Arc<Network>,
+    began: Instant,
+    (at, copies): (usize, u8),
+    random: &mut Random,
+) -> Node {
     let ahead = Duration::from_millis(random.below(500));
-    Node::start(network, began, &format!("n{at}"), ahead)
+    let mut config = Config::default();
+    config.cluster.copies = copies;
+    Node::start(network, began, &format!("n{at}"), ahead, config)
 }
 
 /// Walks at least so many steps: messages that come or are lost, and uses of the bucket.

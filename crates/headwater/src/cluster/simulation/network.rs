@@ -1,96 +1,129 @@
 //! A message system that loses, doubles, delays and reorders messages, falls into sides that do not hear each other, and
-//! has a bucket that goes away.
+//! has a bucket that goes away. Nodes use it by their connections ([`bus`](super::bus)).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, pending};
-use futures_util::{FutureExt, StreamExt, stream};
 use live::UnixMicros;
 use testkit::Random;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
-use super::super::bus::{Bus, Entry, Failed, Incoming, Subscription, Unwritten};
+use super::super::bus::Incoming;
 use super::super::lease::LASTS;
+use super::bus::SimulatedBus;
 use crate::clock::Clock;
 
-/// How long the message system is tried before it is said that it does not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
 /// The longest way of a message that is not held up.
-const WAY: u64 = 20;
+pub(super) const WAY: u64 = 20;
+/// The most messages that wait for a subscriber. Further ones are lost.
+const MOST_WAITING: usize = 256;
 
 /// What all nodes share.
 #[derive(Debug)]
-pub(super) struct Network(Mutex<State>);
+pub(super) struct Network(pub(super) Mutex<State>);
 
 #[derive(Debug)]
-struct State {
-    random: Random,
+pub(super) struct State {
+    pub(super) random: Random,
     /// Messages in a thousand that are lost, and as many that come twice, and that overtake one.
-    bad: u64,
-    subscriptions: BTreeMap<String, Vec<Subscriber>>,
+    pub(super) bad: u64,
+    pub(super) subscriptions: BTreeMap<String, Vec<Subscriber>>,
     /// A life that gets no answers of more bytes than these.
-    narrow: Option<(u64, usize)>,
+    pub(super) narrow: Option<(u64, usize)>,
     /// The lives of nodes that go on. A node that starts again has another one.
-    lives: HashMap<u64, Life>,
+    pub(super) lives: HashMap<u64, Life>,
     /// The side on which the bucket is, if it is there at all.
-    bucket_side: Option<u8>,
-    bucket: BTreeMap<String, Held>,
-    revision: u64,
-    inboxes: u64,
+    pub(super) bucket_side: Option<u8>,
+    pub(super) bucket: BTreeMap<String, Held>,
+    pub(super) revision: u64,
+    pub(super) named: u64,
     /// Messages that came or were lost, and uses of the bucket.
-    steps: u64,
+    pub(super) steps: u64,
     /// How many messages were sent to subjects that are not inboxes.
-    sent: HashMap<String, usize>,
+    pub(super) sent: HashMap<String, usize>,
     /// By which life changes of a stream were told with a lease of this epoch.
-    tellers: HashMap<(String, u64), u64>,
+    pub(super) tellers: HashMap<(String, u64), u64>,
 }
 
 #[derive(Debug)]
-struct Subscriber {
-    life: u64,
-    inbox: Weak<Inbox>,
+pub(super) struct Subscriber {
+    pub(super) life: u64,
+    pub(super) inbox: Weak<Inbox>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Life {
+pub(super) struct Life {
     /// Nodes of one side hear each other.
-    side: u8,
+    pub(super) side: u8,
     /// Whether it has no connection.
-    is_cut: bool,
-    connected: UnixMicros,
+    pub(super) is_cut: bool,
+    /// What the node takes for true of its connection, where that is not so.
+    pub(super) believes: Option<bool>,
+    pub(super) connected: UnixMicros,
+    /// What comes to the node, and what it sends.
+    pub(super) down: Link,
+    pub(super) up: Link,
+}
+
+/// One direction of a node's link.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Link {
+    /// Bytes a second; `None` for as many as there are.
+    pub(super) rate: Option<u64>,
+    /// When all is through that was sent so far.
+    free: Instant,
+}
+
+impl Link {
+    fn new() -> Self {
+        Self { rate: None, free: Instant::now() }
+    }
+
+    /// When a message of so many bytes is through, after those before it.
+    pub(super) fn carry(&mut self, bytes: usize) -> Instant {
+        let Some(rate) = self.rate else { return Instant::now() };
+        let takes = Duration::from_micros(bytes as u64 * 1_000_000 / rate);
+        self.free = self.free.max(Instant::now()) + takes;
+        self.free
+    }
 }
 
 /// A key of the bucket.
 #[derive(Debug)]
-struct Held {
-    revision: u64,
-    value: Bytes,
-    until: Instant,
+pub(super) struct Held {
+    pub(super) revision: u64,
+    pub(super) value: Bytes,
+    pub(super) until: Instant,
 }
 
 /// Messages on their way to one subscription.
-#[derive(Debug, Default)]
-struct Inbox {
+#[derive(Debug)]
+pub(super) struct Inbox {
     messages: Mutex<VecDeque<(Instant, Incoming)>>,
     came: Notify,
+    /// Until when the node stands still.
+    still: Arc<Mutex<Instant>>,
 }
 
 impl Inbox {
-    async fn next(&self) -> Incoming {
+    pub(super) fn new(still: &Arc<Mutex<Instant>>) -> Self {
+        Self { messages: Mutex::default(), came: Notify::new(), still: Arc::clone(still) }
+    }
+
+    pub(super) async fn next(&self) -> Incoming {
         loop {
             let came = self.came.notified();
             let due = {
                 let mut messages = lock(&self.messages);
-                match messages.front() {
-                    Some(&(due, _)) if due <= Instant::now() => {
-                        return messages.pop_front().expect("one is due").1;
-                    }
-                    first => first.map(|(due, _)| *due),
+                let still = *lock(&self.still);
+                let due = messages.front().map(|&(due, _)| due.max(still));
+                if due.is_some_and(|due| due <= Instant::now()) {
+                    return messages.pop_front().expect("one is due").1;
                 }
+                due
             };
             match due {
                 Some(due) => {
@@ -102,7 +135,7 @@ impl Inbox {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -117,7 +150,7 @@ impl Network {
             bucket_side: Some(0),
             bucket: BTreeMap::new(),
             revision: 0,
-            inboxes: 0,
+            named: 0,
             steps: 0,
             sent: HashMap::new(),
             tellers: HashMap::new(),
@@ -127,11 +160,13 @@ impl Network {
     /// Connects a node that starts. It has this clock.
     pub(super) fn join(self: &Arc<Self>, node: &str, clock: Clock) -> Arc<SimulatedBus> {
         let mut state = lock(&self.0);
-        let life = state.inboxes;
-        state.inboxes += 1;
+        let life = state.named;
+        state.named += 1;
         let connected = clock.now();
-        state.lives.insert(life, Life { side: 0, is_cut: false, connected });
-        Arc::new(SimulatedBus { network: Arc::clone(self), node: node.to_owned(), life, clock })
+        let (down, up) = (Link::new(), Link::new());
+        let life_of = Life { side: 0, is_cut: false, believes: None, connected, down, up };
+        state.lives.insert(life, life_of);
+        Arc::new(SimulatedBus::new(Arc::clone(self), node.to_owned(), life, clock))
     }
 
     /// How much has happened.
@@ -169,11 +204,11 @@ impl State {
         place(from).is_some_and(|side| place(to) == Some(side))
     }
 
-    fn happens(&mut self, thousandth: u64) -> bool {
+    pub(super) fn happens(&mut self, thousandth: u64) -> bool {
         self.random.below(1000) < thousandth
     }
 
-    fn send(&mut self, from: u64, subject: &str, message: &Incoming) {
+    pub(super) fn send(&mut self, from: u64, subject: &str, message: &Incoming) {
         let subscribers = self.subscriptions.remove(subject).unwrap_or_default();
         let mut is_heard = false;
         for subscriber in &subscribers {
@@ -189,7 +224,7 @@ impl State {
                 continue;
             }
             for _ in 0..1 + u32::from(self.happens(self.bad)) {
-                self.deliver(&inbox, message.clone());
+                self.deliver(subscriber.life, &inbox, message.clone());
             }
         }
         let there: Vec<_> =
@@ -203,12 +238,36 @@ impl State {
         }
     }
 
-    fn deliver(&mut self, inbox: &Inbox, message: Incoming) {
+    /// Everything that is on its way to a node comes now.
+    pub(super) fn hurry(&self, life: u64) {
+        for inbox in self.inboxes(life) {
+            let now = Instant::now();
+            lock(&inbox.messages).iter_mut().for_each(|(due, _)| *due = now.min(*due));
+        }
+        self.wake(life);
+    }
+
+    /// Lets the subscriptions of a node look again when their next message is due.
+    pub(super) fn wake(&self, life: u64) {
+        self.inboxes(life).for_each(|inbox| inbox.came.notify_one());
+    }
+
+    fn inboxes(&self, life: u64) -> impl Iterator<Item = Arc<Inbox>> {
+        let subscribers = self.subscriptions.values().flatten();
+        let of = subscribers.filter(move |subscriber| subscriber.life == life);
+        of.filter_map(|subscriber| subscriber.inbox.upgrade())
+    }
+
+    fn deliver(&mut self, to: u64, inbox: &Inbox, message: Incoming) {
         let overtakes = self.happens(self.bad);
         let way = Duration::from_millis(1 + self.random.below(WAY));
         let mut messages = lock(&inbox.messages);
-        let due = messages.back().map_or(Instant::now(), |(due, _)| *due);
-        let due = due.max(Instant::now() + way);
+        let Some(life) = self.lives.get_mut(&to).filter(|_| messages.len() < MOST_WAITING) else {
+            return;
+        };
+        let through = life.down.carry(message.payload.len());
+        let due = messages.back().map_or(through, |(due, _)| *due);
+        let due = due.max(through + way);
         let at = messages.len() - usize::from(overtakes && !messages.is_empty());
         messages.insert(at, (due, message));
         drop(messages);
@@ -216,86 +275,8 @@ impl State {
     }
 }
 
-/// The connection of one node, for one of its lives.
-#[derive(Debug)]
-pub(super) struct SimulatedBus {
-    network: Arc<Network>,
-    node: String,
-    life: u64,
-    clock: Clock,
-}
-
-impl SimulatedBus {
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.network.0)
-    }
-
-    fn is_alive(&self) -> bool {
-        self.state().lives.contains_key(&self.life)
-    }
-
-    /// The node ends, without a word: nothing that it begins ever comes to an end.
-    pub(super) fn crash(&self) {
-        self.state().lives.remove(&self.life);
-    }
-
-    /// Puts the node on a side.
-    pub(super) fn move_to(&self, side: u8) {
-        if let Some(life) = self.state().lives.get_mut(&self.life) {
-            life.side = side;
-        }
-    }
-
-    /// From now on, answers of more bytes than these do not come to this node.
-    pub(super) fn narrow(&self, most: usize) {
-        self.state().narrow = Some((self.life, most));
-    }
-
-    /// Takes the connection away, or gives it back.
-    pub(super) fn cut(&self, is_cut: bool) {
-        let now = self.clock.now();
-        if let Some(life) = self.state().lives.get_mut(&self.life) {
-            if life.is_cut && !is_cut {
-                life.connected = now;
-            }
-            life.is_cut = is_cut;
-        }
-    }
-
-    /// Waits until the bucket has answered, or for ever where this node has ended. Says whether it was heard, and
-    /// whether its answer is.
-    async fn ask_bucket(&self) -> Result<bool, Failed> {
-        let (reaches, way, is_lost) = {
-            let mut state = self.state();
-            state.steps += 1;
-            let life = state.lives.get(&self.life).copied();
-            let reaches = life.is_some_and(|it| !it.is_cut && Some(it.side) == state.bucket_side);
-            let bad = state.bad;
-            (reaches, state.random.below(WAY), state.happens(bad))
-        };
-        sleep(Duration::from_millis(1 + way)).await;
-        if !self.is_alive() {
-            pending::<()>().await;
-        }
-        if !reaches {
-            sleep(PATIENCE).await;
-            return Err(Failed("the bucket does not answer".to_owned()));
-        }
-        Ok(is_lost)
-    }
-
-    /// The answer, unless it was lost.
-    async fn answered<T>(&self, answer: T, is_lost: bool) -> Result<T, Failed> {
-        if !is_lost {
-            return Ok(answer);
-        }
-        sleep(PATIENCE).await;
-        Err(Failed("the answer was lost".to_owned()))
-    }
-}
-
 /// Lets a key end. The bucket then keeps a note for as long as the key lasted.
-fn age(state: &mut State, key: &str) {
+pub(super) fn age(state: &mut State, key: &str) {
     let now = Instant::now();
     let Some(held) = state.bucket.get_mut(key).filter(|held| held.until <= now) else { return };
     if held.value.is_empty() {
@@ -306,102 +287,5 @@ fn age(state: &mut State, key: &str) {
         held.value = Bytes::new();
         held.until += LASTS;
         age(state, key);
-    }
-}
-
-impl Bus for SimulatedBus {
-    fn is_connected(&self) -> bool {
-        self.state().lives.get(&self.life).is_some_and(|life| !life.is_cut)
-    }
-
-    fn connected(&self) -> UnixMicros {
-        self.state().lives.get(&self.life).map_or(UnixMicros(0), |life| life.connected)
-    }
-
-    fn inbox(&self) -> String {
-        let mut state = self.state();
-        state.inboxes += 1;
-        format!("inbox.{}", state.inboxes)
-    }
-
-    fn subscribe(&self, subject: String) -> BoxFuture<'_, Result<Subscription, Failed>> {
-        async move {
-            if !self.is_alive() {
-                pending::<()>().await;
-            }
-            let inbox = Arc::new(Inbox::default());
-            let subscriber = Subscriber { life: self.life, inbox: Arc::downgrade(&inbox) };
-            self.state().subscriptions.entry(subject).or_default().push(subscriber);
-            let next = |inbox: Arc<Inbox>| async move { Some((inbox.next().await, inbox)) };
-            Ok(stream::unfold(inbox, next).boxed())
-        }
-        .boxed()
-    }
-
-    fn publish(
-        &self,
-        subject: String,
-        reply: Option<String>,
-        payload: Bytes,
-    ) -> BoxFuture<'_, Result<(), Failed>> {
-        async move {
-            if !self.is_alive() {
-                pending::<()>().await;
-            }
-            let mut state = self.state();
-            if subject.starts_with("headwater.") {
-                *state.sent.entry(subject.clone()).or_default() += 1;
-            }
-            if subject.starts_with("headwater.live.") {
-                let (_, epoch): (u8, u64) = postcard::take_from_bytes(&payload[4..]).unwrap().0;
-                let teller = state.tellers.entry((subject.clone(), epoch)).or_insert(self.life);
-                assert_eq!(*teller, self.life, "{} tells {subject} {epoch}, too", self.node);
-            }
-            state.send(self.life, &subject, &Incoming { payload, reply, is_unheard: false });
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Entry>, Failed>> {
-        async move {
-            let is_lost = self.ask_bucket().await?;
-            let entry = {
-                let mut state = self.state();
-                age(&mut state, key);
-                let held = state.bucket.get(key);
-                held.map(|held| Entry { revision: held.revision, value: held.value.clone() })
-            };
-            self.answered(entry, is_lost).await
-        }
-        .boxed()
-    }
-
-    fn put<'a>(
-        &'a self,
-        key: &'a str,
-        expected: u64,
-        value: String,
-    ) -> BoxFuture<'a, Result<u64, Unwritten>> {
-        async move {
-            let is_lost = self.ask_bucket().await?;
-            let written = {
-                let mut state = self.state();
-                age(&mut state, key);
-                let newest = state.bucket.get(key).map_or(0, |held| held.revision);
-                if newest == expected {
-                    state.revision += 1;
-                    let revision = state.revision;
-                    let held =
-                        Held { revision, value: value.into(), until: Instant::now() + LASTS };
-                    state.bucket.insert(key.to_owned(), held);
-                    Ok(revision)
-                } else {
-                    Err(Unwritten::Conflict)
-                }
-            };
-            self.answered(written, is_lost).await?
-        }
-        .boxed()
     }
 }

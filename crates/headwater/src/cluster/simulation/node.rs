@@ -9,8 +9,9 @@ use live::tap::{Tap, Tapped};
 use live::{Delivery, Segment, Stream, Track, UnixMicros, Viewing};
 use tokio::time::Instant;
 
+use super::bus::SimulatedBus;
 use super::frame::Frame;
-use super::network::{Network, SimulatedBus};
+use super::network::Network;
 use crate::Origin;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -82,8 +83,9 @@ impl Node {
         began: Instant,
         name: &str,
         ahead: Duration,
+        mut config: Config,
     ) -> Self {
-        let mut config = Config::default();
+        let copies = config.cluster.copies.into();
         config.live.window = crate::config::Time::from_secs(6);
         config.live.part_target = crate::config::Time::from_millis(500);
         let mut origin = Origin::new(config);
@@ -92,8 +94,14 @@ impl Node {
         let origin = Arc::new(origin);
         let place = (String::new(), String::new());
         let seats = Arc::clone(&origin.seats);
-        let cluster =
-            Cluster::begin(Arc::clone(&bus) as _, name.to_owned(), place, seats, origin.clock);
+        let cluster = Cluster::begin(
+            Arc::clone(&bus) as _,
+            name.to_owned(),
+            place,
+            copies,
+            seats,
+            origin.clock,
+        );
         origin.cluster.set(cluster).expect("it is new");
         Self {
             name: name.to_owned(),

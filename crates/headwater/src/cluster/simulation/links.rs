@@ -1,0 +1,105 @@
+//! Links that carry little.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::name;
+use cluster::wire::Ask;
+use futures_util::StreamExt;
+use live::backup::Role;
+use testkit::Random;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::super::bus::Bus;
+use super::encoder::Encoder;
+use super::network::Network;
+use super::node::Node;
+use super::{TURN, start};
+
+/// Three nodes, and an encoder that has filled the window of the first.
+struct Scene {
+    network: Arc<Network>,
+    nodes: Vec<Node>,
+    encoder: Encoder,
+}
+
+impl Scene {
+    async fn begin() -> Self {
+        let network = Network::new(1);
+        let (began, mut random) = (Instant::now(), Random::new(1));
+        let nodes = (0..3).map(|at| start(&network, began, (at, 0), &mut random));
+        let nodes = nodes.collect();
+        let mut scene = Self { network, nodes, encoder: Encoder::new(("x", Role::Primary), 0, 1) };
+        for _ in 0..400 {
+            scene.turn().await;
+        }
+        scene
+    }
+
+    async fn turn(&mut self) {
+        sleep(TURN).await;
+        assert!(!self.encoder.step(&self.nodes[0]), "it is let in");
+        self.nodes.iter_mut().for_each(Node::sweep);
+    }
+
+    /// Lets time pass until a node has the whole stream. Returns how long that took.
+    async fn until_copied(&mut self, at: usize) -> Duration {
+        let began = Instant::now();
+        loop {
+            // A viewer tries again when it is told that there is nothing yet.
+            let _ = timeout(Duration::from_millis(1), self.nodes[at].watch("x")).await;
+            let [of, copy] = [0, at].map(|at| self.nodes[at].origin.registry.stream("x"));
+            let version = |stream: Arc<live::Stream>| Some(stream.track("a0")?.window().version);
+            let (of, copy) = (of.and_then(version), copy.and_then(version));
+            // What comes takes its time.
+            if of.zip(copy).is_some_and(|(of, copy)| of - copy < 10) {
+                return began.elapsed();
+            }
+            assert!(began.elapsed() < Duration::from_secs(120), "{of:?} {copy:?}");
+            self.turn().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_over_a_slow_link_takes_its_time() {
+    let mut scene = Scene::begin().await;
+    // The stream has 3,500 bytes a second, and its window 83,000.
+    scene.nodes[1].bus.slow_down(Some(6500));
+    let took = scene.until_copied(1).await;
+    assert!((Duration::from_secs(20)..Duration::from_secs(40)).contains(&took), "{took:?}");
+    assert_eq!(scene.network.sent("headwater.node.n0"), 1, "one answer brought all");
+}
+
+/// A node asks for many windows of another, whose link is slow.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_asks_for_much_holds_up_no_other() {
+    let mut scene = Scene::begin().await;
+    let owner = Arc::clone(&scene.nodes[0].bus);
+    owner.slow_up(Some(80_000));
+    let greedy = scene.nodes[1].origin.cluster.get().expect("a cluster");
+    let mut answers = Vec::new();
+    for _ in 0..100 {
+        let inbox = owner.inbox();
+        answers.push(owner.subscribe(inbox.clone()).await.expect("an inbox"));
+        let question = greedy.question("x", Ask::Changes(Vec::new())).expect("a question");
+        let bus = &scene.nodes[1].bus;
+        bus.publish(name::questions("n0"), Some(inbox), question).await.expect("it is sent");
+    }
+    sleep(TURN).await;
+    // A short question, at once.
+    let other = Arc::clone(scene.nodes[2].origin.cluster.get().expect("a cluster"));
+    let asked = Instant::now();
+    let nothing = other.question("", Ask::Nothing).expect("a question");
+    other.bus.request(name::questions("n0"), nothing).await.expect("an answer");
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    let took = scene.until_copied(2).await;
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    // The greedy node has what its first questions were for. The last were dropped.
+    let mut told = 0;
+    for answer in &mut answers {
+        let first = timeout(Duration::from_millis(1), answer.next()).await;
+        told += usize::from(first.is_ok());
+    }
+    assert!((8..100).contains(&told), "{told}");
+}
