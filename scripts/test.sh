@@ -12,8 +12,8 @@
 # a build), and a runner that dies before it has counted, count as one failure each.
 #
 # The web pages are built first, because the origin embeds them. Then every program is built; media are made and
-# other servers installed meanwhile. Then all tests run. The media that tests read are generated; none are taken from outside the
-# repository.
+# other servers installed meanwhile. Then all tests run. The media that tests read are generated; none are taken from
+# outside the repository.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
