@@ -11,9 +11,9 @@
 # is the output of each failed test. A failed step that does not count tests (format, lints, types,
 # a build), and a runner that dies before it has counted, count as one failure each.
 #
-# The web pages are built first, because the origin embeds them. Then every program is built, and
-# then all tests run. The media that tests read are generated; none are taken from outside the
-# repository.
+# The web pages are built first, because the origin embeds them. Then every program is built; media are made and
+# other servers installed meanwhile. Then all tests run. The media that tests read are generated; none are taken from
+# outside the repository.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -64,13 +64,13 @@ web() { (cd web && npm run --silent "$@"); }
 # --- The steps ------------------------------------------------------------------------------------
 
 step web-build scripts/web.sh
-step media scripts/make-media.sh
-[ "$what" = check ] || step aiortc scripts/aiortc.sh
-[ "$what" = check ] || step nats scripts/nats.sh
-[ "$what" = check ] || step moto scripts/moto.sh
 
-# Types, lints and unit tests of the pages take only seconds.
+# These wait for the network and the disk, or take only seconds, so they run beside the build.
 {
+    step media scripts/make-media.sh
+    [ "$what" = check ] || step aiortc scripts/aiortc.sh
+    [ "$what" = check ] || step nats scripts/nats.sh
+    [ "$what" = check ] || step moto scripts/moto.sh
     step web-check web check
     step web-test web test
 } >/dev/null &
@@ -94,6 +94,8 @@ target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_director
 export HEADWATER_BIN="$target/debug/headwater"
 
 wait "$beside"
+later media
+[ "$what" = check ] || later aiortc nats moto
 later web-check web-test
 busy_begin
 

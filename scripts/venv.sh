@@ -9,5 +9,6 @@ shift
 # The file is written last, so it is there only if all is installed.
 [ "$(cat "$home/versions" 2>/dev/null)" = "$*" ] && exit 0
 python3 -m venv --clear "$home"
-"$home/bin/pip" install --quiet --disable-pip-version-check "$@"
+# Python compiles the modules that are used, at their first use: those are few.
+"$home/bin/pip" install --no-compile --quiet --disable-pip-version-check "$@"
 echo "$*" >"$home/versions"
