@@ -68,6 +68,7 @@ step media scripts/make-media.sh
 [ "$what" = check ] || step aiortc scripts/aiortc.sh
 [ "$what" = check ] || step nats scripts/nats.sh
 [ "$what" = check ] || step moto scripts/moto.sh
+[ "$what" = check ] || step openapi scripts/openapi.sh
 
 # Types, lints and unit tests of the pages take only seconds.
 {
@@ -136,5 +137,5 @@ later cargo-light doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media aiortc nats moto web-check web-test format modules test-build clippy cargo-light doc-test \
+scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi web-check web-test format modules test-build clippy cargo-light doc-test \
     e2e-young e2e-live e2e-pages cargo-heavy
