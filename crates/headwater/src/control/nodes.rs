@@ -26,7 +26,7 @@ pub(super) struct Nodes<'a> {
     node: &'a str,
     /// The nodes of which this one has heard in the last seconds, itself among them, by name.
     nodes: Vec<Node>,
-    /// Nodes that have gone within the last ten minutes.
+    /// Nodes that have gone within the last ten minutes, by name.
     gone: Vec<Gone>,
     /// The first 1,000 streams by name.
     streams: Vec<Stream<'a>>,
