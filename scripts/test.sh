@@ -71,6 +71,7 @@ step web-build scripts/web.sh
     [ "$what" = check ] || step aiortc scripts/aiortc.sh
     [ "$what" = check ] || step nats scripts/nats.sh
     [ "$what" = check ] || step moto scripts/moto.sh
+    [ "$what" = check ] || step openapi scripts/openapi.sh
     step web-check web check
     step web-test web test
 } >/dev/null &
@@ -95,7 +96,7 @@ export HEADWATER_BIN="$target/debug/headwater"
 
 wait "$beside"
 later media
-[ "$what" = check ] || later aiortc nats moto
+[ "$what" = check ] || later aiortc nats moto openapi
 later web-check web-test
 busy_begin
 
@@ -138,5 +139,5 @@ later cargo-light doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media aiortc nats moto web-check web-test format modules test-build clippy cargo-light doc-test \
+scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi web-check web-test format modules test-build clippy cargo-light doc-test \
     e2e-young e2e-live e2e-pages cargo-heavy

@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use cluster::presence::{self, Known, Shared};
 use live::UnixMicros;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Control, DASHBOARD, api, denied, json, page, secured};
@@ -17,61 +18,81 @@ use crate::path::StreamPath;
 /// The most streams that an answer has.
 const MOST_STREAMS: usize = 1000;
 
-/// The answer of `/api/v1/cluster`.
-#[derive(Serialize)]
-struct Nodes<'a> {
+/// The nodes of the cluster, and the streams that they share.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Cluster")]
+pub(super) struct Nodes<'a> {
     /// The node that answers.
     node: &'a str,
+    /// The nodes of which this one has heard in the last seconds, itself among them, by name.
     nodes: Vec<Node>,
-    /// Nodes that have gone within the last ten minutes.
+    /// Nodes that have gone within the last ten minutes, by name.
     gone: Vec<Gone>,
-    /// The first streams by name.
+    /// The first 1,000 streams by name.
     streams: Vec<Stream<'a>>,
     /// How many streams are left out here.
     streams_left_out: usize,
 }
 
-#[derive(Serialize)]
+/// A node of the cluster.
+#[derive(Serialize, JsonSchema)]
 struct Node {
+    /// Its name, `cluster.node`.
     name: String,
+    /// Its zone, `cluster.zone`. Empty if it has none.
     zone: String,
+    /// Where viewers reach it, `cluster.advertise`. Empty if it does not say that.
     address: String,
     /// Whether it takes new viewers.
     ready: bool,
-    /// The share of its machine's processors that its program uses, from 0 to 1. `None` if it does not say that.
+    /// The share of its machine's processors that its program uses, from 0 to 1. `null` if it does not say that.
     load: Option<f64>,
+    /// How many viewers it has.
     viewers: u32,
     /// How many streams it has.
     streams: usize,
     /// How many streams of other nodes it copies.
     copies: usize,
-    /// How long ago it announced itself.
+    /// How long ago it announced itself, in seconds.
     heard_seconds: f64,
 }
 
-#[derive(Serialize)]
+/// A node that has gone.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GoneNode")]
 struct Gone {
+    /// Its name.
     name: String,
+    /// Its zone. Empty if it had none.
     zone: String,
+    /// Where viewers reached it. Empty if it did not say that.
     address: String,
+    /// How long ago it announced itself, in seconds.
     heard_seconds: f64,
 }
 
-#[derive(Serialize)]
+/// A stream of any node.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SharedStream")]
 struct Stream<'a> {
+    /// Its path: `live/NAME`.
     name: String,
-    /// The node that has it. `None` if only copies are left.
+    /// The node that has it. `null` if only copies are left.
     node: Option<&'a str>,
     /// Whether somebody publishes it.
     live: bool,
+    /// The nodes that copy it.
     copies: Vec<Copy<'a>>,
 }
 
-#[derive(Serialize)]
+/// A node's copy of a stream.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "StreamCopy")]
 struct Copy<'a> {
+    /// The node that copies it.
     node: &'a str,
-    /// How long before its last announcement the copy had all that the stream's node told. The node tells how far it is
-    /// each half second.
+    /// How long before its last announcement the copy had all that the stream's node told, in seconds. The node tells how
+    /// far it is each half second.
     behind_seconds: f64,
 }
 

@@ -1,0 +1,273 @@
+//! The live streams, and who publishes and watches them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{self, ConnectInfo, Path};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use live::backup::Role;
+use live::{Status, Stream, Track, UnixMicros};
+use media::Kind;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Control, api, denied, json, rfc3339};
+use crate::Origin;
+use crate::access::{self, Action, Credentials};
+use crate::path::StreamPath;
+
+/// The streams that this origin has, or copies from other nodes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Streams")]
+pub(super) struct StreamList<'a> {
+    /// The name of this node. It is left out where there is no cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<&'a str>,
+    /// All streams that are live, offline, or have ended a short time ago.
+    streams: Vec<StreamInfo>,
+}
+
+/// A live stream.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Stream")]
+pub(super) struct StreamInfo {
+    /// Its path: `live/NAME`.
+    name: String,
+    /// Whether somebody publishes it.
+    state: State,
+    /// When it began.
+    #[schemars(extend("format" = "date-time"))]
+    since: String,
+    /// Those whose media are used.
+    publishers: Vec<PublisherInfo>,
+    /// Publishers that are connected here, and whose media are dropped for now.
+    waiting: Vec<PublisherInfo>,
+    /// What a backup does that is connected to any node. `null` if there is none.
+    backup: Option<Backup>,
+    /// Its tracks: video by falling bitrate, then audio.
+    tracks: Vec<TrackInfo>,
+    /// How many viewers it has here, by delivery: `llhls`, `hls`, `dash`, `mp4`, `flv`, `rtmp`, `push` and `webrtc`.
+    #[schemars(with = "BTreeMap<String, u64>")]
+    viewers: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Whether somebody publishes a stream.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// Somebody publishes it.
+    Live,
+    /// The publisher was lost and may come back.
+    Offline,
+    /// The stream is over. Viewers can watch the rest of its window for a while.
+    Ended,
+}
+
+/// What a stream's backup does.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum Backup {
+    /// Its media are used.
+    Live,
+    /// It is connected, and its media are dropped for now.
+    Waiting,
+}
+
+/// A publisher of a stream.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Publisher")]
+struct PublisherInfo {
+    /// Its address and port. Only administrators (`[control] admin`) get it. `null` for others, and for what this
+    /// server publishes itself.
+    peer: Option<String>,
+    /// How its media come: `rtmp`, `whip`, `file` (a clip that this server publishes itself) or `ladder` (a rendition
+    /// that this server makes).
+    protocol: &'static str,
+    /// The rendition that it sends. `null` if it sends the stream itself.
+    rendition: Option<String>,
+    /// Whether it is the stream's backup.
+    backup: bool,
+}
+
+/// A track of a stream.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Track")]
+struct TrackInfo {
+    /// Its name in URLs: `v0`, `v1` and so on, then `a0` and so on.
+    name: String,
+    /// Whether it is video or audio.
+    kind: TrackKind,
+    /// Its codec, as in RFC 6381.
+    codec: String,
+    /// Its mean bitrate in bit/s. 0 until it has been measured.
+    bitrate: u64,
+    /// The rendition that it belongs to. `null` if that has no name.
+    rendition: Option<String>,
+    /// Width of the picture in pixels. Only video has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    width: Option<u32>,
+    /// Height of the picture in pixels. Only video has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    height: Option<u32>,
+    /// Frames per second. Only video has it, once it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frame_rate: Option<f64>,
+    /// Samples per second. Only audio has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample_rate: Option<u32>,
+    /// How many channels there are. Only audio has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    channels: Option<u16>,
+}
+
+/// The kind of a track.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+enum TrackKind {
+    /// Pictures.
+    Video,
+    /// Sound.
+    Audio,
+}
+
+/// Lists the streams.
+pub(super) async fn list(
+    extract::State(control): extract::State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    let may = |action| access::may(action, peer, Credentials::of(&uri, &headers));
+    if !may(Action::Observe) {
+        return denied();
+    }
+    let admin = may(Action::Administer(&origin.config.control.admin));
+    let render = || {
+        let (streams, now) = (origin.registry.streams(), origin.now());
+        let streams = streams.iter().map(|stream| describe(origin, stream, now, admin)).collect();
+        json(&StreamList { node: origin.cluster.get().map(|cluster| cluster.node()), streams })
+    };
+    api(control.list.get(admin, render).await, admin)
+}
+
+/// Describes one stream.
+pub(super) async fn single(
+    extract::State(control): extract::State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(name): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    let may = |action| access::may(action, peer, Credentials::of(&uri, &headers));
+    let not_found = || (StatusCode::NOT_FOUND, "no such stream\n").into_response();
+    let Some(path @ StreamPath::Live(live)) = StreamPath::parse(&name) else {
+        return not_found();
+    };
+    if !may(Action::Play(path)) {
+        return denied();
+    }
+    let Some(stream) = origin.registry.stream(live) else { return not_found() };
+    let admin = may(Action::Administer(&origin.config.control.admin));
+    let render = || json(&describe(origin, &stream, origin.now(), admin));
+    api(control.single.get((name, admin), render).await, admin)
+}
+
+/// Describes a stream. Only administrators get the addresses of publishers.
+fn describe(origin: &Origin, stream: &Stream, now: UnixMicros, admin: bool) -> StreamInfo {
+    let (state, presence) = (stream.state(), origin.seats.presence(stream.name(), now));
+    let cluster = origin.cluster.get();
+    let elsewhere = || Some(cluster?.elsewhere(stream.name())?.publisher?.into());
+    let live = presence.live.or_else(elsewhere);
+    let is_backup = |(role, _): &(Role, _)| *role == Role::Backup;
+    let waits = presence.waiting.iter().any(is_backup)
+        || cluster.is_some_and(|it| it.waits_elsewhere(stream.name(), Role::Backup));
+    let info = |publisher: &live::PublisherInfo, role: Option<Role>| PublisherInfo {
+        peer: publisher.peer.filter(|_| admin).map(|peer| peer.to_string()),
+        protocol: publisher.protocol,
+        rendition: publisher.rendition.clone(),
+        backup: publisher.rendition.is_none() && role == Some(Role::Backup),
+    };
+    StreamInfo {
+        name: StreamPath::Live(stream.name()).to_string(),
+        state: match state.status {
+            Status::Live => State::Live,
+            Status::Offline => State::Offline,
+            Status::Ended => State::Ended,
+        },
+        since: rfc3339(stream.since()),
+        publishers: state.publishers.iter().map(|publisher| info(publisher, live)).collect(),
+        waiting: presence.waiting.iter().map(|(role, it)| info(it, Some(*role))).collect(),
+        backup: match live {
+            Some(Role::Backup) => Some(Backup::Live),
+            _ => waits.then_some(Backup::Waiting),
+        },
+        tracks: state.tracks.iter().filter(|track| track.is_present()).map(track).collect(),
+        viewers: stream
+            .viewers(now)
+            .into_iter()
+            .map(|(delivery, count)| (delivery.name().to_owned(), count.into()))
+            .collect(),
+    }
+}
+
+fn track(track: &Arc<Track>) -> TrackInfo {
+    let header = track.header();
+    let codec = &header.track.codec;
+    let video = track.kind == Kind::Video;
+    let (width, height) = codec.resolution().unzip();
+    let (sample_rate, channels) = codec.audio().unzip();
+    TrackInfo {
+        name: track.name.clone(),
+        kind: if video { TrackKind::Video } else { TrackKind::Audio },
+        codec: codec.rfc6381().into_owned(),
+        bitrate: track.bitrate().map_or(0, |(mean, _)| mean),
+        rendition: track.rendition.clone(),
+        width,
+        height,
+        frame_rate: track
+            .frame_rate()
+            .filter(|_| video)
+            .map(|(n, d)| (f64::from(n) / f64::from(d) * 1000.0).round() / 1000.0),
+        sample_rate,
+        channels,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::once;
+    use super::*;
+
+    /// The list is the most expensive answer.
+    #[tokio::test(start_paused = true)]
+    async fn the_list_is_rendered_once_a_second_however_many_streams_are_asked_for() {
+        let origin = Arc::new(Origin::new(crate::config::Config::default()));
+        let control = Arc::new(Control::new(Arc::clone(&origin), None));
+        let peer = || ConnectInfo(SocketAddr::from(([192, 0, 2, 1], 1000)));
+        let mut publishers = Vec::new();
+        let mut publish = |name: String| {
+            let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+            publishers.push(origin.registry.publish(&name, info, origin.now()).unwrap());
+        };
+        for i in 0..once::MOST + 1 {
+            publish(format!("s{i}"));
+            let (name, state) = (Path(format!("live/s{i}")), extract::State(Arc::clone(&control)));
+            let answer = single(state, peer(), name, Uri::default(), HeaderMap::new()).await;
+            assert_eq!(answer.status(), StatusCode::OK);
+        }
+        let listed = async || {
+            let state = extract::State(Arc::clone(&control));
+            let answer = list(state, peer(), Uri::default(), HeaderMap::new()).await;
+            axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap()
+        };
+        let before = listed().await;
+        publish("new".to_owned());
+        assert_eq!(listed().await, before);
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        assert_ne!(listed().await, before);
+    }
+}

@@ -1,0 +1,235 @@
+//! The document of the API. Programs of other hands judge it, and real answers by it.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::http::{Client, Response};
+use testkit::{NO_ARGUMENTS, Nats, Program, Server, demo_clip, eventually, rtmp};
+
+/// A time limit for anything that a test waits for, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+
+const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
+
+/// The answers of servers, and what in the document each belongs to.
+#[derive(Default)]
+struct Answers(Vec<Value>);
+
+impl Answers {
+    /// Asks `server` for a path. `documented` is the path in the document.
+    fn ask(
+        &mut self,
+        server: &Server,
+        (method, path, documented): (&str, &str, &str),
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Response {
+        let mut client = Client::connect(server.http, LIMIT).unwrap();
+        client.send(method, path, headers, body.as_bytes()).unwrap();
+        let answer = client.receive().unwrap();
+        let told = answer.head.headers.iter();
+        let told: BTreeMap<_, _> =
+            told.map(|(name, value)| (name.to_lowercase(), value.as_str())).collect();
+        self.0.push(json!({
+            "method": method.to_lowercase(), "path": documented, "status": answer.status(),
+            "headers": told, "body": answer.text(),
+        }));
+        answer
+    }
+
+    /// Sends a GET for a path that has no parameters.
+    fn get(&mut self, server: &Server, path: &str) -> Response {
+        self.ask(server, ("GET", path, path), &[], "")
+    }
+
+    /// Each method of each path in the document must have been asked for.
+    fn assert_complete(&self, document: &Value) {
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for method in item.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+                let asked = |it: &Value| it["path"] == **path && it["method"] == **method;
+                assert!(self.0.iter().any(asked), "{method} {path} was never asked for");
+            }
+        }
+    }
+
+    /// Lets other hands' programs judge the document, and all answers by it.
+    fn judge(self, document: &Value) {
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openapi/bin/python");
+        assert!(python.is_file(), "no openapi-spec-validator: scripts/openapi.sh installs it");
+        let folder = tempfile::tempdir().unwrap();
+        let files = [("document", document), ("answers", &Value::Array(self.0))];
+        let files = files.map(|(name, value)| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, value.to_string()).unwrap();
+            file
+        });
+        let mut command = Command::new(python);
+        let check = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api/check.py");
+        let judged = Program::spawn(command.arg(check).args(files)).wait(LIMIT);
+        let wrong = String::from_utf8_lossy(&judged.stdout);
+        assert!(judged.status.success(), "{wrong}{}", judged.stderr);
+    }
+}
+
+/// Starts a node of a cluster.
+fn node(nats: &Nats, name: &str, arguments: &[&str]) -> Server {
+    let cluster =
+        format!("[cluster]\nnats = {:?}\nnode = \"{name}\"\nzone = \"eu\"\n", nats.urls());
+    Server::configured(BINARY, &cluster, arguments)
+}
+
+/// Watches `live/demo` by HTTP-FLV as long as the server runs.
+fn watch(server: &Server) {
+    server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let mut viewer = Client::connect(server.http, 10 * LIMIT).unwrap();
+    viewer.send("GET", "/live/demo/live.flv", &[], b"").unwrap();
+    thread::spawn(move || {
+        let (_, mut body) = viewer.begin().unwrap();
+        // It ends with an error, as the server does not wait for it.
+        let _ = io::copy(&mut body, &mut io::sink());
+    });
+}
+
+const STREAM: &str = "/api/v1/streams/live/{name}";
+const WHIP: &str = "/live/{name}/whip";
+const WHEP: &str = "/live/{name}/whep";
+const SDP: (&str, &str) = ("Content-Type", "application/sdp");
+const FRAGMENT: (&str, &str) = ("Content-Type", "application/trickle-ice-sdpfrag");
+
+/// Begins and ends a session of WHIP or WHEP, and makes mistakes.
+fn signal(answers: &mut Answers, server: &Server, document: &Value, (stream, path): (&str, &str)) {
+    let bodies = &document["components"]["requestBodies"];
+    let offer = bodies["Offer"]["content"]["application/sdp"]["example"].as_str().unwrap();
+    let fragment = bodies["Fragment"]["content"][FRAGMENT.1]["example"].as_str().unwrap();
+    let resource = path.replace("{name}", stream);
+    let begin = ("POST", resource.as_str(), path);
+    let begun = answers.ask(server, begin, &[SDP], offer);
+    assert_eq!(begun.status(), 201, "{}", begun.text());
+    let other = offer.replace("H264", "VP8");
+    for (offer, headers, status) in [
+        ("hello", &[SDP][..], 400),
+        (offer, &[], 415),
+        (other.as_str(), &[SDP], 406),
+        (&"x".repeat(100_000), &[SDP], 413),
+    ] {
+        assert_eq!(answers.ask(server, begin, headers, offer).status(), status);
+    }
+    assert_eq!(answers.ask(server, ("OPTIONS", &resource, path), &[], "").status(), 204);
+
+    let documented = format!("{path}/{{session}}");
+    let session = begun.header("location").unwrap();
+    let tag = begun.header("etag").unwrap();
+    let restart = fragment.replace("ice-ufrag:peer", "ice-ufrag:other");
+    for (fragment, headers, status) in [
+        (fragment, &[FRAGMENT, ("If-Match", tag)][..], 204),
+        (fragment, &[FRAGMENT, ("If-Match", "\"another\"")], 412),
+        (restart.as_str(), &[FRAGMENT], 428),
+        (&restart, &[FRAGMENT, ("If-Match", "*")], 200),
+        (fragment, &[SDP], 415),
+    ] {
+        let answer = answers.ask(server, ("PATCH", session, &documented), headers, fragment);
+        assert_eq!(answer.status(), status, "{headers:?}: {}", answer.text());
+    }
+    for status in [200, 404] {
+        let answer = answers.ask(server, ("DELETE", session, &documented), &[], "");
+        assert_eq!(answer.status(), status);
+    }
+}
+
+#[test]
+fn answers_are_as_the_document_says() {
+    let mut answers = Answers::default();
+    let alone = Server::configured(BINARY, "[drain]\ntimeout = \"60s\"\n", ["--demo"]);
+    let document = answers.get(&alone, "/api/v1/openapi.json");
+    assert_eq!(document.status(), 200);
+    let has_it = [("If-None-Match", document.header("etag").unwrap())];
+    let path = "/api/v1/openapi.json";
+    let again = answers.ask(&alone, ("GET", path, path), &has_it, "");
+    assert_eq!((again.status(), again.header("etag")), (304, document.header("etag")));
+    let document: Value = serde_json::from_slice(&document.body).unwrap();
+
+    // A stream with a viewer, one with a backup that waits, and one that went away.
+    watch(&alone);
+    let _primary = rtmp::Client::publish(alone.rtmp, "live/x");
+    let _backup = rtmp::Client::publish(alone.rtmp, "live/x?backup=1");
+    drop(rtmp::Client::publish(alone.rtmp, "live/gone"));
+    alone.get_until("/api/v1/streams", LIMIT, |answer| {
+        let has = |text| answer.text().contains(text);
+        let is_over = has("\"state\":\"offline\"") || has("\"state\":\"ended\"");
+        is_over && has("\"flv\":1") && has("\"backup\":\"waiting\"")
+    });
+    // Titles are no live streams, and the API does not list them.
+    alone.put("film.mp4", &std::fs::read(demo_clip()).unwrap());
+    assert_eq!(alone.get("/vod/film.mp4/index.m3u8").status(), 200);
+    for path in ["/api/v1/streams", "/api/v1/time", "/healthz", "/readyz", "/metrics"] {
+        assert_eq!(answers.get(&alone, path).status(), 200, "{path}");
+    }
+    assert_eq!(answers.get(&alone, "/api/v1/cluster").status(), 404);
+    for (stream, status) in [("demo", 200), ("x", 200), ("none", 404)] {
+        let path = format!("/api/v1/streams/live/{stream}");
+        assert_eq!(answers.ask(&alone, ("GET", &path, STREAM), &[], "").status(), status);
+    }
+    let route = "/route/live/{name}/{resource}";
+    let to = "/route/live/demo/index.m3u8?zone=eu";
+    assert_eq!(answers.ask(&alone, ("GET", to, route), &[], "").status(), 307);
+
+    signal(&mut answers, &alone, &document, ("cam", WHIP));
+    signal(&mut answers, &alone, &document, ("demo", WHEP));
+    let offer = document["components"]["requestBodies"]["Offer"]["content"][SDP.1]["example"]
+        .as_str()
+        .unwrap();
+    let taken = answers.ask(&alone, ("POST", "/live/demo/whip", WHIP), &[SDP], offer);
+    assert_eq!(taken.status(), 409);
+    let none = answers.ask(&alone, ("POST", "/live/none/whep", WHEP), &[SDP], offer);
+    assert_eq!(none.status(), 404);
+
+    let without = Server::configured(BINARY, "[webrtc]\nenabled = false\n", NO_ARGUMENTS);
+    for (path, documented) in [("/live/x/whip", WHIP), ("/live/x/whep", WHEP)] {
+        let answer = answers.ask(&without, ("POST", path, documented), &[SDP], offer);
+        assert_eq!(answer.status(), 405);
+    }
+
+    // The viewer keeps the server from its end.
+    alone.terminate();
+    alone.get_until("/readyz", LIMIT, |answer| answer.status() == 503);
+    assert_eq!(answers.get(&alone, "/readyz").status(), 503);
+    for (path, documented) in [("/live/x/whip", WHIP), ("/live/x/whep", WHEP)] {
+        let answer = answers.ask(&alone, ("POST", path, documented), &[SDP], offer);
+        assert_eq!(answer.status(), 503);
+    }
+    answers.assert_complete(&document);
+    answers.judge(&document);
+}
+
+/// The answers of two nodes, of which the second copies a stream of the first.
+#[test]
+fn answers_of_a_cluster_are_as_the_document_says() {
+    let nats = Nats::start();
+    let (a, b) = (node(&nats, "a", &["--demo"]), node(&nats, "b", &[]));
+    let third = node(&nats, "c", &[]);
+    eventually(LIMIT, "a knows c", || a.get("/api/v1/cluster").text().contains("\"c\""));
+    third.kill();
+    watch(&b);
+    let mut answers = Answers::default();
+    a.get_until("/api/v1/cluster", LIMIT, |answer| {
+        let told: Value = serde_json::from_slice(&answer.body).unwrap();
+        let is_copied = told["streams"][0]["copies"][0]["node"] == "b";
+        is_copied && told["gone"][0]["name"] == "c" && told["nodes"][0]["load"].is_number()
+    });
+    b.get_until("/api/v1/streams", LIMIT, |answer| answer.text().contains("\"flv\":1"));
+    for node in [&a, &b] {
+        assert_eq!(answers.get(node, "/api/v1/cluster").status(), 200);
+        assert_eq!(answers.get(node, "/api/v1/streams").status(), 200);
+        let of_one = ("GET", "/api/v1/streams/live/demo", STREAM);
+        assert_eq!(answers.ask(node, of_one, &[], "").status(), 200);
+    }
+    let document = a.get("/api/v1/openapi.json");
+    answers.judge(&serde_json::from_slice(&document.body).unwrap());
+}
