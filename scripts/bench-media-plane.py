@@ -9,7 +9,7 @@ the medians in microseconds an answer. Two loads are made: wrk, which sleeps whi
 with --busy-poll, which does not. "limit" is `baseline limit`: the same bytes by sendfile, without HTTP.
 
 Needs nginx, wrk, two processors and an otherwise idle machine. Takes less than five minutes. --before adds another
-build of the origin. DIR gets the figure of each round (rounds.csv), the table (table.md) and the machine.
+build of the origin. DIR gets the figure of each round (rounds.csv) and the table (table.md).
 Without HEADWATER, STREAMGAUGE and BASELINE in the environment, the programs of the release build are measured.
 """
 
