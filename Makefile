@@ -2,10 +2,10 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster check test repeat corpus interop build fmt lint bench audit simulate fuzz peers figures clean
+.PHONY: help run cluster check test repeat corpus interop build fmt lint bench bench-media-plane audit simulate fuzz peers figures clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
 
 run: ## build everything, start the origin with a demo stream, say which page to open
 	@scripts/run.sh $(ARGS)
@@ -49,6 +49,12 @@ bench: ## the benchmarks (criterion); BENCH=NAME for one of them
 	@scripts/install.sh run
 	@scripts/web.sh
 	HEADWATER_MEDIA=$${HEADWATER_MEDIA:-$$PWD/../shared/media} cargo bench --workspace $(if $(BENCH),--bench $(BENCH),--benches)
+
+bench-media-plane: ## what an answer costs the origin, nginx and the bare kernel, in five minutes (needs nginx and wrk)
+	@scripts/install.sh run
+	@scripts/web.sh
+	cargo build --release -p headwater -p streamgauge -p baselines
+	@scripts/bench-media-plane.py $(ARGS)
 
 audit: ## licences, bans and sources of the dependencies (cargo-deny)
 	@scripts/audit.sh
