@@ -6,8 +6,8 @@
 //!
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
-//! ([`copy`]), which begins with what the first node answers ([`answer`]). Every delivery works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
-//! ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`]. Some copies are
+//! ([`copy`]), which begins with what the first node answers ([`answer`]). Every delivery works from a copy as on the
+//! publisher's node, with the same bytes. All nodes know all streams ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`]. Some copies are
 //! kept although nobody watches ([`standing`]), if the operator asks for that.
 //!
 //! All of it speaks through a [`bus`]: NATS ([`nats`]), or the network of the simulation.
@@ -257,11 +257,12 @@ impl Cluster {
     /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
     /// connects again.
     pub async fn has_gone(&self, node: &str) -> bool {
+        let was_known = !self.is_silent(node);
         for turn in 0..GONE {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
                 // Somebody else here has found out meanwhile.
-                if self.is_silent(node) {
+                if was_known && self.is_silent(node) {
                     return true;
                 }
             }
