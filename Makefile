@@ -5,7 +5,7 @@
 .PHONY: help run cluster check test repeat corpus interop build fmt lint bench bench-media-plane audit simulate fuzz peers figures clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
 
 run: ## build everything, start the origin with a demo stream, say which page to open
 	@scripts/run.sh $(ARGS)

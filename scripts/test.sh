@@ -65,7 +65,7 @@ web() { (cd web && npm run --silent "$@"); }
 
 step web-build scripts/web.sh
 
-# These wait for the network and the disk, or take only seconds, so they run beside the build.
+# These wait for the network and the disk much of the time, so they run beside the build.
 {
     step media scripts/make-media.sh
     [ "$what" = check ] || step aiortc scripts/aiortc.sh

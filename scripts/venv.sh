@@ -6,6 +6,10 @@ cd "$(dirname "$0")/.."
 
 home=$1
 shift
+# Another run may be at it, also one that was interrupted and whose steps go on.
+mkdir -p "$(dirname "$home")"
+exec 9>"$home.lock"
+flock 9
 # The file is written last, so it is there only if all is installed.
 [ "$(cat "$home/versions" 2>/dev/null)" = "$*" ] && exit 0
 python3 -m venv --clear "$home"

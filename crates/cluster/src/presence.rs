@@ -57,8 +57,7 @@ pub struct Announcement {
     /// The streams, by name, of which it does not hold that the primary's media go on while somebody publishes, or of
     /// which a publisher waits there.
     pub seats: Vec<(String, Seats)>,
-    /// What people see of the node. It follows the rest of the message. A node of an older version does not send this
-    /// report, and ignores those of others.
+    /// What people see of the node. It follows the rest of the message.
     #[serde(skip)]
     pub report: Option<Report>,
 }

@@ -50,7 +50,8 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
             continue;
         }
         let Some(reply) = message.reply else { continue };
-        let is_window = matches!(question.ask, Ask::Changes(_));
+        // Who has nothing of the stream yet asks for all of its window.
+        let is_window = matches!(&question.ask, Ask::Changes(places) if places.is_empty());
         let most = if is_window { MOST_QUESTIONS } else { 2 * MOST_QUESTIONS };
         if answers.len() >= most {
             cluster.refused.inc();
@@ -59,9 +60,9 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
         let turn = is_window.then(|| turns.ask(&question.asker));
         let cluster = Arc::clone(&cluster);
         answers.spawn(async move {
-            // Who asks has given up when nothing has come for this time.
+            // Who asks gives up when nothing has come for twice this time.
             let waited = match turn {
-                Some(turn) => timeout(copy::ANSWER, turn.wait()).await.map(Some),
+                Some(turn) => timeout(copy::ANSWER / 2, turn.wait()).await.map(Some),
                 None => Ok(None),
             };
             if let Ok(_turn) = waited {
@@ -110,7 +111,7 @@ impl Turn {
 
 /// What a node is told.
 struct Answer {
-    /// The epoch of the lease by which this node has the stream. 0 if it does not have the stream, or keeps it.
+    /// The epoch of the lease of which this node has the stream or a copy. 0 if it has neither.
     epoch: u64,
     changes: Option<Changes>,
     last: Message,

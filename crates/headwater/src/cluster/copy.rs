@@ -17,8 +17,8 @@ use live::{Status, Stream, UnixMicros};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Cluster;
 use super::bus::{Incoming, Subscription};
+use super::{Cluster, PATIENCE};
 
 /// A copy that nobody watches for so long ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
@@ -160,7 +160,6 @@ async fn follow(
     holder: Holder,
     progress: &watch::Sender<Progress>,
 ) -> End {
-    // What changes while the node answers waits here.
     let Ok(mut changes) = cluster.bus.subscribe(name::changes(name)).await else {
         return End::NoAnswer;
     };
@@ -175,7 +174,15 @@ async fn follow(
         units: None,
         told: None,
     };
-    let asked = copying.ask().await;
+    // What changes while the node answers is dropped, and asked for afterwards: over a slow link it could be much.
+    let dropping = async {
+        while changes.next().await.is_some() {}
+        Err(End::NoAnswer)
+    };
+    let asked = tokio::select! {
+        asked = copying.ask() => asked,
+        ended = dropping => ended,
+    };
     let (Ok(()), Some(mirror)) = (&asked, &copying.mirror) else {
         let end = asked.err().unwrap_or(End::NoAnswer);
         return if copying.claim_alone().await { End::Taken } else { end };
@@ -199,6 +206,7 @@ impl Copying<'_> {
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
+        let begun = Instant::now();
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -213,7 +221,9 @@ impl Copying<'_> {
                         return End::Taken;
                     }
                     let is_watched = self.is_watched();
-                    if !is_watched && self.cluster.gives_way() {
+                    // The viewer for whom it was made may not be counted yet.
+                    let is_young = begun.elapsed() < PATIENCE;
+                    if !is_watched && !is_young && self.cluster.gives_way() {
                         return End::GaveWay;
                     }
                     if is_watched || self.cluster.standing().contains(self.name) {

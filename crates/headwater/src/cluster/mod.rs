@@ -274,7 +274,7 @@ impl Cluster {
         true
     }
 
-    /// Asks a node whether it is there. Without a connection, nobody is.
+    /// Asks a node whether it is there. An error, also where this node has no connection, says nothing about that node.
     async fn ask_whether_there(&self, node: &str) -> Result<Answer, Failed> {
         if !self.is_connected() {
             return Err(Failed("there is no connection".to_owned()));
@@ -400,12 +400,17 @@ impl Cluster {
         }
     }
 
+    /// When the last copy gave way.
+    fn gave_way(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.gave_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether a copy that nobody watches should make room for other streams. Says so to one copy at a time.
     fn gives_way(&self) -> bool {
         if self.registry.has_room() {
             return false;
         }
-        let mut last = self.gave_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.gave_way();
         let is_due = last.is_none_or(|last| last.elapsed() >= GIVES_WAY);
         if is_due {
             *last = Some(Instant::now());

@@ -9,16 +9,20 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cluster::placement::{self, Hashed};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Cluster, copy};
+use super::Cluster;
+use super::copy::{self, Progress};
 
 /// How often a node looks which copies it should keep.
 const LOOKS: Duration = Duration::from_millis(500);
-/// The most copies that a node begins at a look. After a node was lost, many are missing at once, and each is a whole
-/// window on the network.
-const MOST_BEGUN: usize = 8;
-/// A copy that ended is begun again after this time.
+/// The most copies that are made at once. After a node was lost, many are missing, and each is a whole window on the
+/// network. The node that has the streams tells twice as many windows at once, so that viewers do not wait behind these.
+const MOST_MADE: usize = 4;
+/// No copy is begun for so long after one has given way, because memory was short.
+const GAVE_WAY: Duration = Duration::from_secs(60);
+/// A copy is begun at most once in this time.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// Keeps copies here of the streams for which this node is one of `count`. Runs for ever.
@@ -35,15 +39,18 @@ pub(super) async fn run(cluster: Arc<Cluster>, count: usize) {
         let kept = chosen(&cluster, count);
         cluster.standing().clone_from(&kept);
         begun.retain(|name, _| kept.contains(name));
-        if !cluster.registry.has_room() {
+        let gave_way = cluster.gave_way().is_some_and(|at| at.elapsed() < GAVE_WAY);
+        if gave_way || !cluster.registry.has_room() {
             continue;
         }
-        let has_copy: HashSet<_> = cluster.copies().keys().cloned().collect();
+        let copies = cluster.copies().clone();
+        let is_made = |it: &&watch::Receiver<Progress>| matches!(*it.borrow(), Progress::Asks);
+        let most = MOST_MADE.saturating_sub(copies.values().filter(is_made).count());
         let is_missing = |name: &&String| {
             let was_begun = begun.get(*name).is_some_and(|begun| begun.elapsed() < AGAIN);
-            !was_begun && !has_copy.contains(*name) && !cluster.has_own(name)
+            !was_begun && !copies.contains_key(*name) && !cluster.has_own(name)
         };
-        for name in kept.iter().filter(is_missing).take(MOST_BEGUN).cloned().collect::<Vec<_>>() {
+        for name in kept.iter().filter(is_missing).take(most).cloned().collect::<Vec<_>>() {
             let Some(holder) = cluster.elsewhere(&name) else { continue };
             copy::ensure(&cluster, &name, holder);
             begun.insert(name, Instant::now());

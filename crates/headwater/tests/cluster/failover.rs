@@ -1,6 +1,7 @@
 //! The node that has a publisher is killed, and the publisher comes to another.
 
 use std::process::Command;
+use std::time::Instant;
 
 use serde_json::Value;
 use testkit::{Nats, Program, eventually, http};
@@ -109,6 +110,19 @@ fn the_history_of_a_stream_that_nobody_watches_outlives_its_node() {
     assert_eq!(copies.len(), 1, "{copies:?}");
     eventually(LIMIT, "some segments", || numbers(http::get(a.http, playlist).text()).len() >= 4);
     let before = http::get(a.http, playlist).text().to_owned();
+    let shown = Instant::now();
+    eventually(LIMIT, "the copy has what was shown", || {
+        let told: Value =
+            serde_json::from_str(http::get(a.http, "/api/v1/cluster").text()).unwrap();
+        let seconds = |value: &Value| value.as_f64().unwrap();
+        // An announcement that came a while ago says how far behind the copy was then.
+        let mut nodes = told["nodes"].as_array().unwrap().iter();
+        let heard =
+            nodes.find(|node| node["name"] == *copies[0]).map(|node| &node["heard_seconds"]);
+        let heard = seconds(heard.unwrap());
+        let behind = seconds(&told["streams"][0]["copies"][0]["behind_seconds"]);
+        shown.elapsed().as_secs_f64() > heard + behind
+    });
     let third = if copies[0] == "b" { &c } else { &b };
     a.kill();
     drop(first);

@@ -31,6 +31,13 @@ impl Patience {
         self.began = Some(now);
     }
 
+    /// Notes that the primary's media still go on. After a while it does not flap any more.
+    pub(super) fn goes_on(&mut self, now: UnixMicros) {
+        if self.began.is_some_and(|began| now.since(began) >= CALM) {
+            self.flaps = 0;
+        }
+    }
+
     /// For how long the primary must be steady.
     pub(super) fn needed(&self, steady: Duration) -> Duration {
         if self.flaps == 0 {

@@ -80,8 +80,8 @@ impl Rules {
         }
     }
 
-    /// Gives a publisher its seat. Returns the number of the seat's holder, and what [`Self::restore`] takes. A publisher that waits and is silent
-    /// makes room: its encoder may come back by a new connection before the old one is known to be broken.
+    /// Gives a publisher its seat. Returns the number of the seat's holder, and what [`Self::restore`] takes. A publisher
+    /// that waits and is silent makes room: its encoder may come back by a new connection before the old one is known to be broken.
     ///
     /// # Errors
     /// Somebody else has the seat and is not silent for long enough.
@@ -141,6 +141,9 @@ impl Rules {
             taken.heard = now;
             taken.steady.get_or_insert(now);
         }
+        if role == Role::Primary && standing == Standing::Live {
+            self.patience.goes_on(now);
+        }
         standing
     }
 
@@ -180,8 +183,10 @@ impl Rules {
 
     /// Notes whose media go on at another machine.
     fn begin_elsewhere(&mut self, role: Role, now: UnixMicros) {
-        if role == Role::Primary && self.last != Some(role) {
-            self.patience.begins(self.times.steady, now);
+        match role {
+            Role::Primary if self.last == Some(role) => self.patience.goes_on(now),
+            Role::Primary => self.patience.begins(self.times.steady, now),
+            Role::Backup => {}
         }
         (self.elsewhere, self.last) = (Some(role), Some(role));
     }
@@ -212,7 +217,10 @@ impl Rules {
     /// have not gone on for long enough, as far as is known here.
     pub(super) fn claims(&self, silent: bool, now: UnixMicros) -> Option<Claim> {
         let role = self.elsewhere?.other();
-        let (sends, takes_back) = (!self.is_silent(role, now), self.takes_back(role, now));
+        let sends = !self.is_silent(role, now);
+        // The other machine knows how often the primary failed, and has the patience.
+        let is_steady = self.is_steady(role, self.times.steady, now);
+        let takes_back = !silent && role == Role::Primary && is_steady;
         (sends && (silent || takes_back)).then_some(Claim { role, takes_back })
     }
 

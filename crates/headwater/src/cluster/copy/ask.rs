@@ -21,6 +21,12 @@ pub(in crate::cluster) fn longest_answer(window: Duration) -> Duration {
     window.clamp(Duration::from_mins(1), Duration::from_hours(1))
 }
 
+/// How long a whole answer may take where there is a copy already. Its loop stands still meanwhile. What is missing after
+/// that is asked for again.
+const REST: Duration = Duration::from_secs(10);
+/// For how long after a question the consent of the stream's node counts. Its publisher goes on there after 5 s.
+const CONSENT: Duration = Duration::from_secs(4);
+
 impl Copying<'_> {
     /// Asks for all that is missing here.
     pub(super) async fn ask(&mut self) -> Result<(), End> {
@@ -34,16 +40,19 @@ impl Copying<'_> {
 
     /// Asks for the stream itself where no copy of it can be made. Its publisher then goes on without what came before.
     pub(super) async fn claim_alone(&mut self) -> bool {
-        // What there is of a copy would be taken for all of the stream.
+        // Without memory the publisher could not begin. What there is of a copy would be taken for all of the stream.
         self.mirror = None;
-        self.take_over(false).await
+        self.cluster.registry.has_room() && self.take_over(false).await
     }
 
     /// Asks for the stream itself, for a publisher that waits here, and perhaps for what is missing of it. Returns whether
     /// the stream goes on here.
     async fn take_over(&mut self, is_copied: bool) -> bool {
         let now = self.now();
-        let Some(Claim { role, takes_back }) = self.cluster.seats.claims(self.name, now) else {
+        let claim = self.cluster.seats.claims(self.name, now);
+        // No viewer loses what came before only because the primary is back.
+        let Some(Claim { role, takes_back }) = claim.filter(|it| is_copied || !it.takes_back)
+        else {
             return false;
         };
         let ask = |places| Ask::TakeOver(places, role.into(), takes_back);
@@ -68,6 +77,7 @@ impl Copying<'_> {
         is_copied: bool,
     ) -> Result<bool, End> {
         self.asked = Instant::now();
+        let is_first = self.mirror.is_none();
         let bus = &self.cluster.bus;
         let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
         let question = self.cluster.question(self.name, ask(places));
@@ -82,7 +92,8 @@ impl Copying<'_> {
         let mut reader = Reader::default();
         loop {
             let window = self.mirror.as_ref().map_or(Duration::ZERO, |it| it.stream().window());
-            let at_last = self.asked + longest_answer(window);
+            let most = if is_first { longest_answer(window) } else { REST };
+            let at_last = self.asked + most;
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
             if message.is_unheard {
@@ -97,11 +108,16 @@ impl Copying<'_> {
                 Some((0, _)) => return Err(End::Moved),
                 Some((epoch, _)) if epoch != self.holder.epoch => return Err(End::Moved),
                 Some((_, Message::Done)) => return Ok(false),
+                Some((_, Message::Ceded)) if self.asked.elapsed() > CONSENT => {
+                    return Err(End::NoAnswer);
+                }
                 Some((_, Message::Ceded)) => return Ok(true),
                 Some((_, Message::Change(change))) if is_copied => {
                     self.apply(&change)?;
                 }
-                Some((_, Message::Change(_) | Message::Unit(_) | Message::Beat(_))) | None => {}
+                // No change follows a refusal, and nobody waits for the changes that follow consent.
+                Some((_, Message::Change(_))) => return Ok(true),
+                Some((_, Message::Unit(_) | Message::Beat(_))) | None => {}
             }
         }
     }
