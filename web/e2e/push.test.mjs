@@ -80,7 +80,8 @@ function noteFrames(page) {
       const before = window.frames.at(-1)?.mediaTime ?? mediaTime;
       const { buffered } = video;
       const ends = Array.from({ length: buffered.length }, (_, i) => buffered.end(i));
-      const isHole = ends.some((end) => before < end && end < mediaTime);
+      // Media follow a hole. The last end is where the newest media are: a machine without time shows pictures there.
+      const isHole = ends.slice(0, -1).some((end) => before < end && end < mediaTime);
       window.frames.push({ now, mediaTime, presented: presentedFrames, width, dropped, isHole });
       video.requestVideoFrameCallback(note);
     };
