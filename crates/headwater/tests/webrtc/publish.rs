@@ -153,13 +153,14 @@ fn a_server_of_another_hand_takes_it() {
         let line = { lines }.find(|line| line["kind"] == kind).unwrap();
         (line["frames"].as_array().unwrap().clone(), line["lost"].as_i64().unwrap())
     };
-    // All pictures that it decoded are those of the file, at their times. If no packet was lost, none is
-    // missing between them. A busy machine may lose some, and it asks for each only once.
+    // All pictures that it decoded have the times of the file. If no packet was lost, none is missing between them, and
+    // each is that of the file. A busy machine may lose some packets, and aiortc asks for each only once. It also shows
+    // what it predicts from a picture that is not whole.
     let ((video, lost), of_file) = (came("video"), pictures(clip.to_str().unwrap()));
     assert!(video.len() > of_file.len() / 2, "{} of {}", video.len(), of_file.len());
     let began = video[0][0].as_f64().unwrap();
     let first = of_file.iter().position(|picture| video[0][1] == **picture).unwrap();
-    let mut next = 0;
+    let (mut next, mut same) = (0, 0);
     for frame in &video {
         // RTP times wrap. aiortc takes a packet that comes late for one of the next turn.
         let since = (frame[0].as_f64().unwrap() - began).rem_euclid(2f64.powi(32) / 90_000.0);
@@ -167,9 +168,12 @@ fn a_server_of_another_hand_takes_it() {
         let index = frames.round() as usize;
         assert!((frames - index as f64).abs() < 0.03, "{frames} frames after the first");
         assert!(index == next || (index > next && lost > 0), "{index} after {next}, {lost} lost");
-        assert_eq!(frame[1], *of_file[first + index], "picture {index}");
+        let is_same = frame[1] == *of_file[first + index];
+        assert!(is_same || lost > 0, "picture {index} is another, and nothing was lost");
+        same += usize::from(is_same);
         next = index + 1;
     }
+    assert!(same > video.len() / 2, "{same} of {} are those of the file, {lost} lost", video.len());
     let audio = came("audio").0.len();
     assert!(audio > 100, "{audio} of 200");
 }

@@ -101,8 +101,9 @@ fn what_was_taken_is_told_again_when_a_message_is_lost() {
     let folder = tempfile::tempdir().unwrap();
     let output = folder.path().to_str().unwrap();
     let (_listener, url) = silent();
-    // Each process sends more than may wait to be taken.
-    let viewers = ["viewers", &url, "--batch-size", "200", "--duration", "1s", "--loops", "2"];
+    // Each process sends more than may wait to be taken. On a busy machine that may come in few messages, so the run lasts
+    // until what was taken has been told several times.
+    let viewers = ["viewers", &url, "--batch-size", "200", "--duration", "3s", "--loops", "2"];
     let kept = ["--timeout", "50s", "-o", output];
     let lost = Arc::new(AtomicUsize::new(0));
     let (_, document) = block_on(async {
