@@ -23,6 +23,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -103,14 +104,24 @@ class Servers:
         for process in self.started:
             process.wait()
 
+    def ready(self, name, process, pattern):
+        """What a server says when it is ready. If it is not in time, it is ended, and so is the script."""
+        timer = threading.Timer(LIMIT, process.kill)
+        timer.start()
+        try:
+            for line in process.stdout:
+                if found := re.search(pattern, line):
+                    return found[1]
+        finally:
+            timer.cancel()
+        sys.exit(f"{name} is not ready: {(self.work / f'{name}.log').read_text()}")
+
     def headwater(self, name, program):
         vod = ["--vod", self.work / "root" / "vod", "--workers", "1"]
         listen = ["--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0", "--webrtc", "127.0.0.1:0"]
         process = self.start(name, [program, "serve", *vod, *listen])
-        for line in process.stdout:
-            if found := re.search(r"ready http=(\S+)", line):
-                return process.pid, f"http://{found[1]}"
-        sys.exit(f"{program} is not ready: {self.work / name}.log")
+        address = self.ready(name, process, r"ready http=(\S+)")
+        return process.pid, f"http://{address}"
 
     def nginx(self):
         port = free_port()
@@ -130,9 +141,10 @@ class Servers:
     def limit(self, size):
         file = ["--file", self.work / "root" / "vod" / "large.bin", "--bytes", str(size)]
         command = [self.programs["baseline"], "limit", "--listen", "127.0.0.1:0", "--timeout", "10m", *file]
-        process = self.start(f"limit-{size}", command)
-        found = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
-        return process.pid, f"limit://{found[0]}"
+        name = f"limit-{size}"
+        process = self.start(name, command)
+        address = self.ready(name, process, r"(127\.0\.0\.1:\d+)")
+        return process.pid, f"limit://{address}"
 
 
 def loaded(command):
@@ -145,21 +157,21 @@ def loaded(command):
     return done.stdout
 
 
-def wrk(_programs, work, url, size, connections, _pipeline):
+def wrk(_programs, work, url, size, connections, _pipeline, longer):
     script = work / f"{size}.lua"
     scripted = ["-s", script] if script.exists() else []
-    printed = loaded(["wrk", "-t", "1", "-c", str(connections), "-d", f"{WRK_SECONDS}s", *scripted, url])
+    printed = loaded(["wrk", "-t", "1", "-c", str(connections), "-d", f"{WRK_SECONDS * longer}s", *scripted, url])
     if "Socket errors" in printed or "Non-2xx" in printed:
         sys.exit(f"{url}: {printed}")
     return int(re.search(r"(\d+) requests in", printed)[1])
 
 
-def busy(programs, _work, url, size, connections, pipeline):
+def busy(programs, _work, url, size, connections, pipeline, longer):
     more = ["--pipeline", str(pipeline)] if pipeline > 1 else []
     if url.endswith("large.bin"):
         more += ["--range-size", str(size)]
     command = [programs["streamgauge"], "http", url, "--connections", str(connections)]
-    command += ["--duration", f"{BUSY_SECONDS}s", "--busy-poll", "--json", *more]
+    command += ["--duration", f"{BUSY_SECONDS * longer}s", "--busy-poll", "--json", *more]
     counters = json.loads(loaded(command))["counters"]
     if counters["errors"]:
         sys.exit(f"{url}: {counters['errors']} errors")
@@ -197,10 +209,14 @@ def measure(arguments, work, programs):
                     if load == "busy" and size in limits:
                         targets["limit"] = limits[size]
                     for server, (pid, url) in targets.items():
-                        before = processor_time(pid)
-                        count = LOADS[load](programs, work, url, size, connections, pipeline)
-                        spent = processor_time(pid) - before
-                        if count == 0:
+                        # A round without an answer is too short, and is repeated with twice the time.
+                        for longer in (1, 2, 4, 8):
+                            before = processor_time(pid)
+                            count = LOADS[load](programs, work, url, size, connections, pipeline, longer)
+                            spent = processor_time(pid) - before
+                            if count:
+                                break
+                        else:
                             sys.exit(f"{url}: no answer in time")
                         yield round, load, case, server, count, 1e6 * spent / count
     finally:

@@ -7,7 +7,7 @@
 Two origins are on core 0, each with one event loop: one serves a title from a folder, the other the same title from a
 store whose bytes are all in the cache. The load is on core 1: one connection for each of 8 viewers, which fetch the
 title's segments in turn, as fast as the origin sends them. The origins take turns, N rounds (5) of S seconds (5). The
-title has G gigabytes (0.25), and must fit into memory.
+title has G gigabytes (0.25). Three times the title must fit into memory: the folder, the store's objects and the cache.
 
 Each line has the processor time of the origin for each gigabyte (10^9 bytes) that it sent. The last line has the
 medians, and the ratio of the two. All requests to the store are counted: a round that needed bytes of it does not count
@@ -147,7 +147,7 @@ def load(asked, work, origin, seconds):
                f"{seconds}s", "--threads", 1, "--json"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode:
-        raise Failed(f"{origin.name}: {done.stderr}")
+        raise Failed(f"{origin.name}: {done.stderr or done.stdout}")
     used = origin.processor_time() - before
     if origin.fetched() > fetched:
         raise Failed("the cache was not warm")

@@ -1,28 +1,31 @@
 //! Runs a comparison.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use futures_util::future::{join_all, ready};
+use futures_util::stream::{self, StreamExt};
 use rustls::ClientConfig;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use viewer::player::Target;
 use viewer::url::Url;
 
 use super::document::{Document, Node as NodeReport};
 use super::fetch::{Answer, Client, Failure};
 use super::ledger::{Kind, Ledger};
-use super::node::{Node, object};
+use super::node::{AT_ONCE, Node, object};
 use super::{dash, file, hls};
 
 /// How often all nodes are asked at once for what changes seldom, until they agree.
 const ROUNDS: u32 = 10;
-/// How long a node may take to have what another has, once nothing is followed any more.
+/// How long a node may take to have what another has, once nothing is followed any more. It is asked once for each
+/// object, however long that takes, unless it answers nothing for so long.
 const SETTLING: Duration = Duration::from_secs(10);
 /// How often a node is asked for what others had before anybody looked.
 const CATCHING_UP: Duration = Duration::from_secs(1);
@@ -163,9 +166,7 @@ async fn follow(plan: &Plan, nodes: &[Rc<Node>], stop: &watch::Sender<bool>) {
         }
     }
     drop(catching);
-    for node in nodes {
-        node.finish().await;
-    }
+    join_all(nodes.iter().map(|node| node.finish())).await;
 }
 
 /// Asks a node soon for what others had before anybody looked: it may leave the node's window before
@@ -246,38 +247,61 @@ async fn settle(nodes: &[Rc<Node>], ledger: &Rc<RefCell<Ledger>>) {
 }
 
 async fn settle_node(node: Rc<Node>, ledger: Rc<RefCell<Ledger>>, deadline: Instant) {
+    let (node, ledger) = (&*node, &*ledger);
+    // When it last answered anything.
+    let heard = &Cell::new(Instant::now());
     let unlisted = ledger.borrow().unlisted(node.place);
-    for name in unlisted {
-        let answer = match node.url.resolve(&name) {
-            Ok(url) => {
-                let asked = timeout_at(deadline, node.client.get(&url, None, Duration::ZERO));
-                asked.await.unwrap_or(Err(Failure::Late))
-            }
-            Err(error) => Err(Failure::Request(error.to_string())),
-        };
-        match answer {
-            Ok(_) => ledger.borrow_mut().listed(node.place, &name),
+    let asked = stream::iter(unlisted).for_each_concurrent(AT_ONCE, |name| async move {
+        match ask_once(heard, is_answered(node, &name)).await {
+            Ok(()) => ledger.borrow_mut().listed(node.place, &name),
             Err(failure) => node.absent(&name, &failure),
         }
-    }
+    });
+    asked.await;
     let lacks = ledger.borrow().lacks(node.place);
-    let mut lacks: Vec<_> = lacks.into_iter().map(|name| (name, Failure::Late)).collect();
-    while !lacks.is_empty() && Instant::now() < deadline {
-        let mut left = Vec::new();
-        for (name, before) in lacks {
+    let first = stream::iter(lacks).map(|name| async move {
+        let failure = ask_once(heard, node.ask_for(&name)).await.err()?;
+        Some((name, failure))
+    });
+    let mut lacks: Vec<_> = first.buffered(AT_ONCE).filter_map(ready).collect().await;
+    while !lacks.is_empty() {
+        sleep_until(deadline.min(Instant::now() + PAUSE)).await;
+        if Instant::now() >= deadline {
+            break;
+        }
+        let again = stream::iter(lacks).map(|(name, before)| async move {
             match timeout_at(deadline, node.ask_for(&name)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(failure)) => left.push((name, failure)),
+                Ok(Ok(())) => None,
+                Ok(Err(failure)) => Some((name, failure)),
                 // What it answered before says more than that the time is over.
-                Err(_) => left.push((name, before)),
+                Err(_) => Some((name, before)),
             }
-        }
-        lacks = left;
-        if !lacks.is_empty() {
-            sleep_until(deadline.min(Instant::now() + PAUSE)).await;
-        }
+        });
+        lacks = again.buffered(AT_ONCE).filter_map(ready).collect().await;
     }
     for (name, why) in lacks {
         node.absent(&name, &why);
     }
+}
+
+/// Asks a node for a playlist or manifest.
+async fn is_answered(node: &Node, name: &str) -> Result<(), Failure> {
+    let url = node.url.resolve(name).map_err(|error| Failure::Request(error.to_string()))?;
+    node.client.get(&url, None, Duration::ZERO).await.map(|_| ())
+}
+
+/// Asks a node for something for the first time, unless it has been silent for too long. `heard` is when it last
+/// answered anything.
+async fn ask_once(
+    heard: &Cell<Instant>,
+    asked: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    if heard.get().elapsed() > SETTLING {
+        return Err(Failure::Late);
+    }
+    let answer = timeout(SETTLING, asked).await.unwrap_or(Err(Failure::Late));
+    if !matches!(answer, Err(Failure::Late)) {
+        heard.set(Instant::now());
+    }
+    answer
 }

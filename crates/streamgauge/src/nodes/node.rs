@@ -14,8 +14,8 @@ use viewer::url::Url;
 use super::fetch::{Answer, Client, Failure};
 use super::ledger::{Kind, Ledger, Object, STATE};
 
-/// How many listed objects are fetched at a time.
-const AT_ONCE: usize = 8;
+/// How many listed objects are fetched at a time: so many that are new, and so many others.
+pub(super) const AT_ONCE: usize = 8;
 
 /// Known objects beyond this number are forgotten if no playlist has listed them for a while.
 const KNOWN: usize = 20_000;
@@ -41,7 +41,12 @@ pub(super) struct Node {
     began: Instant,
     /// Whether live streams are not followed any more.
     stop: watch::Receiver<bool>,
+    /// Slots of objects that are new. These wait neither for other nodes nor behind objects that do.
     slots: Semaphore,
+    /// Slots of all other listed objects.
+    old_slots: Semaphore,
+    /// How many objects all nodes had answered when it last waited for others in vain.
+    in_vain: Cell<Option<u64>>,
     /// Objects that are or were fetched, and when they were listed last.
     known: RefCell<HashMap<String, Instant>>,
     /// How many listed objects are being fetched.
@@ -80,6 +85,8 @@ impl Node {
             began,
             stop,
             slots: Semaphore::new(AT_ONCE),
+            old_slots: Semaphore::new(AT_ONCE),
+            in_vain: Cell::default(),
             known: RefCell::default(),
             under_way: Cell::default(),
             idle: Notify::new(),
@@ -159,7 +166,8 @@ impl Node {
         self.under_way.set(self.under_way.get() + 1);
         let node = Rc::clone(self);
         spawn_local(async move {
-            let slot = node.slots.acquire().await;
+            let slots = if wanted.is_new { &node.slots } else { &node.old_slots };
+            let slot = slots.acquire().await;
             if !wanted.is_new {
                 node.wait_for_others().await;
             }
@@ -196,15 +204,20 @@ impl Node {
         }
     }
 
-    /// Waits, if the node is far ahead of others, until these have caught up. What they have not answered waits in memory.
+    /// Waits, if the node is far ahead of others, until these have caught up. What they have not answered waits in
+    /// memory. After a wait in vain it waits for nobody until the others go on.
     pub(super) async fn wait_for_others(&self) {
-        let mut last = (self.ledger.borrow().objects(), Instant::now());
-        while self.ledger.borrow().is_far_ahead(self.place) && last.1.elapsed() < WAITS {
+        let objects = || self.ledger.borrow().objects();
+        let mut last = (objects(), Instant::now());
+        while self.ledger.borrow().is_far_ahead(self.place) && self.in_vain.get() != Some(last.0) {
+            if last.1.elapsed() >= WAITS {
+                return self.in_vain.set(Some(last.0));
+            }
             sleep(LOOKS).await;
             self.answered.set(Instant::now());
-            let objects = self.ledger.borrow().objects();
-            if objects != last.0 {
-                last = (objects, Instant::now());
+            let now = objects();
+            if now != last.0 {
+                last = (now, Instant::now());
             }
         }
     }

@@ -233,6 +233,31 @@ fn a_node_that_is_far_ahead_waits_for_the_others() {
 }
 
 #[test]
+fn a_node_is_asked_for_all_it_was_not_seen_to_have() {
+    let origin = Server::start(headwater(), NO_ARGUMENTS);
+    // So many, and so slow, that asking for all takes longer than asking again may take.
+    let segments = 100;
+    let serve = |listed: u32, pause: Duration| {
+        start(origin.http, move |path, answer| {
+            (answer.status, answer.fields) = (200, Vec::new());
+            if path.ends_with(".m3u8") {
+                let listed: String = (0..listed).map(|n| format!("#EXTINF:2,\n{n}.ts\n")).collect();
+                let head = "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXT-X-PLAYLIST-TYPE:VOD\n";
+                answer.body = format!("{head}{listed}#EXT-X-ENDLIST\n").into_bytes();
+                return;
+            }
+            std::thread::sleep(pause);
+            answer.body = b"media".to_vec();
+        })
+    };
+    let nodes = [serve(segments, Duration::ZERO), serve(1, Duration::from_secs(1))];
+    let [fast, slow] = nodes.map(|node| format!("http://{node}/vod/x.m3u8"));
+    let (_, document) = document(&[&fast, &slow, "--timeout", "90s"]);
+    assert_eq!(count(&document, "differences"), 0, "{document:#}");
+    assert!(count(&document, "objects") >= u64::from(segments), "{document:#}");
+}
+
+#[test]
 fn an_interrupt_ends_it_with_what_was_compared() {
     let origin = origin();
     let asked = Arc::new(AtomicU64::new(0));

@@ -10,10 +10,10 @@ use async_nats::{RequestError, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::member::Member;
-use super::{Ask, Post};
+use super::{Ask, LEAVING, Post};
 use crate::agents::wire::{self, Answer, Greeting, Hello};
 
 /// How long agents have to answer.
@@ -56,7 +56,9 @@ pub(super) async fn reserve(post: &Arc<Post>, count: usize) -> anyhow::Result<Ve
         found.members.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
         return Ok(found.members);
     }
-    post.release_all().await;
+    // Who has not been asked yet is not asked after all.
+    found.asked.shutdown().await;
+    let _ = timeout(LEAVING, post.release_all()).await;
     bail!("{}", too_few(count, &found));
 }
 
@@ -121,13 +123,23 @@ impl Found {
         if hello.busy {
             return Err("busy".to_owned());
         }
+        {
+            let mut asked = post.asked();
+            if asked.closed {
+                return Ok(());
+            }
+            // From now on it may be reserved, whether or not its answer comes.
+            asked.ids.push(hello.id.clone());
+        }
         self.ids.insert(hello.id.clone());
         self.names.insert(hello.name.clone());
-        // From now on it may be reserved, whether or not its answer comes.
-        post.may_be_reserved().push(hello.id.clone());
         let post = Arc::clone(post);
         self.asked.spawn(async move {
             let member = Member::new(hello);
+            // It may have been freed before it is asked.
+            if post.asked().closed {
+                return (member, Ok(Answer::Refused("it was not asked".to_owned())));
+            }
             let reserve = Ask::Reserve { run: post.run.clone() };
             let answer = member.request(&post, &reserve, b"").await;
             (member, answer)
@@ -151,7 +163,7 @@ impl Found {
                 return self.members.push(member);
             }
             Ok(Answer::Refused(why)) => {
-                post.may_be_reserved().retain(|id| *id != member.hello.id);
+                post.asked().ids.retain(|id| *id != member.hello.id);
                 why
             }
             Ok(Answer::Clocks { .. }) => "does not answer what it is asked".to_owned(),

@@ -18,7 +18,8 @@ use crate::shard::monotonic;
 const ROUND_TRIPS: usize = 8;
 /// Time between two further ones.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// An agent without an answer for so long was asked several times.
+/// An agent that has answered nothing for so long may be gone. It is asked every [`INTERVAL`], but one question may
+/// wait for its answer for all that time.
 const QUIET: Duration = Duration::from_secs(3);
 /// How many times in a row NATS may know nobody who answers for an agent. An agent that connects
 /// again is away for a moment.
@@ -59,7 +60,7 @@ impl Member {
         self.state.borrow().gone.clone()
     }
 
-    /// Since when and why it may be about to be given up: it has not answered several times.
+    /// Since when and why it may be about to be given up: it has answered nothing for [`QUIET`].
     pub(super) fn silent(&self) -> Option<(Instant, String)> {
         let heard = *self.heard();
         let why = || format!("it is silent: no answer for {:.1?}", heard.elapsed());

@@ -63,11 +63,18 @@ struct Post {
     client: Client,
     /// The subject to which agents send.
     run: String,
-    /// The ids of the agents that were asked to serve the run.
-    asked: Mutex<Vec<String>>,
+    asked: Mutex<Asked>,
     /// Number of the next child.
     next: AtomicU32,
     children: Mutex<HashMap<u32, mpsc::Sender<Piece>>>,
+}
+
+/// The agents that were asked to serve the run.
+#[derive(Debug, Default)]
+struct Asked {
+    ids: Vec<String>,
+    /// Whether they are being freed. Nobody is asked from then on.
+    closed: bool,
 }
 
 impl Post {
@@ -77,16 +84,20 @@ impl Post {
         let _ = self.client.publish(wire::subject(id), wire::write(&release, b"")).await;
     }
 
-    /// Ends the run at all agents that may have heard of it.
+    /// Ends the run at all agents that may have heard of it. No further ones are asked.
     async fn release_all(&self) {
-        let asked = self.may_be_reserved().clone();
-        for id in asked {
+        let ids = {
+            let mut asked = self.asked();
+            asked.closed = true;
+            asked.ids.clone()
+        };
+        for id in ids {
             self.release(&id).await;
         }
         let _ = self.client.flush().await;
     }
 
-    fn may_be_reserved(&self) -> MutexGuard<'_, Vec<String>> {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

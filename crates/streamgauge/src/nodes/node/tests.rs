@@ -69,6 +69,60 @@ async fn a_node_that_is_ahead_waits_for_the_others_but_not_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_objects_beside_a_dead_node_take_one_wait() {
+    let ([a, b], _) = nodes();
+    let body = Bytes::from(vec![0; 50 << 20]);
+    for n in 0..3 {
+        a.record(&n.to_string(), Kind::Lasting, object(&body), None);
+    }
+    let began = Instant::now();
+    for _ in 0..100 {
+        a.wait_for_others().await;
+    }
+    assert!((5..6).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    // The other goes on, and stops again.
+    b.record("0", Kind::Lasting, object(&body), None);
+    a.record("3", Kind::Lasting, object(&body), None);
+    let began = Instant::now();
+    for _ in 0..100 {
+        a.wait_for_others().await;
+    }
+    assert!((5..6).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_is_not_behind_others_that_wait() {
+    let ([a, _], _) = nodes();
+    let body = Bytes::from(vec![0; 50 << 20]);
+    for n in 0..3 {
+        a.record(&n.to_string(), Kind::Lasting, object(&body), None);
+    }
+    let wanted = |n: u32, is_new| {
+        let url = a.url.resolve(&format!("{n}.m4s")).unwrap();
+        Wanted { url, range: None, is_new }
+    };
+    let began = Instant::now();
+    let local = LocalSet::new();
+    let ended = async {
+        for n in 0..40 {
+            a.want(wanted(n, false));
+        }
+        a.want(wanted(40, true));
+        // Nobody listens at the node's port, so what was asked for is a trouble.
+        while a.troubles().0 == 0 {
+            sleep(LOOKS).await;
+        }
+        assert_eq!(a.under_way.get(), 40, "{:?}", began.elapsed());
+        assert!(began.elapsed() < WAITS, "{:?}", began.elapsed());
+        a.finish().await;
+    };
+    local.run_until(ended).await;
+    assert_eq!(a.troubles().0, 41);
+    // All together have waited once.
+    assert!(began.elapsed() < 2 * WAITS, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_silent_at_the_end_is_given_up() {
     let ([a, _], _) = nodes();
     a.under_way.set(2);
