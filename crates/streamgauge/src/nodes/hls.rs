@@ -142,12 +142,14 @@ fn take(
 }
 
 /// The state of a playlist. Two answers of the same state are the same. What caches are told differs
-/// between an answer that was waited for and another.
+/// between an answer that was waited for and another. A server that knows that a segment has ended may hint at the
+/// next one before it shows so.
 fn state(media: &Media<'_>, waited: bool) -> String {
     let (first, open, parts) = (media.first(), media.open_number(), media.open.parts.len());
     let ended = if media.ended { ", ended" } else { "" };
     let waited = if waited { "" } else { ", at once" };
-    format!("{first} to {open}.{parts}{ended}{waited}")
+    let hint = media.hint.as_ref().map(|hint| format!(", then {}", hint.uri)).unwrap_or_default();
+    format!("{first} to {open}.{parts}{hint}{ended}{waited}")
 }
 
 fn next_state(media: &Media<'_>) -> Option<(u64, Option<u64>)> {
@@ -196,11 +198,12 @@ mod tests {
         let text = "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXT-X-MEDIA-SEQUENCE:7\n\
                     #EXT-X-SERVER-CONTROL:CAN-BLOCK-RELOAD=YES\n#EXT-X-PART-INF:PART-TARGET=0.5\n\
                     #EXTINF:2,\n7.m4s\n#EXT-X-PART:DURATION=0.5,URI=\"8.0.m4s\"\n\
+                    #EXT-X-PRELOAD-HINT:TYPE=PART,URI=\"8.1.m4s\"\n\
                     #EXT-X-RENDITION-REPORT:URI=\"../a0/media.m3u8\",LAST-MSN=7,LAST-PART=3\n";
         let (own, reports) = split_reports(text);
         assert!(reports.starts_with("#EXT-X-RENDITION") && !own.contains("REPORT"), "{own}");
         let Playlist::Media(media) = hls::parse(&own).unwrap() else { panic!() };
-        assert_eq!(state(&media, true), "7 to 8.1");
+        assert_eq!(state(&media, true), "7 to 8.1, then 8.1.m4s");
         assert_eq!(next_state(&media), Some((8, Some(1))));
     }
 }
