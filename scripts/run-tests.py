@@ -23,14 +23,13 @@ import time
 
 # These take most of the processor time of all programs, start many servers, or generate load and must not wait for a
 # processor themselves. The first take longest. They are CRATE/PROGRAM.
-HEAVY = ["headwater/webrtc", "headwater/cluster", "headwater/foreign", "streamgauge/studies", "streamgauge/agents",
-         "headwater/push", "headwater/ladder", "streamgauge/nodes", "headwater/backup", "headwater/store",
+HEAVY = ["headwater/webrtc", "headwater/cluster", "headwater/bad_input", "headwater/foreign", "streamgauge/studies",
+         "streamgauge/agents", "headwater/push", "headwater/ladder", "streamgauge/nodes", "headwater/backup", "headwater/store",
          "streamgauge/players", "headwater/headwater", "streamgauge/load", "headwater/vod"]
 
 # These take long, mostly waiting, the first longest. If they began last, the whole run would have to
 # wait for them.
-FIRST = [*HEAVY, "headwater/bad_input", "media/codec_records", "headwater/files",
-         "media/mp4_corpus"]
+FIRST = [*HEAVY, "media/codec_records", "headwater/files", "media/mp4_corpus"]
 
 # Prints each test's time. A stable compiler's test harness does so where RUSTC_BOOTSTRAP is set.
 TIMES = ["-Zunstable-options", "--report-time"]
