@@ -122,9 +122,9 @@ e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 # Pages show pictures in real time, so they come first, and beside them only tests that leave them most of the machine.
 # These yield to the pages, but they always run on: at idle priority they would stand still on a machine that is never
 # idle. In 600 s, browsers and pages take 310 s of processor time, and these tests less. Beside two lanes of them, one of
-# eight pages was not run often enough, and left out frames. So did two pages beside one lane at nice level
-# 5, which takes a quarter of a processor that pages use as well. Beside busy loops, a lane with a lower priority than 5
-# would hardly run. The heavy ones come last.
+# eight pages was not run often enough, and left out frames. Two pages left out frames beside one lane at nice
+# level 5 as well, because it takes a quarter of a busy processor. So its priority is lower, but not beside busy loops,
+# where it would hardly run. The heavy ones come last.
 yields=12
 [ "${BUSY:-0}" = 1 ] && yields=5
 {

@@ -7,8 +7,9 @@
 //! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
 //! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
 //! ([`copy`]), which begins with what the first node answers ([`answer`]). Every delivery works from a copy as on the
-//! publisher's node, with the same bytes. All nodes know all streams ([`announce`]). A publisher that waits for a stream of another node is looked after by [`backup`]. Some copies are
-//! kept although nobody watches ([`standing`]), if the operator asks for that.
+//! publisher's node, with the same bytes. All nodes know all streams ([`announce`]). [`backup`] looks after publishers
+//! that wait for a stream of another node. Some copies are kept although nobody watches ([`standing`]), if the operator
+//! asks for that.
 //!
 //! All of it speaks through a [`bus`]: NATS ([`nats`]), or the network of the simulation.
 //!
@@ -274,7 +275,8 @@ impl Cluster {
         true
     }
 
-    /// Asks a node whether it is there. An error, also where this node has no connection, says nothing about that node.
+    /// Asks a node whether it is there. After an error nobody knows, also where this node has no connection: the caller
+    /// decides.
     async fn ask_whether_there(&self, node: &str) -> Result<Answer, Failed> {
         if !self.is_connected() {
             return Err(Failed("there is no connection".to_owned()));
