@@ -140,6 +140,8 @@ pub struct Playback {
     stalled: Micros,
     holes: u32,
     missing: Micros,
+    /// The last hole of each track.
+    last_holes: [Option<(Micros, Micros)>; 2],
     /// Whether the server has said that nothing more comes.
     complete: bool,
     /// Capture time (since 1970) minus playback time, if known.
@@ -174,6 +176,7 @@ impl Playback {
             stalled: 0,
             holes: 0,
             missing: 0,
+            last_holes: [None; 2],
             complete: false,
             captured: None,
             clock: None,
@@ -246,13 +249,13 @@ impl Playback {
                 (from, to) = (known.to, to.saturating_sub(step));
             }
         }
+        if let Some(span) = &self.spans[index]
+            && from - span.to > HOLE
+        {
+            self.hole(index, (span.to, from));
+        }
         match &mut self.spans[index] {
             Some(span) => {
-                let hole = from - span.to;
-                if hole > HOLE {
-                    self.holes = self.holes.saturating_add(1);
-                    self.missing = self.missing.saturating_add(hole);
-                }
                 span.received = span.received.saturating_add((to - from.max(span.to)).max(0));
                 span.to = span.to.max(to);
             }
@@ -269,6 +272,17 @@ impl Playback {
             }
             _ => {}
         }
+    }
+
+    /// Counts a hole of a track. Where the other track has one as well, a viewer misses the time only once.
+    fn hole(&mut self, track: usize, (from, to): (Micros, Micros)) {
+        let shared =
+            self.last_holes[1 - track].map_or(0, |(begin, end)| end.min(to) - begin.max(from));
+        if shared <= 0 {
+            self.holes = self.holes.saturating_add(1);
+        }
+        self.missing = self.missing.saturating_add(to - from - shared.max(0));
+        self.last_holes[track] = Some((from, to));
     }
 
     /// Moves what has come of a track by this much: where it belongs beside the other track is now
@@ -401,7 +415,7 @@ impl Playback {
         (self.stalls, self.stalled)
     }
 
-    /// Number and total duration of the holes between media of a track.
+    /// Number and total duration of the holes between media. Holes of both tracks that overlap are one.
     pub fn holes(&self) -> (u32, Micros) {
         (self.holes, self.missing)
     }
@@ -533,6 +547,25 @@ mod tests {
         assert_eq!(playback.span(Track::Audio).unwrap().to, 300 * MS);
         playback.advance(250 * MS);
         assert_eq!(playback.stalls(), (0, 0));
+    }
+
+    #[test]
+    fn what_both_tracks_miss_is_one_hole() {
+        let mut playback = Playback::new(0);
+        for (track, from, to) in [
+            (Track::Video, 0, 100),
+            (Track::Audio, 0, 80),
+            (Track::Video, 300, 400),
+            (Track::Audio, 310, 380),
+        ] {
+            playback.media(0, 0, track, from * MS, to * MS);
+        }
+        // Video misses 100 to 300, audio 80 to 310.
+        assert_eq!(playback.holes(), (1, 230 * MS));
+        playback.media(0, 0, Track::Audio, 420 * MS, 500 * MS);
+        playback.media(0, 0, Track::Video, 500 * MS, 600 * MS);
+        // Audio misses 380 to 420, video 400 to 500.
+        assert_eq!(playback.holes(), (2, 350 * MS));
     }
 
     #[test]

@@ -230,9 +230,10 @@ pub struct Report {
     pub stalls: u32,
     /// Duration of all stalls together.
     pub stalled: f64,
-    /// How often media were missing between other media.
+    /// How often media were missing between other media. Where video and audio are missing at the same time, that is one
+    /// hole.
     pub holes: u32,
-    /// Duration of all holes together.
+    /// Duration of all holes together: the time for which video or audio is missing.
     pub missing: f64,
     /// Time from capture to arrival, if the stream says when it was captured.
     pub delivery: Option<Latency>,
