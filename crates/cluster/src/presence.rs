@@ -277,6 +277,17 @@ impl Directory {
         self.nodes.get(node).is_some_and(|node| now.since(node.known.heard) < FORGOTTEN)
     }
 
+    /// The nodes that have announced nothing for so long, but are not forgotten.
+    pub fn quiet(&self, time: Duration, now: UnixMicros) -> Vec<String> {
+        let quiet = self.present(now).filter(|node| now.since(node.heard) >= time);
+        quiet.map(|node| node.node.clone()).collect()
+    }
+
+    /// Whether a node has gone, and has not announced itself since.
+    pub fn has_gone(&self, node: &str) -> bool {
+        self.gone.contains_key(node)
+    }
+
     /// Forgets what a node said, because it has gone.
     pub fn forget(&mut self, node: &str) {
         if let Some(node) = self.nodes.remove(node) {

@@ -198,11 +198,16 @@ fn a_node_that_has_gone_is_remembered_for_a_while() {
         (names(directory.nodes()), names(directory.gone())),
         (vec!["b".into()], vec!["a".into()])
     );
+    let quiet = |directory: &Directory, millis| directory.quiet(Duration::from_secs(2), at(millis));
+    assert_eq!((quiet(&directory, 6999), quiet(&directory, 7000)), (vec![], vec!["b".into()]));
+    assert!(directory.has_gone("a") && !directory.has_gone("b") && !directory.has_gone("c"));
     directory.forget("b");
+    assert!(directory.has_gone("b") && quiet(&directory, 7000).is_empty());
     assert_eq!(names(directory.gone()), ["a", "b"]);
     assert_eq!(directory.gone()[0].streams.len(), 0);
     // One that is back is not gone.
     directory.hear(announce("b", &[]), at(11_000));
+    assert!(!directory.has_gone("b"));
     assert_eq!(
         (names(directory.nodes()), names(directory.gone())),
         (vec!["b".into()], vec!["a".into()])

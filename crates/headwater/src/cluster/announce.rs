@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use cluster::presence::{self, Announcement, Report, Seats, Streams};
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use live::Stream;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::{Instant, timeout};
@@ -18,6 +19,10 @@ use super::{Cluster, copy};
 /// streams. One of several messages takes as much longer. So a node sends at most five messages a second, and the first
 /// change after a quiet time is told at once.
 const SPACING: Duration = Duration::from_millis(200);
+/// A node that has announced nothing for so long is asked whether it is still there.
+const QUIET: Duration = Duration::from_millis(1200);
+/// The time between two looks for such nodes.
+const LOOKS: Duration = Duration::from_millis(200);
 /// The least time over which the load is measured.
 const MEASURED: Duration = Duration::from_millis(900);
 
@@ -31,6 +36,16 @@ pub(super) async fn hear(cluster: Arc<Cluster>) {
             Ok(announcement) => cluster.directory().hear(announcement, cluster.clock.now()),
             Err(error) => cluster.refuse(&error),
         }
+    }
+}
+
+/// Finds out which nodes have gone, also where nobody asks for their streams: an encoder that comes from such a node
+/// need not wait until this one has made sure. Runs for ever.
+pub(super) async fn watch(cluster: Arc<Cluster>) {
+    loop {
+        tokio::time::sleep(LOOKS).await;
+        let quiet = cluster.directory().quiet(QUIET, cluster.clock.now());
+        join_all(quiet.iter().map(|node| cluster.has_gone(node))).await;
     }
 }
 

@@ -153,6 +153,7 @@ impl Cluster {
             runtime: tokio::runtime::Handle::current(),
         });
         tokio::spawn(announce::hear(Arc::clone(&cluster)));
+        tokio::spawn(announce::watch(Arc::clone(&cluster)));
         tokio::spawn(announce::run(Arc::clone(&cluster)));
         tokio::spawn(answer::run(Arc::clone(&cluster)));
         tokio::spawn(share::run(Arc::clone(&cluster)));
@@ -258,17 +259,16 @@ impl Cluster {
     /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
     /// connects again.
     pub async fn has_gone(&self, node: &str) -> bool {
-        let was_known = !self.is_silent(node);
         for turn in 0..GONE {
             if turn > 0 {
                 tokio::time::sleep(RETURNS).await;
-                // Somebody else here has found out meanwhile.
-                if was_known && self.is_silent(node) {
-                    return true;
-                }
             }
             if !matches!(self.ask_whether_there(node).await, Ok(Answer::Unheard)) {
                 return false;
+            }
+            // This node has found out before, or meanwhile.
+            if self.directory().has_gone(node) {
+                return true;
             }
         }
         self.directory().forget(node);
