@@ -13,6 +13,8 @@ are N viewers (99), by LL-HLS, RTMP and push, with a buffer of 2 s. After 8 of 2
     paused     a NATS server stands still for 3 s (SIGSTOP)
     no-nats    all NATS servers are killed, and come back after 10 s
     owner      kill -9 of the origin that has the stream; the encoder is back at the other one after 2 s
+    frozen     that origin stands still for 14 s (SIGSTOP); the encoder tries the other one from the second second on
+    backup     the encoder stands still for 5 s, and then comes again; a backup publishes at the other origin
     drained    SIGTERM to an edge, whose LL-HLS viewers come through a plain TCP balancer
     edge       kill -9 of that edge
 
@@ -32,6 +34,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 # Modules beside this script leave no files there.
@@ -44,7 +47,6 @@ from cluster import Cluster, Failed, Node  # noqa: E402
 bench = importlib.import_module("bench-cluster")
 
 EDGES = ("edge-1", "edge-2", "edge-3")
-STREAM = "x"
 # When the fault comes, and how long viewers watch, in seconds.
 FAULT, WATCH = 8, 25
 BALANCED = ("drained", "edge")
@@ -113,7 +115,7 @@ class Faults:
     def __init__(self, asked, nodes, clip):
         self.asked, self.nodes, self.clip = asked, nodes, clip
         self.origins, self.edges = nodes.nodes[:2], nodes.nodes[2:]
-        self.server = 0
+        self.server, self.stream = 0, ""
 
     def fail(self, name, encoder):
         """Lets something fail, and mends it."""
@@ -136,6 +138,17 @@ class Faults:
             self.origins[0].program.kill()
             time.sleep(2)
             encoder.move(self.origins[1])
+        elif name == "frozen":
+            owner = self.origins[0].program.process
+            owner.send_signal(signal.SIGSTOP)
+            time.sleep(2)
+            encoder.move(self.origins[1])
+            time.sleep(12)
+            owner.send_signal(signal.SIGCONT)
+        elif name == "backup":
+            encoder.process.send_signal(signal.SIGSTOP)
+            time.sleep(5)
+            encoder.process.kill()
         elif name == "drained":
             self.edges[0].program.process.terminate()
         elif name == "edge":
@@ -154,9 +167,15 @@ class Faults:
     def run(self, name, number):
         """One round. Returns what each viewer saw."""
         self.server = number % len(self.nodes.servers)
-        with Encoder(self.asked.headwater, self.clip, self.origins[0]) as encoder:
+        # The pause between two encoders of one stream would be a hole.
+        self.stream = f"{name}-{number}"
+        with ExitStack() as encoders:
+            encoder = encoders.enter_context(Encoder(self.asked.headwater, self.clip, self.origins[0], self.stream))
             for edge in self.edges:
-                bench.until_window(self.nodes, edge, [STREAM], 8)
+                bench.until_window(self.nodes, edge, [self.stream], 8)
+            if name == "backup":
+                backup = Encoder(self.asked.headwater, self.clip, self.origins[1], f"{self.stream}?backup=1")
+                encoders.enter_context(backup)
             with Balancer(self.edges) as balancer:
                 viewers = self.viewers(name, balancer)
                 time.sleep(FAULT)
@@ -168,16 +187,16 @@ class Faults:
     def viewers(self, name, balancer):
         each = self.asked.viewers // 3
         if name in BALANCED:
-            return [Viewers(self.asked, "LL-HLS", f"{balancer.http}/live/{STREAM}/v0/media.m3u8", each)]
-        urls = [(delivery, bench.url(delivery, edge, STREAM)) for edge in self.edges for delivery in bench.DELIVERIES]
+            return [Viewers(self.asked, "LL-HLS", f"{balancer.http}/live/{self.stream}/v0/media.m3u8", each)]
+        urls = [(delivery, bench.url(delivery, edge, self.stream)) for edge in self.edges for delivery in bench.DELIVERIES]
         return [Viewers(self.asked, delivery, url, each) for delivery, url in urls]
 
 
 class Encoder:
     """Publishes, and tries again as encoders do. A context."""
 
-    def __init__(self, headwater, path, node):
-        self.headwater, self.path, self.node = headwater, path, node
+    def __init__(self, headwater, path, node, stream):
+        self.headwater, self.path, self.node, self.stream = headwater, path, node, stream
         self.process, self.stopped = None, threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -195,7 +214,7 @@ class Encoder:
     def run(self):
         while not self.stopped.is_set():
             at, quiet = self.node, subprocess.DEVNULL
-            command = [*bench.LOAD, self.headwater, "publish", self.path, f"{at.rtmp}/live/{STREAM}", "--loop"]
+            command = [*bench.LOAD, self.headwater, "publish", self.path, f"{at.rtmp}/live/{self.stream}", "--loop"]
             self.process = subprocess.Popen([str(word) for word in command], stdin=quiet, stdout=quiet, stderr=quiet,
                                             preexec_fn=cluster.end_with_parent)
             while self.process.poll() is None and not self.stopped.is_set() and self.node is at:
@@ -247,7 +266,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cluster.programs(parser)
     built = Path(os.environ.get("CARGO_TARGET_DIR", cluster.REPOSITORY / "target")) / "release"
-    names = ("none", "server", "lame-duck", "paused", "no-nats", "owner", "drained", "edge")
+    names = ("none", "server", "lame-duck", "paused", "no-nats", "owner", "frozen", "backup", "drained", "edge")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     parser.add_argument("-o", dest="out", type=Path, default=cluster.REPOSITORY / f"lab/runs/{day}-faults", metavar="DIR")
     parser.add_argument("--streamgauge", default=os.environ.get("STREAMGAUGE", built / "streamgauge"), metavar="PROGRAM")
