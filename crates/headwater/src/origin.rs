@@ -145,11 +145,14 @@ impl Origin {
             if !self.is_elsewhere(name) {
                 return;
             }
-            let published = cluster.elsewhere(name).filter(|holder| holder.is_live);
-            match published {
-                Some(holder) if !cluster.has_gone(&holder.node).await => {}
+            let published = || cluster.elsewhere(name).filter(|holder| holder.is_live);
+            if let Some(holder) = published() {
+                cluster.has_gone(&holder.node).await;
+            }
+            // A node that did not answer may have been forgotten meanwhile, because it was silent for too long.
+            if published().is_none() {
                 // Where nothing comes, the stream begins anew.
-                _ => drop(self.stream(name).await),
+                drop(self.stream(name).await);
             }
         };
         let _ = timeout(FETCH, fetched).await;

@@ -105,6 +105,34 @@ async fn a_publisher_goes_on_where_there_is_no_copy() {
     assert_eq!(calm.refused, 0);
 }
 
+/// The node of a stream stands still, so that it neither answers nor is known to have gone. Its encoder tries another
+/// node, which has no copy.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_goes_on_when_a_node_that_stands_still_is_forgotten() {
+    // Each attempt waits for an answer for 2 s. The node may be forgotten at any time of that.
+    for after in (0..2500).step_by(250) {
+        let mut calm = Calm::begin().await;
+        let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
+        calm.pass(10, |_| {}).await;
+        let copy = calm.copy();
+        calm.owner.bus.stand_still(Instant::now() + Duration::from_mins(1));
+        std::mem::swap(&mut calm.owner, &mut third);
+        calm.encoder.leave(2, Duration::from_millis(after));
+        calm.pass(20, |_| {}).await;
+        assert!(calm.encoder.is_publishing() && calm.refused > 0, "{after} ms");
+        let stream = calm.owner.origin.registry.stream("x").expect("it is published");
+        let numbers = |stream: &live::Stream| -> Vec<_> {
+            let window = stream.track("v0").expect("video").window();
+            window.all().map(|segment| segment.msn).collect()
+        };
+        // Who watches the copy stays.
+        assert!(Arc::ptr_eq(&copy, &calm.copy()), "{after} ms");
+        // It has as many segments as were taken over, or the oldest have left its window.
+        assert!(numbers(&copy).ends_with(&numbers(&stream)), "{after} ms");
+        assert!(numbers(&stream).len() > 8, "{after} ms: {:?}", numbers(&stream));
+    }
+}
+
 /// A node's streams change all the time.
 #[tokio::test(start_paused = true)]
 async fn changes_of_many_streams_are_announced_at_once_and_then_few_times_a_second() {

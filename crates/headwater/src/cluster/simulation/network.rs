@@ -42,7 +42,7 @@ pub(super) struct State {
     pub(super) named: u64,
     /// Messages that came or were lost, and uses of the bucket.
     pub(super) steps: u64,
-    /// How many messages were sent to subjects that are not inboxes.
+    /// How many messages were sent to subjects that are not inboxes, without questions whether a node is there.
     pub(super) sent: HashMap<String, usize>,
     /// By which life changes of a stream were told with a lease of this epoch.
     pub(super) tellers: HashMap<(String, u64), u64>,
