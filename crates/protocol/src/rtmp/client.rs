@@ -268,6 +268,12 @@ impl ClientSession {
         self.connection.position()
     }
 
+    /// Bytes of media among those taken so far: the payloads of audio and video, as far as they have
+    /// arrived. Of an aggregate message they are the whole payload, with the headers of its tags.
+    pub fn media_bytes(&self) -> u64 {
+        self.connection.media_bytes()
+    }
+
     /// The first bytes, at most 192, of the video whose [`ClientEvent::Measured`] was polled last.
     /// They are available until more input is handled.
     pub fn measured_front(&self) -> &[u8] {

@@ -167,6 +167,11 @@ impl Connection {
         self.received
     }
 
+    /// See [`Reader::media_bytes`].
+    pub(crate) fn media_bytes(&self) -> u64 {
+        self.reader.media_bytes()
+    }
+
     pub(crate) fn allocated(&self) -> usize {
         self.reader.allocated()
     }

@@ -114,6 +114,11 @@ fn plays_own_and_shared_messages_interleaved() {
         }
         let (client, server) = link.run();
         assert_eq!(client, expected);
+        let media = expected.iter().map(|event| match event {
+            ClientEvent::Video { payload, .. } => payload.len() as u64,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(link.client.media_bytes(), media.sum::<u64>());
         let pongs: Vec<ServerEvent> =
             [0, 10, 20, 30, 40].map(|timestamp| ServerEvent::Pong { timestamp }).into();
         assert_eq!(server, pongs);
@@ -126,6 +131,24 @@ fn plays_own_and_shared_messages_interleaved() {
             client[1..],
             [ended(code::PLAY_UNPUBLISH_NOTIFY, "The stream is not published.")]
         );
+    }
+}
+
+#[test]
+fn bytes_of_media_count_as_they_come() {
+    let mut link = Link::play(usize::MAX);
+    link.connect();
+    link.server.accept_play(false).unwrap();
+    link.run();
+    assert_eq!(link.client.media_bytes(), 0);
+    link.server.send_video(0, Bytes::from(vec![0x17; 5000])).unwrap();
+    let bytes: Vec<u8> = std::iter::from_fn(|| link.server.poll_output()).flatten().collect();
+    // The message has one chunk, and so one header.
+    let header = bytes.len() - 5000;
+    for (at, byte) in bytes.iter().enumerate() {
+        assert_eq!(link.client.handle_input(&[*byte]), Ok(1));
+        let counted = (at + 1).saturating_sub(header) as u64;
+        assert_eq!(link.client.media_bytes(), counted);
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
         watchdog: Watchdog::new(viewer.lane.options.patience),
         times: FlvTimes::default(),
         verifier: viewer.verify.then(|| Box::new(verify::Flv::new(viewer.reference.clone()))),
-        media: 0,
+        media_bytes: 0,
     };
     player.run().await.map_err(|error| error.at(format!("byte {}", player.session.position())))
 }
@@ -43,8 +43,8 @@ struct Player<'a> {
     watchdog: Watchdog,
     times: FlvTimes,
     verifier: Option<Box<verify::Flv>>,
-    /// Bytes of media among those handled most recently.
-    media: usize,
+    /// Bytes that have counted as media.
+    media_bytes: u64,
 }
 
 impl Player<'_> {
@@ -82,16 +82,22 @@ impl Player<'_> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(Error::io(&error, "reading")),
         };
-        self.media = 0;
         let over = self.handle(scratch.get(..size).unwrap_or_default());
-        // A message counts in the read that ends it, and for no more than the bytes of that read.
-        // Its bytes in earlier reads have counted as overhead.
-        let media = self.media.min(size);
+        self.count(size);
+        over
+    }
+
+    /// Counts the bytes of a read, after they were handled.
+    fn count(&mut self, size: usize) {
+        let media = self.session.media_bytes() - self.media_bytes;
+        // The session may learn that up to four bytes of an earlier read belong to media, not to a
+        // chunk's header. They have counted as overhead, so as many bytes wait for the next read.
+        let media = usize::try_from(media).unwrap_or(usize::MAX).min(size);
         if media > 0 {
+            self.media_bytes += media as u64;
             self.viewer.count_media(media);
         }
         self.viewer.count_overhead(size - media);
-        over
     }
 
     fn handle(&mut self, mut input: &[u8]) -> Result<bool, Error> {
@@ -114,7 +120,6 @@ impl Player<'_> {
     fn event(&mut self, event: ClientEvent) -> Result<bool, Error> {
         match event {
             ClientEvent::Measured(measured) => {
-                self.media += measured.length;
                 let track =
                     if measured.kind == message::VIDEO { Track::Video } else { Track::Audio };
                 if is_media(track, measured.start) {
@@ -126,11 +131,9 @@ impl Player<'_> {
                 }
             }
             ClientEvent::Audio { timestamp, payload } => {
-                self.media += payload.len();
                 self.tag(TagKind::Audio, timestamp, &payload)?;
             }
             ClientEvent::Video { timestamp, payload } => {
-                self.media += payload.len();
                 self.tag(TagKind::Video, timestamp, &payload)?;
             }
             ClientEvent::Metadata { payload, .. } => {

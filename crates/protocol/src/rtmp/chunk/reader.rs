@@ -126,6 +126,7 @@ pub struct Reader {
     /// Position in the session's input.
     at: u64,
     header_at: u64,
+    media_bytes: u64,
 }
 
 impl Reader {
@@ -145,6 +146,7 @@ impl Reader {
             again: Vec::new(),
             at,
             header_at: at,
+            media_bytes: 0,
         }
     }
 
@@ -170,6 +172,12 @@ impl Reader {
     /// Position in the session's input.
     pub fn position(&self) -> u64 {
         self.at
+    }
+
+    /// Bytes of payload of audio, video and aggregate messages so far, including messages of which
+    /// only a part has arrived. Messages that are skipped do not count.
+    pub fn media_bytes(&self) -> u64 {
+        self.media_bytes
     }
 
     /// Bytes allocated for incomplete messages.
@@ -471,6 +479,10 @@ impl Reader {
             }
         }
         stream.missing -= bytes.len();
+        let is_media = matches!(stream.kind, message::AUDIO | message::VIDEO | message::AGGREGATE);
+        if is_media && stream.fate != Fate::Drop {
+            self.media_bytes += bytes.len() as u64;
+        }
         if stream.fate != Fate::Keep {
             return Ok(());
         }
