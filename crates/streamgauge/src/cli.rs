@@ -57,6 +57,9 @@ struct Behaviour {
     /// Media a player buffers before it begins, and after a stall
     #[arg(long, value_name = "T", default_value = "500ms", value_parser = units::time)]
     buffer: Duration,
+    /// RTMP: how much media a player says that it buffers; servers may send this much of a file at once
+    #[arg(long, value_name = "T", default_value = "3s", value_parser = announced)]
+    announce_buffer: Duration,
     /// How much media a player of finished media may have ahead; 0s: all, as fast as it comes
     #[arg(long, value_name = "T", default_value = "30s", value_parser = units::time)]
     ahead: Duration,
@@ -89,6 +92,7 @@ impl Behaviour {
         Ok(Options {
             patience: self.timeout,
             buffer: self.buffer,
+            announce_buffer: self.announce_buffer,
             ahead: (!self.ahead.is_zero()).then_some(self.ahead),
             rendition: self.rendition,
             low_latency: !self.no_low_latency,
@@ -199,6 +203,13 @@ struct CapacityArguments {
     behaviour: Behaviour,
     #[command(flatten)]
     machines: CrewArguments,
+}
+
+/// A time that SetBufferLength can say, in 32 bits of milliseconds.
+fn announced(text: &str) -> Result<Duration, String> {
+    let time = units::time(text).map_err(|error| error.to_string())?;
+    let fits = u32::try_from(time.as_millis()).is_ok();
+    fits.then_some(time).ok_or_else(|| "more than 1193h".to_owned())
 }
 
 fn rendition(text: &str) -> Result<Rendition, String> {

@@ -91,6 +91,9 @@ pub struct Options {
     /// How much media a player buffers before it starts or goes on. If the server has less ready,
     /// the player starts with less.
     pub buffer: Duration,
+    /// How much media a player says that it buffers (RTMP's SetBufferLength). Servers may send this
+    /// much of a file at once, and pace the rest.
+    pub announce_buffer: Duration,
     /// How much media a player of finished media has ahead at most; `None` for all of it, as fast
     /// as it comes.
     pub ahead: Option<Duration>,
@@ -110,6 +113,7 @@ impl Default for Options {
         Self {
             patience: Duration::from_secs(10),
             buffer: Duration::from_millis(500),
+            announce_buffer: Duration::from_secs(3),
             ahead: Some(Duration::from_secs(30)),
             rendition: Rendition::Highest,
             low_latency: true,

@@ -7,6 +7,7 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use media::flv::{Message, Packetizer};
@@ -14,6 +15,7 @@ use media::{Codec, Sample};
 use protocol::rtmp::{ServerConfig, ServerEvent, ServerSession};
 
 use support::*;
+use viewer::Options;
 
 /// How many bytes the server writes at once, in turn.
 const PIECES: [usize; 6] = [1, 5, 1460, 2, 70_000, 333];
@@ -130,5 +132,17 @@ fn media_and_overhead_are_the_bytes_on_the_wire_however_reads_split_messages() {
         let chunks = media / chunk_size as u64;
         let most = chunks + 3073 + 2000;
         assert!((chunks..=most).contains(&report.overhead_bytes), "{report:#?}");
+    }
+}
+
+#[test]
+fn the_buffer_that_a_player_announces_is_the_one_asked_for() {
+    assert_eq!(Options::default().announce_buffer, Duration::from_secs(3));
+    for millis in [100, 36_000_000] {
+        let (url, server) = start(4096);
+        let announce_buffer = Duration::from_millis(millis);
+        watch(&url, Options { announce_buffer, ..options() }, false, None, LIMIT);
+        let wire = server.join().unwrap();
+        assert_eq!(wire.announced.map(u64::from), Some(millis));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Version of these messages, and of the jobs and results that they carry. Agents of another version
 /// are not asked for anything.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// Where agents are looked for. Each answers with a [`Hello`].
 pub const FIND: &str = "streamgauge.agents";
 /// How long one side may be silent before the other gives up.

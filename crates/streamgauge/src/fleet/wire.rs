@@ -11,6 +11,7 @@ use viewer::{Options, Rendition};
 pub(super) struct OptionsOnWire {
     patience: Duration,
     buffer: Duration,
+    announce_buffer: Duration,
     ahead: Option<Duration>,
     #[serde(with = "RenditionOnWire")]
     rendition: Rendition,
@@ -69,6 +70,7 @@ mod tests {
                     rendition: Rendition::Index(3),
                     ahead: None,
                     patience: Duration::from_nanos(1_500_000_001),
+                    announce_buffer: Duration::from_millis(100),
                     ..Options::default()
                 },
                 batches: 3,

@@ -20,6 +20,8 @@ pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let socket = Box::pin(viewer.lane.connect(&url.host, url.port, within)).await?;
     let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
     config.measure_media = !viewer.verify;
+    let announced = viewer.lane.options.announce_buffer.as_millis();
+    config.buffer_length = u32::try_from(announced).unwrap_or(u32::MAX);
     // A request to reconnect would end playing here, so the player does not say that it can.
     config.capabilities = config.capabilities.without(Capabilities::RECONNECT);
     // The version string of players of 2008. Some servers look for it.
