@@ -1,6 +1,7 @@
 //! `streamgauge capacity`: steps of more and more viewers, each step all at once. It ends at the
-//! step whose viewers no longer get the bit rate they need (the inflexion point of "Web-native live
-//! streaming", study C).
+//! step in which too few viewers get the bit rate they need. With a share of a half, this is the
+//! inflexion point of "Web-native live streaming" (study C): "the majority of them cannot be served
+//! anymore at the required minimum bitrate".
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,10 +16,10 @@ use crate::record::Folder;
 use crate::selfwatch::Generator;
 use crate::summary::Viewers;
 
-/// Share of the encoded bit rate that viewers must get if no bit rate is given. It is below 1
+/// The part of the encoded bit rate that viewers must get if no bit rate is given. It is below 1
 /// because a live stream cannot come any faster, and a viewer that joins in the middle of a frame
 /// gets less.
-const SHARE: f64 = 0.9;
+const OF_ENCODED: f64 = 0.9;
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -33,8 +34,10 @@ pub struct Arguments {
     pub step: u32,
     /// Viewers of the last step.
     pub max: u32,
-    /// Mbit/s that viewers must get on average. `None`: derived from a viewer alone.
+    /// Mbit/s that viewers must get. `None`: derived from a viewer alone.
     pub min_bit_rate: Option<f64>,
+    /// Share of the viewers that must get it, 0 to 1.
+    pub share: f64,
     /// Pause between steps.
     pub pause: Duration,
     /// Folder for records, with a folder for each step.
@@ -52,15 +55,19 @@ pub struct Document {
     pub url: String,
     /// The delivery: `rtmp`, `hls`, `dash`, `mp4`, `flv`, `push` or `whep`.
     pub protocol: String,
-    /// Mbit/s of media that viewers had to get on average.
+    /// Mbit/s of media that viewers had to get.
     pub min_bit_rate: f64,
+    /// Share of the viewers that had to get it, 0 to 1.
+    pub share: f64,
+    /// Whether viewers asked for media only when all viewers of their step were connected.
+    pub start_barrier: bool,
     /// Mbit/s of the media, measured by a viewer alone; absent if a bit rate was given.
     pub encoded_bit_rate: Option<f64>,
     /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Largest number of viewers that got what they needed; 0 if none did.
+    /// Largest number of viewers of which enough got what they needed; 0 if none did.
     pub capacity: u32,
-    /// Smallest number of viewers that did not; absent if all steps passed.
+    /// Smallest number of viewers of which too few did; absent if all steps passed.
     pub inflexion: Option<u32>,
     /// Whether the run was interrupted. The steps are then those before the interruption.
     pub interrupted: bool,
@@ -79,7 +86,9 @@ pub struct Step {
     /// Mbit/s that the viewers got on average. Those that got nothing, or whose result is unknown,
     /// count as 0.
     pub bit_rate: f64,
-    /// Whether that was enough.
+    /// Viewers that got the bit rate they need. Viewers that failed do not count.
+    pub served: u32,
+    /// Whether these were enough.
     pub passed: bool,
     /// Results of the viewers.
     pub results: Viewers,
@@ -112,6 +121,8 @@ pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Documen
         url: arguments.url.clone(),
         protocol: arguments.plan.target.protocol().to_owned(),
         min_bit_rate: arguments.min_bit_rate.unwrap_or_default(),
+        share: arguments.share,
+        start_barrier: arguments.plan.together,
         encoded_bit_rate: None,
         steps: Vec::new(),
         capacity: 0,
@@ -134,7 +145,7 @@ pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Documen
             alone.results.examples.first().map_or("nothing came", String::as_str)
         );
         document.encoded_bit_rate = Some(encoded);
-        document.min_bit_rate = encoded * SHARE;
+        document.min_bit_rate = encoded * OF_ENCODED;
     }
     let mut viewers = arguments.start;
     while !document.interrupted && viewers <= arguments.max {
@@ -198,16 +209,17 @@ fn step(
     let plan = Plan { batches: 1, batch_size: viewers, ..arguments.plan.clone() };
     let folder = arguments.folder.as_ref().map(|folder| folder.join(format!("{viewers:06}")));
     let folder = folder.as_deref().map(Folder::create).transpose()?;
-    let mut recorder = Recorder::new(folder, &plan, 0.0, arguments.quiet);
+    let mut recorder = Recorder::new(folder, &plan, 0.0, arguments.quiet).needing(min_bit_rate);
     let outcome = fleet::run(&plan, crew, Duration::from_secs(1), &mut recorder)?;
     let (folder, sum) = recorder.finish();
     let results = sum.finish();
-    let bit_rate = results.bit_rate_all_mean;
+    let served = sum.served();
     let step = Step {
         viewers,
         processes: outcome.processes,
-        bit_rate,
-        passed: bit_rate >= min_bit_rate,
+        bit_rate: results.bit_rate_all_mean,
+        served,
+        passed: f64::from(served) >= arguments.share * f64::from(viewers),
         results,
         generator: outcome.generator,
         agents: outcome.agents,

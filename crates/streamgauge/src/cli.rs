@@ -178,9 +178,15 @@ struct CapacityArguments {
     /// Viewers of the last step
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..))]
     max: u32,
-    /// Bit rate that viewers must get on average; by default 0.9 of the bit rate of the media
+    /// Bit rate that viewers must get; by default 0.9 of the bit rate of the media
     #[arg(long, value_name = "B", value_parser = units::bit_rate)]
     min_bitrate: Option<u64>,
+    /// Share of the viewers that must get it; with less, a step has too many viewers
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5)]
+    share: f64,
+    /// Viewers ask for media only when all viewers of a step are connected; their times begin then
+    #[arg(long)]
+    start_barrier: bool,
     /// How long the viewers of a step watch, unless the media end before
     #[arg(long, value_name = "T", default_value = "10s", value_parser = units::time)]
     duration: Duration,
@@ -282,6 +288,7 @@ fn run_viewers(arguments: &ViewersArguments) -> anyhow::Result<Exit> {
         batch_size: arguments.batch_size,
         interval: arguments.interval,
         duration: arguments.duration,
+        together: false,
         verify: arguments.verify,
         reference: original,
         loops: arguments.behaviour.loops(crew.as_ref()),
@@ -312,6 +319,7 @@ fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
         batch_size: 1,
         interval: Duration::ZERO,
         duration: arguments.duration.unwrap_or(TEN_YEARS),
+        together: false,
         verify: Verify::Full,
         reference: reference(arguments.reference.as_ref())?,
         loops: 1,
@@ -325,6 +333,7 @@ fn run_watch(arguments: &WatchArguments) -> anyhow::Result<Exit> {
 
 fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
     anyhow::ensure!(arguments.start <= arguments.max, "--start is beyond --max");
+    anyhow::ensure!((0.0..=1.0).contains(&arguments.share), "--share is a share, 0 to 1");
     let mut options = arguments.behaviour.options()?;
     if arguments.fast {
         options.ahead = None;
@@ -337,6 +346,7 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
         batch_size: 1,
         interval: Duration::ZERO,
         duration: arguments.duration,
+        together: arguments.start_barrier,
         verify: arguments.verify,
         reference: None,
         loops: arguments.behaviour.loops(crew.as_ref()),
@@ -351,6 +361,7 @@ fn run_capacity(arguments: &CapacityArguments) -> anyhow::Result<Exit> {
         step: arguments.step,
         max: arguments.max,
         min_bit_rate,
+        share: arguments.share,
         pause: arguments.pause,
         folder: arguments.output.clone(),
         quiet: arguments.json,

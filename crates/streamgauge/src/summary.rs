@@ -147,6 +147,9 @@ const EXAMPLES: usize = 10;
 pub struct Sum {
     /// Seconds of media that a viewer must receive.
     wanted: f64,
+    /// Mbit/s that a viewer must receive to count as served.
+    needed: f64,
+    served: u32,
     /// How many viewers the plan has.
     asked: u32,
     /// Sum over the viewers that reported, in Mbit/s.
@@ -171,6 +174,8 @@ impl Sum {
     pub fn new(wanted: f64, asked: u32) -> Self {
         Self {
             wanted,
+            needed: 0.0,
+            served: 0,
             asked,
             bit_rates: 0.0,
             viewers: Viewers {
@@ -215,6 +220,16 @@ impl Sum {
             late: Values::default(),
             requests: BTreeMap::new(),
         }
+    }
+
+    /// Sets the bit rate, in Mbit/s, from which on viewers count as served.
+    pub fn needing(self, bit_rate: f64) -> Self {
+        Self { needed: bit_rate, ..self }
+    }
+
+    /// Viewers that did not fail, and got media at the bit rate needed.
+    pub fn served(&self) -> u32 {
+        self.served
     }
 
     /// Whether a viewer got enough media, and none of them broken.
@@ -267,7 +282,9 @@ impl Sum {
         record(&mut self.first_media, report.first_media);
         record(&mut self.received, Some(report.received));
         record(&mut self.bit_rate, bit_rate(report));
-        self.bit_rates += bit_rate(report).unwrap_or_default();
+        let rate = bit_rate(report).unwrap_or_default();
+        self.bit_rates += rate;
+        self.served += u32::from(report.end != End::Error && rate >= self.needed);
         record(&mut self.delivery, report.delivery.map(|latency| latency.mean));
         record(&mut self.delivery_p99, report.delivery_p99);
         record(&mut self.behind_live, report.behind_live.map(|latency| latency.mean));

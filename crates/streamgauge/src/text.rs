@@ -122,7 +122,12 @@ pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
     if let Some(encoded) = document.encoded_bit_rate {
         writeln!(out, "media        {encoded:.3} Mbit/s")?;
     }
-    writeln!(out, "needed       {:.3} Mbit/s", document.min_bit_rate)?;
+    writeln!(
+        out,
+        "needed       {:.3} Mbit/s, by {:.0} % of the viewers",
+        document.min_bit_rate,
+        document.share * 100.0
+    )?;
     for step in &document.steps {
         let mark = match (step.generator.saturated, step.passed) {
             (true, _) => "  SATURATED",
@@ -131,8 +136,9 @@ pub(crate) fn capacity(document: &capacity::Document) -> io::Result<()> {
         };
         writeln!(
             out,
-            "{:>6} viewers  {:.3} Mbit/s each, {} stalls, {} failed{mark}",
+            "{:>6} viewers  {} served, mean {:.3} Mbit/s, {} stalls, {} failed{mark}",
             step.viewers,
+            step.served,
             step.bit_rate,
             step.results.stalls,
             step.results.errors.values().sum::<u64>()

@@ -15,7 +15,7 @@ use crate::playback::Track;
 use crate::socket::Socket;
 use crate::tls::{Stream, Tls, TlsError, Trust, Within};
 use crate::url::Url;
-use crate::{Asks, Error, Kind, Micros, RequestTimes, Rtp, Stats};
+use crate::{Asks, Barrier, Error, Kind, Micros, RequestTimes, Rtp, Stats};
 
 /// Most bytes of one read from a socket. One buffer serves all viewers of a lane.
 const SCRATCH: usize = 256 << 10;
@@ -179,6 +179,8 @@ pub struct Lane {
     shared: RefCell<Vec<Rc<[u8]>>>,
     hosts: RefCell<HashMap<(String, u16), SocketAddr>>,
     nonce: Cell<u64>,
+    /// Where viewers wait until all are connected, if they do.
+    barrier: OnceCell<Arc<Barrier>>,
     /// Made when the first URL asks for TLS.
     tls: OnceCell<Result<Tls, TlsError>>,
     /// Made when the first viewer of WebRTC joins.
@@ -212,11 +214,19 @@ impl Lane {
             shared: RefCell::default(),
             hosts: RefCell::default(),
             nonce: Cell::new(clock.unix.unsigned_abs()),
+            barrier: OnceCell::new(),
             tls: OnceCell::new(),
             dtls: OnceCell::new(),
             #[cfg(test)]
             double: OnceCell::new(),
         })
+    }
+
+    /// Lets viewers that are connected wait until the barrier opens. To be called before any viewer
+    /// joins.
+    pub fn hold_at(&self, barrier: Arc<Barrier>) {
+        // Only the first barrier counts.
+        let _ = self.barrier.set(barrier);
     }
 
     /// The buffer for one read and its parsing; not to be held across an await.
@@ -258,14 +268,8 @@ impl Lane {
         self.nonce.get()
     }
 
-    /// Connects to the server of a URL.
-    pub(crate) async fn connect_http(&self, url: &Url) -> Result<Socket, Error> {
-        let within = url.is_secure().then_some(Within::Http);
-        self.connect(url.host(), url.port(), within).await
-    }
-
     /// Connects to a host; over TLS if `within` names a protocol.
-    pub(crate) async fn connect(
+    async fn connect(
         &self,
         host: &str,
         port: u16,
@@ -376,6 +380,8 @@ pub struct Viewer {
     /// The access units that must come, if the viewer compares them.
     pub reference: Option<Arc<crate::verify::Reference>>,
     stats: RefCell<Stats>,
+    /// Whether it has arrived at the lane's barrier.
+    arrived: Cell<bool>,
     /// What the viewer has at the server, and must remove when it leaves.
     pub(crate) session: RefCell<Option<Box<Url>>>,
 }
@@ -397,12 +403,14 @@ impl Viewer {
             verify,
             reference,
             stats: RefCell::new(stats),
+            arrived: Cell::new(false),
             session: RefCell::default(),
         }
     }
 
     /// Ends the viewer and returns its counters. `None`: its time was up.
     pub fn leave(self, outcome: Option<Result<(), Error>>) -> Stats {
+        self.arrive();
         let now = self.now();
         let totals = self.lane.totals.clone();
         let mut stats = self.stats.into_inner();
@@ -425,6 +433,40 @@ impl Viewer {
         };
         totals.left.fetch_add(1, Relaxed);
         stats
+    }
+
+    /// Connects to the server of a URL.
+    pub(crate) async fn connect_http(&self, url: &Url) -> Result<Socket, Error> {
+        let within = url.is_secure().then_some(Within::Http);
+        self.connect(url.host(), url.port(), within).await
+    }
+
+    /// Connects to a host; over TLS if `within` names a protocol. If the lane has a barrier, the
+    /// viewer then waits until it opens, and its time begins at that moment.
+    pub(crate) async fn connect(
+        &self,
+        host: &str,
+        port: u16,
+        within: Option<Within>,
+    ) -> Result<Socket, Error> {
+        let socket = self.lane.connect(host, port, within).await;
+        self.arrive();
+        let socket = socket?;
+        if let Some(barrier) = self.lane.barrier.get() {
+            let opened = Box::pin(barrier.opened()).await;
+            let mut stats = self.stats();
+            stats.joined = stats.joined.max(opened);
+        }
+        Ok(socket)
+    }
+
+    /// Tells the lane's barrier, once, that it need not wait for this viewer any longer.
+    pub(crate) fn arrive(&self) {
+        if !self.arrived.replace(true)
+            && let Some(barrier) = self.lane.barrier.get()
+        {
+            barrier.arrive();
+        }
     }
 
     /// The time of the run.

@@ -34,7 +34,7 @@
 //! - [`player`] has one player for each delivery: HLS, DASH, FLV, MP4, RTMP, WebSocket, WHEP.
 //! - [`http`] is the HTTP/1.1 client, [`tls`] is TLS, `socket` is a connection with or without TLS,
 //!   `dtls` the certificate of WebRTC.
-//! - `watchdog` ends waits that take too long.
+//! - `watchdog` ends waits that take too long, and `barrier` lets all viewers of a run start together.
 //!
 //! Results: `lane` has counters of all viewers, `stats` those of one viewer, `requests` the times
 //! of its requests, `error` the kinds of failures.
@@ -45,6 +45,7 @@
 #[cfg(test)]
 extern crate self as viewer;
 
+mod barrier;
 #[cfg(test)]
 mod double;
 mod dtls;
@@ -70,6 +71,7 @@ mod watchdog;
 pub mod websocket;
 mod xml;
 
+pub use barrier::Barrier;
 pub use error::{Error, Kind};
 pub use lane::{Clock, Lane, Options, Rendition, Totals, Viewer};
 pub use requests::{Asks, RequestTime, RequestTimes};

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinSet, LocalSet, yield_now};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout_at};
 use viewer::player::{part, play};
-use viewer::{Clock, Lane, Micros, Report, Totals, Viewer};
+use viewer::{Barrier, Clock, Lane, Micros, Report, Totals, Viewer};
 
 use super::{GRACE, Observer, Plan};
 use crate::record::Tick;
@@ -68,7 +68,8 @@ enum Said {
     Loop(LoopReport),
 }
 
-/// Runs a share of a plan to its end, or until `stop` completes.
+/// Runs a share of a plan to its end, or until `stop` completes. If viewers start together, they
+/// wait until all of this share are connected, and then until `released` completes.
 ///
 /// # Errors
 /// It cannot start, or the observer fails.
@@ -78,11 +79,13 @@ pub(super) async fn run(
     period: Duration,
     observer: &mut dyn Observer,
     stop: impl Future<Output = ()>,
+    released: impl Future<Output = ()>,
 ) -> anyhow::Result<Part> {
     let clock = Clock::start_ahead(share.ahead);
     let (stopping, stopped) = watch::channel(false);
     let (said, mut hear) = mpsc::unbounded_channel();
     let mut totals = Vec::new();
+    let barrier = plan.together.then(|| Arc::new(Barrier::new(share.viewers(plan))));
     let loops = plan.loops_of_each(share.of);
     for place in 0..loops {
         let of_loop = Arc::new(Totals::default());
@@ -93,6 +96,7 @@ pub(super) async fn run(
             source: share.source,
             plan: plan.clone(),
             clock,
+            barrier: barrier.clone(),
             totals: of_loop,
             said: said.clone(),
             stopped: stopped.clone(),
@@ -106,6 +110,14 @@ pub(super) async fn run(
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop = pin!(stop);
+    let all_arrived = async {
+        match &barrier {
+            Some(barrier) => barrier.all_arrived().await,
+            None => std::future::pending().await,
+        }
+    };
+    let (mut all_arrived, mut released) = (pin!(all_arrived), pin!(released));
+    let (mut are_here, mut may_go) = (false, false);
     let mut hard_end = Instant::now() + plan.end() + GRACE;
     let (mut interrupted, mut reported, mut ended) = (false, 0u64, Vec::new());
     loop {
@@ -120,6 +132,14 @@ pub(super) async fn run(
                 Ok(None) | Err(_) => break,
             },
             _ = ticks.tick() => observer.tick(&Tick::read(clock.now(), &totals)),
+            () = &mut all_arrived, if !are_here => {
+                are_here = true;
+                observer.connected();
+            }
+            () = &mut released, if are_here && !may_go => {
+                may_go = true;
+                barrier.iter().for_each(|barrier| barrier.open(clock.now()));
+            }
             () = &mut stop, if !interrupted => {
                 interrupted = true;
                 hard_end = Instant::now() + GRACE;
@@ -150,6 +170,7 @@ struct Seat {
     source: Option<IpAddr>,
     plan: Plan,
     clock: Clock,
+    barrier: Option<Arc<Barrier>>,
     totals: Arc<Totals>,
     said: mpsc::UnboundedSender<Said>,
     stopped: watch::Receiver<bool>,
@@ -191,6 +212,7 @@ impl Seat {
     async fn viewers(&self) {
         let plan = &self.plan;
         let lane = Lane::from(self.clock, plan.options.clone(), self.totals.clone(), self.source);
+        self.barrier.iter().for_each(|barrier| lane.hold_at(barrier.clone()));
         let start = self.clock.instant(0);
         let mut tasks = JoinSet::new();
         let mut stopped = self.stopped.clone();
@@ -258,6 +280,7 @@ mod tests {
                 batch_size: viewers,
                 interval: Duration::ZERO,
                 duration: Duration::ZERO,
+                together: false,
                 verify: Verify::None,
                 reference: None,
                 loops,

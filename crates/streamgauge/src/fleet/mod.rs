@@ -96,6 +96,9 @@ pub struct Plan {
     pub interval: Duration,
     /// How long viewers watch, counted from when the last batch has joined.
     pub duration: Duration,
+    /// Whether viewers ask for media only when all viewers are connected, or have failed to
+    /// connect. For plans of one batch.
+    pub together: bool,
     /// Which viewers are verified.
     pub verify: Verify,
     /// The file whose access units the stream must have.
@@ -164,7 +167,8 @@ pub fn run(
         if spread.processes() == 1 && crew.is_none() {
             let share = here::Share { number: 0, of: 1, source: None, ahead: 0 };
             let began = tokio::time::Instant::now();
-            let part = here::run(plan, &share, period, observer, stop).await?;
+            let released = std::future::ready(());
+            let part = here::run(plan, &share, period, observer, stop, released).await?;
             let generator = Generator::judge(part.loops, part.local).doubted(part.reasons);
             Ok(Outcome {
                 elapsed: began.elapsed().as_secs_f64(),

@@ -16,6 +16,9 @@ pub trait Observer {
     /// # Errors
     /// The report cannot be recorded. The run ends.
     fn report(&mut self, report: Report) -> anyhow::Result<()>;
+    /// All viewers of this process are connected, or have failed to connect. Only plans whose
+    /// viewers start together have this moment.
+    fn connected(&mut self) {}
     /// Takes the times of viewers' requests after the viewers have left: all those of one loop or
     /// process in one call.
     fn requests(&mut self, times: &RequestTimes);
@@ -39,6 +42,12 @@ impl Recorder {
         let progress = Progress::new(plan.end(), quiet);
         let sum = Sum::new(wanted, plan.viewers());
         Self { folder, progress, sum, interval: plan.interval, failed: None }
+    }
+
+    /// Lets the sums count viewers that get so many Mbit/s as served.
+    pub fn needing(mut self, bit_rate: f64) -> Self {
+        self.sum = self.sum.needing(bit_rate);
+        self
     }
 
     /// Ends the progress display; returns the records and the sums.

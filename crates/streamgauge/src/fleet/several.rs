@@ -34,6 +34,8 @@ enum Word {
     Tick(Tick),
     Report(Box<Report>),
     Requests(Box<RequestTimes>),
+    /// All viewers of the child are connected, or have failed to connect.
+    Connected,
     /// The last message.
     End(Part),
 }
@@ -43,6 +45,8 @@ enum Word {
 struct Known {
     tick: Tick,
     reported: u32,
+    /// Whether its viewers are connected, or it is gone: nobody waits for it.
+    is_connected: bool,
     part: Option<Part>,
 }
 
@@ -85,6 +89,7 @@ pub(super) async fn run(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut stop = pin!(stop);
     let mut was_interrupted = false;
+    let mut is_released = !plan.together;
     let mut hard_end = began + plan.end() + GRACE + LONGER;
     let sum = |known: &[Known]| {
         Tick::sum(began.elapsed().as_secs_f64(), known.iter().map(|known| &known.tick))
@@ -101,16 +106,22 @@ pub(super) async fn run(
                         observer.report(*report)?;
                     }
                     Heard::Said(Word::Requests(times)) => observer.requests(&times),
+                    Heard::Said(Word::Connected) => known[number].is_connected = true,
                     Heard::Said(Word::End(part)) => known[number].part = Some(part),
                     Heard::Late(why) => {
                         machines[spread.machine_of(number as u32)].losses.push(why);
                     }
-                    Heard::Ended => {}
+                    Heard::Ended => known[number].is_connected = true,
                     Heard::Failed(why) => {
+                        known[number].is_connected = true;
                         let after = began.elapsed().as_secs_f64();
                         let loss = format!("{why} ({after:.1} s after the start)");
                         machines[spread.machine_of(number as u32)].losses.push(loss);
                     }
+                }
+                if !is_released && known.iter().all(|known| known.is_connected) {
+                    is_released = true;
+                    shards.release()?;
                 }
             }
             _ = ticks.tick() => observer.tick(&sum(&known)),
@@ -187,9 +198,21 @@ pub fn serve() -> anyhow::Result<Exit> {
                 () = interrupted => {}
             }
         };
+        let mut may_go = parent.released();
+        let released = async {
+            // If the parent is gone, this process ends.
+            let _ = may_go.wait_for(|may_go| *may_go).await;
+        };
         let mut speaker = Speaker { parent, failed: None };
         let part =
-            runtime.block_on(here::run(&job.plan, &job.share, job.period, &mut speaker, stop))?;
+            runtime.block_on(here::run(
+                &job.plan,
+                &job.share,
+                job.period,
+                &mut speaker,
+                stop,
+                released,
+            ))?;
         speaker.failed.map_or(Ok(()), Err)?;
         parent.say(&Word::End(part)).context("saying how it ended")
     })
@@ -213,6 +236,10 @@ impl Speaker<'_> {
 impl Observer for Speaker<'_> {
     fn tick(&mut self, tick: &Tick) {
         self.say(&Word::Tick(*tick));
+    }
+
+    fn connected(&mut self) {
+        self.say(&Word::Connected);
     }
 
     fn requests(&mut self, times: &RequestTimes) {

@@ -77,6 +77,7 @@ mod tests {
                 batch_size: 50,
                 interval: Duration::from_millis(1),
                 duration: Duration::from_secs(315_360_000),
+                together: true,
                 verify: Verify::Sample(7),
                 reference: None,
                 loops: 5,

@@ -60,7 +60,13 @@ impl Loaded {
             self.warnings.extend(reasons.into_iter().map(|reason| format!("load: {reason}")));
         }
         if let Some(last) = steps.last().map(Document) {
-            viewers(&last.at("/results"), last.number("/viewers"), &mut self.metrics);
+            let clients = last.number("/viewers");
+            viewers(&last.at("/results"), clients, &mut self.metrics);
+            last.copy(&mut self.metrics, "/served", "served", 1.0);
+            let served = last.number("/served").zip(clients.filter(|clients| *clients > 0.0));
+            if let Some((served, clients)) = served {
+                self.metrics.insert("served_percent".to_owned(), served / clients * 100.0);
+            }
         }
     }
 }

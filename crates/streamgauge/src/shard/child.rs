@@ -24,6 +24,7 @@ const LONGEST_JOB: u64 = 256 << 20;
 #[derive(Debug)]
 pub struct Parent {
     begin: mpsc::Receiver<Duration>,
+    released: watch::Receiver<bool>,
     stopped: watch::Receiver<bool>,
 }
 
@@ -40,12 +41,13 @@ impl Parent {
         io::stdin().lock().take(LONGEST_JOB).read_line(&mut job).context("reading a job")?;
         let job = serde_json::from_str(&job).context("reading a job, which only a parent gives")?;
         let (begun, begin) = mpsc::channel();
+        let (release, released) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         thread::Builder::new()
             .name("orders".to_owned())
-            .spawn(move || listen(&begun, &stop))
+            .spawn(move || listen(&begun, &release, &stop))
             .context("starting a thread")?;
-        let parent = Self { begin, stopped };
+        let parent = Self { begin, released, stopped };
         if let Err(error) = work(job, &parent) {
             write(&Line::<()>::Failed(format!("{error:#}")))?;
         }
@@ -76,6 +78,11 @@ impl Parent {
         Ok(write(&Line::Said(message))?)
     }
 
+    /// Whether the parent has told the child to go on from where it waits for other children.
+    pub fn released(&self) -> watch::Receiver<bool> {
+        self.released.clone()
+    }
+
     /// Whether the parent has told the child to stop.
     pub fn stopped(&self) -> watch::Receiver<bool> {
         self.stopped.clone()
@@ -83,11 +90,16 @@ impl Parent {
 }
 
 /// Receives orders. Ends the process when no more can come.
-fn listen(begun: &mpsc::Sender<Duration>, stop: &watch::Sender<bool>) {
+fn listen(
+    begun: &mpsc::Sender<Duration>,
+    release: &watch::Sender<bool>,
+    stop: &watch::Sender<bool>,
+) {
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
             // The receiver may have stopped waiting already.
             Ok(Order::Begin(at)) => drop(begun.send(at)),
+            Ok(Order::Release) => drop(release.send(true)),
             Ok(Order::Stop) => drop(stop.send(true)),
             Err(_) => break,
         }

@@ -44,6 +44,8 @@ pub const ROLES: [&str; 2] = [VIEWERS, HTTP];
 enum Order {
     /// Start when the monotonic clock of the child's machine reaches this time.
     Begin(Duration),
+    /// Go on: all children are where they were to wait for each other.
+    Release,
     /// Stop, and send the results so far.
     Stop,
 }

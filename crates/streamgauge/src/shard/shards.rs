@@ -100,13 +100,25 @@ impl<M: DeserializeOwned> Shards<M> {
         Ok(())
     }
 
+    /// Tells all children to go on from where they wait for each other.
+    ///
+    /// # Errors
+    /// The order cannot be written.
+    pub fn release(&mut self) -> anyhow::Result<()> {
+        self.order(Order::Release)
+    }
+
     /// Tells all children to stop and send their results so far.
     ///
     /// # Errors
     /// The order cannot be written.
     pub fn stop(&mut self) -> anyhow::Result<()> {
+        self.order(Order::Stop)
+    }
+
+    fn order(&mut self, order: Order) -> anyhow::Result<()> {
         for child in &mut self.children {
-            child.link.send(line(&Order::Stop)?);
+            child.link.send(line(&order)?);
         }
         Ok(())
     }

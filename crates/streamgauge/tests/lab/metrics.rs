@@ -90,6 +90,8 @@ fn metrics_are_those_of_the_documents() {
     let found = Loaded::of(Tool::Capacity, &of_capacity);
     assert_eq!(found.metrics["capacity"], 2.0, "{of_capacity:#}");
     assert_eq!(found.metrics["clients"], 2.0);
+    assert_eq!(found.metrics["served"], number(&of_capacity, "/steps/1/served"));
+    assert_eq!(found.metrics["served_percent"], found.metrics["served"] * 50.0);
     assert_near(
         found.metrics["bit_rate_kbit"],
         number(&of_capacity, "/steps/1/results/bit_rate_all_mean") * 1e3,

@@ -117,7 +117,7 @@ struct Connection {
 
 impl Connection {
     async fn open(viewer: &Viewer, url: &Url) -> Result<Self, Error> {
-        let socket = viewer.lane.connect_http(url).await?;
+        let socket = viewer.connect_http(url).await?;
         let authority = url.authority().to_owned();
         Ok(Self { socket, authority, secure: url.is_secure(), used: false })
     }

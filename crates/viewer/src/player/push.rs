@@ -75,7 +75,7 @@ struct Player<'a> {
 impl<'a> Player<'a> {
     /// Connects and makes the handshake.
     async fn open(viewer: &'a Viewer, url: &Url) -> Result<Self, Error> {
-        let mut socket = viewer.lane.connect_http(url).await?;
+        let mut socket = viewer.connect_http(url).await?;
         let mut watchdog = Watchdog::new(viewer.lane.options.patience);
         let mut handshake = Handshake::new(nonce(viewer), PROTOCOL);
         let request = handshake.request(url);

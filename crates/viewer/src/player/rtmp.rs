@@ -17,7 +17,7 @@ use crate::{Error, Kind, Viewer};
 /// Plays a live stream, or a file from its start, until the server ends it.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     let within = url.tc_url.starts_with("rtmps:").then_some(Within::Rtmp);
-    let socket = Box::pin(viewer.lane.connect(&url.host, url.port, within)).await?;
+    let socket = Box::pin(viewer.connect(&url.host, url.port, within)).await?;
     let mut config = ClientConfig::new(url, Purpose::Play(PlayStart::Any));
     config.measure_media = !viewer.verify;
     let announced = viewer.lane.options.announce_buffer.as_millis();

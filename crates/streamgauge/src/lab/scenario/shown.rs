@@ -125,6 +125,10 @@ pub struct Figure {
     /// For `against`: the inflexion point of a line is marked where the line falls below this
     /// value. If less is better, it is marked where the line rises above it.
     pub threshold: Option<f64>,
+    /// For `against`: whether each peer also has the curve that is expected of it, if clients share
+    /// what the clients of the first point got together.
+    #[serde(default)]
+    pub expected: bool,
     /// Results of the study.
     pub published: Option<Published>,
     /// Text below the figure.
@@ -153,6 +157,10 @@ impl Figure {
             ensure!(there, "a figure of this kind needs {name}");
             Ok(())
         };
+        ensure!(
+            !self.expected || self.kind == Kind::Against,
+            "only a figure of the kind against has an expected curve"
+        );
         match self.kind {
             Kind::Time | Kind::Bars => needs("y", self.y.is_some()),
             Kind::Percentiles => needs("histogram", self.histogram.is_some()),

@@ -33,6 +33,10 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
             lines.push(Line { label, style: Style { peer: *peer, published: false }, points });
         }
     }
+    if source.figure.expected {
+        let expected: Vec<Line> = lines.iter().filter_map(expected).collect();
+        lines.extend(expected);
+    }
     let context = trials.first().map(|kept| &kept.trial.parameters);
     lines.extend(published(source, x, y, context));
     if lines.is_empty() {
@@ -49,6 +53,13 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
             marks.extend(mark);
             notes.extend(note);
         }
+    }
+    if source.figure.expected {
+        notes.push(
+            "Expected: what each client gets if more clients share what the clients of the first \
+             point got together."
+                .to_owned(),
+        );
     }
     if lines.iter().flat_map(|line| &line.points).any(|point| point.doubtful) {
         notes.push("† The generator was saturated: not to be trusted.".to_owned());
@@ -103,6 +114,20 @@ fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
         Some(Point { x, y: summary.median, low: summary.min, high: summary.max, doubtful })
     };
     places.into_iter().filter_map(point).collect()
+}
+
+/// The curve that is expected of a server that has reached its limit at the first point: from there
+/// on, clients share what all clients got at that point. (Study C's Figure 10.)
+fn expected(line: &Line) -> Option<Line> {
+    let first = line.points.first()?;
+    let all = first.x * first.y;
+    let shared = |point: &Point| {
+        let y = all / point.x;
+        Point { x: point.x, y, low: y, high: y, doubtful: false }
+    };
+    let points: Vec<Point> = line.points.iter().map(shared).filter(|p| p.y.is_finite()).collect();
+    let style = Style { published: true, ..line.style };
+    (points.len() > 1).then(|| Line { label: format!("{}, expected", line.label), style, points })
 }
 
 /// The lines of the study's peers, with the figures that belong to the cases of this plot.
