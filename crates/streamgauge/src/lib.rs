@@ -34,6 +34,7 @@
 //! - [`selfwatch`] tells whether this program was the limit of its own measurement (exit status 3).
 //!   [`load::trust`] does so for `http`.
 //! - [`record`] and [`hlog`] keep results in a folder, [`summary`] adds up viewers.
+//! - `percentile` tells which percentiles so many values have.
 //! - `text` prints documents, `progress` shows progress, `files` reads and replaces files,
 //!   `signals` handles interruptions.
 
@@ -48,6 +49,7 @@ pub mod lab;
 pub mod load;
 pub mod meter;
 pub mod nodes;
+mod percentile;
 mod progress;
 pub mod record;
 pub mod report;

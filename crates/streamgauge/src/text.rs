@@ -7,7 +7,7 @@ use viewer::{Report, Rtp};
 
 use crate::selfwatch::Generator;
 use crate::summary::{Distribution, Viewers};
-use crate::{capacity, viewers, watch};
+use crate::{capacity, percentile, viewers, watch};
 
 /// Prints a document as JSON, for programs.
 pub(crate) fn json(document: &impl Serialize) -> io::Result<()> {
@@ -213,10 +213,14 @@ fn packets(out: &mut impl Write, rtp: Option<&Rtp>) -> io::Result<()> {
 
 fn row(out: &mut impl Write, name: &str, of: Option<Distribution>, unit: &str) -> io::Result<()> {
     let Some(of) = of else { return Ok(()) };
+    let told = |quantile, value: f64| {
+        if percentile::has(of.count, quantile) { format!("{value:.3}") } else { "–".to_owned() }
+    };
+    let (half, p90, p99) = (told(0.5, of.p50), told(0.9, of.p90), told(0.99, of.p99));
     writeln!(
         out,
-        "{name:<12} mean {:.3}  median {:.3}  90 % {:.3}  99 % {:.3}  max {:.3} {unit}",
-        of.mean, of.p50, of.p90, of.p99, of.max
+        "{name:<12} mean {:.3}  median {half}  90 % {p90}  99 % {p99}  max {:.3} {unit}  of {}",
+        of.mean, of.max, of.count
     )
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::scenario::Tool;
 use crate::meter::Sample;
+use crate::percentile;
 
 /// Metrics by name.
 pub type Metrics = BTreeMap<String, f64>;
@@ -112,7 +113,15 @@ impl<'a> Document<'a> {
         statuses.into_iter().flatten().filter_map(of).fold(0.0, |sum, count| sum + count)
     }
 
+    /// Copies a number. A percentile is copied only if its distribution has enough values for it.
     fn copy(self, to: &mut Metrics, pointer: &str, name: &str, factor: f64) {
+        if let Some(quantile) = percentile::stated(pointer) {
+            let of = pointer.rsplit_once('/').map_or("", |(of, _)| of);
+            let count = self.0.pointer(&format!("{of}/count")).and_then(Value::as_u64);
+            if !percentile::has(count.unwrap_or_default(), quantile) {
+                return;
+            }
+        }
         if let Some(number) = self.number(pointer) {
             to.insert(name.to_owned(), number * factor);
         }

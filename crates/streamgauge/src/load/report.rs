@@ -13,8 +13,8 @@ use super::distribution::Distribution;
 use super::tally::{Counters, Fault};
 use super::trust::{self, Generator};
 use super::{Outcome, Pace, Plan};
-use crate::Exit;
 use crate::agents::Agent;
+use crate::{Exit, percentile};
 
 /// How many targets the document names.
 const NAMED: usize = 10;
@@ -273,7 +273,8 @@ fn warnings(plan: &Plan, outcome: &Outcome) -> Vec<String> {
 pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
     let counters = &document.counters;
     writeln!(to, "{}", summary(document))?;
-    let mut latency = table(["", "p50", "p90", "p99", "p99.9", "p99.99", "max", "mean"]);
+    let head = ["", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max", "mean"];
+    let mut latency = table(head);
     let rows = [
         ("first byte", document.first_byte),
         ("last byte", document.last_byte),
@@ -282,8 +283,13 @@ pub fn write(document: &Document, to: &mut dyn Write) -> io::Result<()> {
     ];
     for (name, distribution) in rows {
         let Some(d) = distribution else { continue };
-        let times = [d.p50, d.p90, d.p99, d.p99_9, d.p99_99, d.max, d.mean].map(time);
-        latency.add_row(std::iter::once(name.to_owned()).chain(times));
+        let percentiles =
+            [(0.5, d.p50), (0.9, d.p90), (0.99, d.p99), (0.999, d.p99_9), (0.9999, d.p99_99)];
+        let told = percentiles.map(|(quantile, value)| {
+            if percentile::has(d.count, quantile) { time(value) } else { "–".to_owned() }
+        });
+        let cells = [name.to_owned(), d.count.to_string()].into_iter().chain(told);
+        latency.add_row(cells.chain([d.max, d.mean].map(time)));
     }
     align(&mut latency);
     if latency.row_count() > 0 {

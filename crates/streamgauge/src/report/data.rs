@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::files::bytes;
 use crate::lab::record::{FORM, Parameters, Run, Trial, Value};
 use crate::lab::scenario::{Load, Scenario};
+use crate::percentile;
 use crate::progress::Steps;
 
 const MIB: u64 = 1 << 20;
@@ -130,13 +131,29 @@ fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {
     serde_json::from_slice(&bytes(path, limit)?).with_context(|| path.display().to_string())
 }
 
+/// The quantile of a metric that is a percentile over the requests of a load, not over viewers.
+pub(super) fn percentile_of_requests(metric: &str) -> Option<f64> {
+    let name = metric.strip_suffix("_ms")?;
+    let of_requests = ["latency_", "first_byte_"].iter().any(|kind| name.starts_with(kind));
+    percentile::stated(name).filter(|_| of_requests)
+}
+
 impl Kept {
-    /// A metric of a trial that did not fail.
+    /// A metric of a trial that did not fail. Runs made before streamgauge left them out may have
+    /// percentiles for which there were too few requests. They are left out here.
     pub(super) fn metric(&self, name: &str) -> Option<f64> {
-        if self.trial.failed.is_some() {
+        let too_few = percentile_of_requests(name)
+            .zip(self.requests())
+            .is_some_and(|(quantile, count)| !percentile::has(count as u64, quantile));
+        if self.trial.failed.is_some() || too_few {
             return None;
         }
         self.trial.metrics.get(name).copied().filter(|value| value.is_finite())
+    }
+
+    /// How many answers the percentiles of requests are of.
+    pub(super) fn requests(&self) -> Option<f64> {
+        self.trial.metrics.get("responses").copied().filter(|count| count.is_finite())
     }
 
     /// Whether its metrics count. Repetition 0 only has a profile.

@@ -114,8 +114,17 @@ pub(super) const MARKS: [(&str, &str); 4] = [
 ];
 
 /// Metrics that themselves tell how many were served, or not served.
-const OUTCOMES: [&str; 7] =
-    ["errors", "unfinished", "satisfied", "satisfied_percent", "played", "capacity", "inflexion"];
+const OUTCOMES: [&str; 9] = [
+    "errors",
+    "unfinished",
+    "satisfied",
+    "satisfied_percent",
+    "served",
+    "served_percent",
+    "played",
+    "capacity",
+    "inflexion",
+];
 
 /// Whether some requests or viewers were refused. Good figures of the others say little then.
 pub(super) fn has_errors(trials: &[&Kept], metric: &str) -> bool {

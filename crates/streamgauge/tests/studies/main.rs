@@ -61,8 +61,10 @@ fn repeat(study: &str, peers: &[&str]) {
     assert!(page.contains("<svg"), "no figure");
     let trials = trials(&out);
     // At this scale, some loads end before the kernel's clock has ticked, and a saturated generator
-    // may not reach all that a load measures.
-    let measured = |name: &str| trials.iter().any(|trial| trial["metrics"].get(name).is_some());
+    // may not reach all that a load measures. Few requests have no high percentile.
+    let measured = |name: &str| {
+        name.contains("_p99") || trials.iter().any(|trial| trial["metrics"].get(name).is_some())
+    };
     for shown in scenario.tables.iter().flat_map(|table| &table.values) {
         assert!(
             saturated || measured(&shown.metric),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::lab::record::Value;
 use crate::lab::scenario::{self, Better, Load};
 
-use super::super::data::{Kept, Study};
+use super::super::data::{Kept, Study, percentile_of_requests};
 use super::super::statistics::Summary;
 use super::super::{dimension, number};
 use super::{Aspect, Cell, MARKS, Row, Table, has_errors, headed, marks, parameter};
@@ -414,6 +414,7 @@ impl<'a> Pivot<'a> {
         if let Some(pooled) = self.pooled() {
             notes.push(pooled);
         }
+        notes.extend(self.requests());
         if cells().any(|cell| cell.spread.is_some()) {
             notes.push("Medians; below them the least and the most.".to_owned());
         }
@@ -444,6 +445,21 @@ impl<'a> Pivot<'a> {
             }
         }
         notes
+    }
+
+    /// Says how many requests the percentiles are of, if there are any.
+    fn requests(&self) -> Option<String> {
+        let of_requests = |cell: &&Gathered<'_>| {
+            percentile_of_requests(&self.table.values[cell.metric].metric).is_some()
+        };
+        let cells = self.cells.values().filter(of_requests);
+        let counts = cells.flat_map(|cell| &cell.trials).filter_map(|kept| kept.requests());
+        let Summary { min, max, .. } = Summary::of(counts)?;
+        let (least, most) = (number::fixed(min, 0), number::fixed(max, 0));
+        let count = if least == most { least } else { format!("{least} to {most}") };
+        Some(format!(
+            "Percentiles are of {count} requests in each repetition; one that no request lies beyond is not shown."
+        ))
     }
 
     /// Names the parameters that differ within cells.
