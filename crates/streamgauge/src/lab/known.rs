@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::arguments::{Values, fill, fill_all};
 use super::peer::Job;
-use super::plan::Trial;
+use super::plan::{SMALL, Trial};
 use super::record::Parameters;
 use super::scenario::Scenario;
 
@@ -82,9 +82,26 @@ pub(super) fn expected(
     Ok(around(load.settle, scale) + load.with.expected(&arguments) + around(load.rest, scale))
 }
 
-/// Scales a time before or after a load like the run, but not below a fifth of a second: the server
-/// must have time to finish what it did before.
+/// Scales a time before or after a load. It decides what is measured (how old a live stream is, and
+/// what a server still does), so only small scales make it shorter. It is never below a fifth of a
+/// second: the server must have time to finish what it did before.
 pub(super) fn around(time: Duration, scale: f64) -> Duration {
-    let shorter = Duration::try_from_secs_f64(time.as_secs_f64() * scale.min(1.0)).unwrap_or(time);
+    let factor = (scale / SMALL).min(1.0);
+    let shorter = Duration::try_from_secs_f64(time.as_secs_f64() * factor).unwrap_or(time);
     shorter.max(time.min(Duration::from_millis(200)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_of_a_tenth_of_the_time_waits_as_long_as_a_whole_one() {
+        let settle = Duration::from_secs(40);
+        for (scale, seconds) in [(1.0, 40.0), (0.25, 40.0), (0.1, 40.0), (0.05, 20.0), (0.0001, 0.2)]
+        {
+            assert_eq!(around(settle, scale), Duration::from_secs_f64(seconds), "{scale}");
+        }
+        assert_eq!(around(Duration::ZERO, 0.001), Duration::ZERO);
+    }
 }

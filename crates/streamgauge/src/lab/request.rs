@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Only these loads; may be repeated
     #[arg(long = "load", value_name = "NAME")]
     pub(super) loads: Vec<String>,
-    /// Factor on times and repetitions; below 0.1 also on the size of loads
+    /// Factor on durations and repetitions; below 0.1 also on the size of loads, ramps and waits
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     pub(super) scale: f64,
     /// Repetitions of every case, instead of what the scenario says

@@ -131,6 +131,10 @@ fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {
     serde_json::from_slice(&bytes(path, limit)?).with_context(|| path.display().to_string())
 }
 
+/// The note where values are left out because of the scale.
+pub(super) const NOT_WHOLE: &str =
+    "Left out where the run was scaled: a shorter or smaller load would measure something else.";
+
 /// The quantile of a metric that is a percentile over the requests of a load, not over viewers.
 pub(super) fn percentile_of_requests(metric: &str) -> Option<f64> {
     let name = metric.strip_suffix("_ms")?;
@@ -149,6 +153,11 @@ impl Kept {
             return None;
         }
         self.trial.metrics.get(name).copied().filter(|value| value.is_finite())
+    }
+
+    /// Whether its load had the study's length and size.
+    pub(super) fn is_whole(&self) -> bool {
+        self.trial.scaled.is_empty()
     }
 
     /// How many answers the percentiles of requests are of.

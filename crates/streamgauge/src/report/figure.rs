@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::lab::scenario::{self, Kind, Load};
 
 use super::axis;
-use super::data::{Kept, Study};
+use super::data::{Kept, NOT_WHOLE, Study};
 use super::plot::{Lines, Plot};
 use super::table::headed;
 
@@ -74,8 +74,11 @@ impl Figure {
         number: usize,
     ) -> anyhow::Result<Option<Self>> {
         let meant = |kept: &&Kept| figure.only.admits(&kept.trial.parameters);
-        let trials: Vec<_> = study.trials_of(&figure.load).filter(meant).collect();
+        let mut trials: Vec<_> = study.trials_of(&figure.load).filter(meant).collect();
         let tried = !trials.is_empty();
+        let before = trials.len();
+        trials.retain(|kept| !figure.whole || kept.is_whole());
+        let left_out = trials.len() < before;
         let source = Source { study, load, figure, trials };
         let drawn = match figure.kind {
             Kind::Time => dense::over_time(&source),
@@ -88,6 +91,7 @@ impl Figure {
         share_axes(&mut plots, figure.kind != Kind::Time);
         let mut notes: Vec<String> = Vec::new();
         notes.extend(Some(figure.note.trim().to_owned()).filter(|note| !note.is_empty()));
+        notes.extend(left_out.then(|| NOT_WHOLE.to_owned()));
         for note in drawn.iter_mut().flat_map(|drawn| std::mem::take(&mut drawn.notes)) {
             if !notes.contains(&note) {
                 notes.push(note);

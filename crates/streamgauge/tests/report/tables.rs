@@ -208,3 +208,51 @@ fn pooled_parameters_are_named() {
     let text = fs::read_to_string(report.join("report.md")).unwrap();
     assert!(text.contains("Each figure is the median over 60 s, 300 s."), "{text}");
 }
+
+#[test]
+fn percentiles_beyond_the_requests_are_left_out_and_the_requests_are_told() {
+    let place = tempfile::tempdir().unwrap();
+    let values = "values = [{ metric = \"latency_p99_ms\", digits = 1 }, \
+                  { metric = \"latency_p99_9_ms\", digits = 1 }]";
+    let count = "values = [{ metric = \"count\", digits = 1, better = \"more\" }]";
+    let scenario = SMALL.replace(count, values);
+    let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
+    for (peer, responses) in [("a", 150.0), ("b", 1000.0)] {
+        let metrics =
+            [("latency_p99_ms", 2.0), ("latency_p99_9_ms", 5.0), ("responses", responses)];
+        folder.keep(&trial("one", &[("clients", 1.0)], peer, 1, &metrics));
+    }
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    assert_eq!(rows[2][..3], ["a", "2.0", "–"], "{rows:?}");
+    assert_eq!(rows[3][..3], ["b", "2.0", "5.0"], "{rows:?}");
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    assert!(text.contains("Percentiles are of 150 to 1,000 requests"), "{text}");
+}
+
+#[test]
+fn what_a_shorter_load_would_change_is_left_out_where_the_load_was_scaled() {
+    let place = tempfile::tempdir().unwrap();
+    let values = "values = [{ metric = \"count\", digits = 1, whole = true }, \
+                  { metric = \"memory\", digits = 1 }]";
+    let count = "values = [{ metric = \"count\", digits = 1, better = \"more\" }]";
+    let figure = "[[figure]]\ntitle = \"F\"\nkind = \"bars\"\nload = \"one\"\ny = \"count\"\n\
+                  whole = true\n";
+    let scenario = SMALL.replace(count, values) + figure;
+    let folder = Folder::new(place.path(), &scenario, 0.25, &[]);
+    for peer in ["a", "b"] {
+        let mut one = trial("one", &[("clients", 1.0)], peer, 1, &[("count", 3.0), ("memory", 5.0)]);
+        one.scaled = if peer == "a" { parameters(&[("duration", 2.0)]) } else { parameters(&[]) };
+        folder.keep(&one);
+    }
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    let of = |name: &str| {
+        let row = rows.iter().find(|row| row[0] == name).unwrap();
+        row.iter().filter(|cell| ["3.0", "5.0"].contains(&cell.as_str())).cloned().collect()
+    };
+    let (a, b): (Vec<String>, Vec<String>) = (of("a"), of("b"));
+    assert_eq!((a, b), (vec!["5.0".to_owned()], vec!["3.0".to_owned(), "5.0".to_owned()]));
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    assert_eq!(text.matches("Left out where the run was scaled").count(), 2, "{text}");
+}

@@ -55,6 +55,10 @@ pub struct Shown {
     pub digits: usize,
     /// Which values are better.
     pub better: Option<Better>,
+    /// Whether a shorter or smaller load would measure something else. Then values of a run whose
+    /// scale changed the load are left out.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 /// Which of two values is better.
@@ -125,6 +129,9 @@ pub struct Figure {
     /// For `against`: the inflexion point of a line is marked where the line falls below this
     /// value. If less is better, it is marked where the line rises above it.
     pub threshold: Option<f64>,
+    /// Whether a shorter or smaller load would measure something else, as in [`Shown::whole`].
+    #[serde(default)]
+    pub whole: bool,
     /// For `against`: whether each peer also has the curve that is expected of it, if clients share
     /// what the clients of the first point got together.
     #[serde(default)]

@@ -33,10 +33,7 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
             lines.push(Line { label, style: Style { peer: *peer, published: false }, points });
         }
     }
-    if source.figure.expected {
-        let expected: Vec<Line> = lines.iter().filter_map(expected).collect();
-        lines.extend(expected);
-    }
+    let measured = lines.len();
     let context = trials.first().map(|kept| &kept.trial.parameters);
     lines.extend(published(source, x, y, context));
     if lines.is_empty() {
@@ -55,11 +52,9 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
         }
     }
     if source.figure.expected {
-        notes.push(
-            "Expected: what each client gets if more clients share what the clients of the first \
-             point got together."
-                .to_owned(),
-        );
+        let (curves, told) = expected(&lines[..measured], threshold, x);
+        lines.extend(curves);
+        notes.extend(told);
     }
     if lines.iter().flat_map(|line| &line.points).any(|point| point.doubtful) {
         notes.push("† The generator was saturated: not to be trusted.".to_owned());
@@ -116,18 +111,36 @@ fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
     places.into_iter().filter_map(point).collect()
 }
 
-/// The curve that is expected of a server that has reached its limit at the first point: from there
-/// on, clients share what all clients got at that point. (Study C's Figure 10.)
-fn expected(line: &Line) -> Option<Line> {
-    let first = line.points.first()?;
-    let all = first.x * first.y;
-    let shared = |point: &Point| {
-        let y = all / point.x;
-        Point { x: point.x, y, low: y, high: y, doubtful: false }
-    };
-    let points: Vec<Point> = line.points.iter().map(shared).filter(|p| p.y.is_finite()).collect();
-    let style = Style { published: true, ..line.style };
-    (points.len() > 1).then(|| Line { label: format!("{}, expected", line.label), style, points })
+/// The curves that are expected of servers that have reached their limit at the first point: from
+/// there on, clients share what all clients got at that point. (Study C's Figure 10.) Returns also
+/// what to say of them.
+fn expected(lines: &[Line], threshold: Option<f64>, x: &str) -> (Vec<Line>, Vec<String>) {
+    let (mut curves, mut notes) = (Vec::new(), Vec::new());
+    for line in lines {
+        let Some(all) = line.points.first().map(|first| first.x * first.y) else { continue };
+        let shared = |point: &Point| {
+            let y = all / point.x;
+            Point { x: point.x, y, low: y, high: y, doubtful: false }
+        };
+        let points = line.points.iter().map(shared).filter(|point| point.y.is_finite());
+        let label = format!("{}, expected", line.label);
+        let style = Style { published: true, ..line.style };
+        curves.push(Line { label, style, points: points.collect() });
+        if let Some(threshold) = threshold.filter(|threshold| *threshold > 0.0) {
+            let at = number::fixed(all / threshold, 0);
+            let what = x.replace('_', " ");
+            notes.push(format!("Expected inflexion point of {}: {at} {what}.", line.label));
+        }
+    }
+    if !curves.is_empty() {
+        notes.push(
+            "Expected: what each client gets if more clients share what the clients of the first \
+             point got together."
+                .to_owned(),
+        );
+    }
+    curves.retain(|curve| curve.points.len() > 1);
+    (curves, notes)
 }
 
 /// The lines of the study's peers, with the figures that belong to the cases of this plot.

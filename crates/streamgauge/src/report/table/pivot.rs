@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::lab::record::Value;
 use crate::lab::scenario::{self, Better, Load};
 
-use super::super::data::{Kept, Study, percentile_of_requests};
+use super::super::data::{Kept, NOT_WHOLE, Study, percentile_of_requests};
 use super::super::statistics::Summary;
 use super::super::{dimension, number};
 use super::{Aspect, Cell, MARKS, Row, Table, has_errors, headed, marks, parameter};
@@ -36,7 +36,7 @@ impl Gathered<'_> {
     /// Whether the trials had smaller parameters than the study, so that published figures do not
     /// compare.
     fn is_scaled(&self) -> bool {
-        self.trials.iter().any(|kept| !kept.trial.scaled.is_empty())
+        self.trials.iter().any(|kept| !kept.is_whole())
     }
 }
 
@@ -357,8 +357,9 @@ impl<'a> Pivot<'a> {
     }
 
     fn summary(&self, cell: &Gathered<'_>) -> Option<Summary> {
-        let metric = &self.table.values[cell.metric].metric;
-        Summary::of(cell.trials.iter().filter_map(|kept| kept.metric(metric)))
+        let shown = &self.table.values[cell.metric];
+        let trials = cell.trials.iter().filter(|kept| !shown.whole || kept.is_whole());
+        Summary::of(trials.filter_map(|kept| kept.metric(&shown.metric)))
     }
 
     fn cell(&self, cell: &Gathered<'_>, aspect: Aspect, best: bool) -> Option<Cell> {
@@ -435,6 +436,9 @@ impl<'a> Pivot<'a> {
                 "No ratio where the run was scaled: its parameters are smaller than the study’s."
                     .to_owned(),
             );
+        }
+        if self.cells.values().any(|cell| self.table.values[cell.metric].whole && cell.is_scaled()) {
+            notes.push(NOT_WHOLE.to_owned());
         }
         if cells().any(|cell| cell.best) {
             notes.push("Bold: the best of those measured.".to_owned());
