@@ -434,6 +434,10 @@ impl Observed {
             .fold(cpu / seconds, f64::max);
         put("server_cores_peak", peak);
         put("server_switches", switches);
+        let waiting: Option<Vec<f64>> = self.during(before, after).map(sending).collect();
+        if let Some(waiting) = waiting {
+            put("server_threads_sending", waiting.iter().sum::<f64>() / waiting.len() as f64);
+        }
         let most = self.during(before, after).map(memory).max().unwrap_or_default();
         put("server_memory_mib", most as f64 / 1_048_576.0);
         if let Some(clients) = clients {
@@ -477,6 +481,12 @@ fn processor_time(earlier: &Sample, later: &Sample) -> f64 {
 fn memory(sample: &Sample) -> u64 {
     let of = |process: &crate::meter::Usage| process.proportional.unwrap_or(process.resident);
     sample.processes.iter().map(of).sum()
+}
+
+/// Threads of all processes that wait to send; `None` if it is unknown for one of them.
+fn sending(sample: &Sample) -> Option<f64> {
+    let of = |process: &crate::meter::Usage| process.sending;
+    sample.processes.iter().map(of).sum::<Option<u64>>().map(|count| count as f64)
 }
 
 /// Anonymous memory of all processes, in bytes; `None` if it is unknown for one of them.

@@ -8,6 +8,7 @@
 pub mod args;
 pub mod kernel;
 mod process;
+mod sending;
 pub mod summary;
 mod system;
 

@@ -6,6 +6,8 @@ use procfs::process::{Process, Stat};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::sending;
+
 /// One process at one time. Counts begin at its start. Context switches are those of the threads
 /// that it has now.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -30,6 +32,9 @@ pub struct Usage {
     pub descriptors: Option<u64>,
     /// Number of threads.
     pub threads: u64,
+    /// Threads that wait in a call that writes to a socket, because the peer takes no more: workers
+    /// that slow clients hold. `None` if it is not known.
+    pub sending: Option<u64>,
     /// Voluntary context switches: the process had nothing to do.
     pub switches_voluntary: u64,
     /// Involuntary context switches: the process was interrupted.
@@ -49,6 +54,7 @@ impl Usage {
             anonymous: None,
             descriptors: None,
             threads: 0,
+            sending: None,
             switches_voluntary: 0,
             switches_involuntary: 0,
         }
@@ -97,11 +103,13 @@ impl Watched {
             return None;
         }
         let mut switches = (0, 0);
-        let mut threads = 0;
+        let (mut threads, mut sending) = (0, Some(0));
         // The status of the process counts only the switches of its first thread.
         for task in process.tasks().ok()?.flatten() {
             let Ok(status) = task.status() else { continue };
             threads += 1;
+            let is_sending = sending::is_sending(stat.pid, task.tid);
+            sending = sending.zip(is_sending).map(|(count, is)| count + u64::from(is));
             switches.0 += status.voluntary_ctxt_switches.unwrap_or_default();
             switches.1 += status.nonvoluntary_ctxt_switches.unwrap_or_default();
         }
@@ -119,6 +127,7 @@ impl Watched {
             anonymous: anonymous.map(|kib| kib.saturating_mul(1024)),
             descriptors: process.fd_count().ok().map(|count| count as u64),
             threads,
+            sending,
             switches_voluntary: switches.0,
             switches_involuntary: switches.1,
         })

@@ -1,9 +1,13 @@
 //! Clients that are slow, rest, or start one after the other.
 
+use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
 
+use streamgauge::meter::{Meter, Options};
+use testkit::{Program, built, eventually};
+
 use super::server::Server;
-use super::{count, finish, number, run};
+use super::{LIMIT, command, count, finish, number, run};
 
 #[test]
 fn slow_clients_take_no_more_than_their_rate_and_count_every_byte() {
@@ -94,4 +98,28 @@ fn options_that_cannot_be_slow_are_refused_with_the_reason() {
         assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
         assert!(finished.stderr.contains(reason), "{}", finished.stderr);
     }
+}
+
+#[test]
+fn slow_clients_hold_the_workers_of_a_pool() {
+    let root = tempfile::tempdir().unwrap();
+    // Far more than the buffers of both ends take.
+    std::fs::File::create(root.path().join("large")).unwrap().set_len(64 << 20).unwrap();
+    let mut pool = Command::new(built("baselines", "baseline"));
+    pool.args(["threadpool", "--listen", "127.0.0.1:0", "--workers", "4", "--timeout", "1m"]);
+    let pool = Program::spawn(pool.arg("--root").arg(root.path()));
+    let ready = pool.stdout_line(LIMIT, |line| line.starts_with("ready http="));
+    let address = ready.trim().strip_prefix("ready http=").unwrap();
+    let pids = vec![i32::try_from(pool.id()).unwrap()];
+    let mut meter = Meter::start(&Options { pids, ..Options::default() }).unwrap();
+    let mut held = || meter.sample().unwrap().processes[0].sending;
+    assert_eq!(held(), Some(0));
+    let url = format!("http://{address}/large");
+    let slow = ["--connections", "3", "--read-rate", "64KiB", "--duration", "10m"];
+    let load = Program::spawn(&mut command(&[&[&*url], &slow[..]].concat()));
+    eventually(LIMIT, "three workers are held", || held() == Some(3));
+    // The fourth still serves.
+    run(&[&format!("http://{address}/none"), "--requests", "5"]);
+    drop(load);
+    eventually(LIMIT, "no worker is held", || held() == Some(0));
 }
