@@ -10,10 +10,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use bytes::Bytes;
+use media::Sample;
 use media::flv::{Message, Packetizer};
-use media::{Codec, Sample};
 use protocol::rtmp::{ServerConfig, ServerEvent, ServerSession};
-
 use support::*;
 use viewer::Options;
 
@@ -98,7 +97,6 @@ fn write(socket: &mut TcpStream, mut bytes: &[u8]) -> u64 {
 /// player reads at once.
 fn messages() -> Vec<Message> {
     let clip = AudioClip::new(1);
-    let Codec::Aac(_) = clip.track.codec else { unreachable!() };
     let packetizer = Packetizer::new(0, &clip.track.codec, clip.track.timescale).unwrap();
     let unit = |(number, size): (i64, usize)| Sample {
         dts: number * 1024,

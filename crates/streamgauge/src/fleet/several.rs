@@ -204,15 +204,14 @@ pub fn serve() -> anyhow::Result<Exit> {
             let _ = may_go.wait_for(|may_go| *may_go).await;
         };
         let mut speaker = Speaker { parent, failed: None };
-        let part =
-            runtime.block_on(here::run(
-                &job.plan,
-                &job.share,
-                job.period,
-                &mut speaker,
-                stop,
-                released,
-            ))?;
+        let part = runtime.block_on(here::run(
+            &job.plan,
+            &job.share,
+            job.period,
+            &mut speaker,
+            stop,
+            released,
+        ))?;
         speaker.failed.map_or(Ok(()), Err)?;
         parent.say(&Word::End(part)).context("saying how it ended")
     })

@@ -90,10 +90,13 @@ impl Tool {
             Self::Viewers | Self::Http | Self::Capacity => None,
         };
         let Some(metrics) = metrics else { bail!("{} did not print its figures", self.name()) };
-        let answers = metrics.iter().find(|(name, _)| *name == "responses").map(|(_, count)| *count);
+        let answers =
+            metrics.iter().find(|(name, _)| *name == "responses").map(|(_, count)| *count);
         let is_told = |(name, _): &(&str, f64)| {
             let quantile = percentile::stated(name.trim_end_matches("_ms"));
-            quantile.is_none_or(|quantile| percentile::has(answers.unwrap_or_default() as u64, quantile))
+            quantile.is_none_or(|quantile| {
+                percentile::has(answers.unwrap_or_default() as u64, quantile)
+            })
         };
         let metrics = metrics.into_iter().filter(is_told);
         let named = |(name, value): (&str, f64)| (name.to_owned(), value);

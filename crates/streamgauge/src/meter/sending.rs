@@ -58,7 +58,7 @@ mod tests {
 
     use testkit::eventually;
 
-    use super::*;
+    use super::{CALLS, is_sending, written_to};
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -66,10 +66,10 @@ mod tests {
     fn thread_that(work: impl FnOnce() + Send + 'static) -> i32 {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
-            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("it is waited for");
             work();
         });
-        told.recv_timeout(LIMIT).unwrap()
+        told.recv_timeout(LIMIT).expect("the thread runs")
     }
 
     #[test]

@@ -173,8 +173,11 @@ fn inflexion_points_are_interpolated_and_named() {
 #[test]
 fn the_expected_curve_shares_what_the_first_clients_got() {
     let place = tempfile::tempdir().unwrap();
-    let scenario = format!("{SMALL}{AGAINST}")
-        .replacen("threshold = 100\n", "threshold = 100\nexpected = true\n", 1);
+    let scenario = format!("{SMALL}{AGAINST}").replacen(
+        "threshold = 100\n",
+        "threshold = 100\nexpected = true\n",
+        1,
+    );
     let folder = Folder::new(place.path(), &scenario, 1.0, &[("a", "A", "1")]);
     for (clients, rate) in [(100.0, 400.0), (200.0, 350.0), (800.0, 30.0)] {
         folder.keep(&trial("one", &[("clients", clients)], "a", 1, &[("rate", rate)]));
@@ -182,7 +185,7 @@ fn the_expected_curve_shares_what_the_first_clients_got() {
     let report = made(&[place.path()]);
     let svg = fs::read_to_string(report.join("figures/figure-1-1.svg")).unwrap();
     // 100 clients got 40,000 together.
-    assert!(svg.contains("A, expected: 400 at 100, 50 at 800"), "{svg}");
+    assert!(svg.contains("A, expected: 400 at 100, 50.0 at 800"), "{svg}");
     let text = fs::read_to_string(report.join("report.md")).unwrap();
     assert!(text.contains("Expected inflexion point of A: 400 clients."), "{text}");
 }

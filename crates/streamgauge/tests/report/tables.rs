@@ -241,7 +241,8 @@ fn what_a_shorter_load_would_change_is_left_out_where_the_load_was_scaled() {
     let scenario = SMALL.replace(count, values) + figure;
     let folder = Folder::new(place.path(), &scenario, 0.25, &[]);
     for peer in ["a", "b"] {
-        let mut one = trial("one", &[("clients", 1.0)], peer, 1, &[("count", 3.0), ("memory", 5.0)]);
+        let mut one =
+            trial("one", &[("clients", 1.0)], peer, 1, &[("count", 3.0), ("memory", 5.0)]);
         one.scaled = if peer == "a" { parameters(&[("duration", 2.0)]) } else { parameters(&[]) };
         folder.keep(&one);
     }
