@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use testkit::{Nats, http};
+use testkit::{Nats, Server, headwater, http};
 
 use crate::support::{
     LIMIT, agent, all_idle, block_on, document, hellos, lines, origin, run, silent, start,
@@ -138,6 +138,25 @@ fn many_results_and_long_jobs_come_whole() {
     let load = ["http", "--targets", targets.to_str().unwrap(), "--requests", "40"];
     let (_, loaded) = crate::support::document(&run(&nats, 2, &load).wait(LIMIT));
     assert_eq!((&loaded["target_count"], &loaded["statuses"]["200"]), (&20_000.into(), &40.into()));
+}
+
+#[test]
+fn viewers_of_all_agents_begin_when_the_last_has_connected() {
+    let nats = Nats::start();
+    let server = Server::start(headwater(), ["--vod", testkit::media_dir().to_str().unwrap()]);
+    let _agents = [agent(&nats, "a"), agent(&nats, "b")];
+    let folder = tempfile::tempdir().unwrap();
+    let url = server.url("/vod/mp4/fragmented.mp4");
+    let step = ["--start", "6", "--max", "6", "--min-bitrate", "1k", "--duration", "60s", "--fast"];
+    let kept = ["--start-barrier", "--loops", "2", "-o", folder.path().to_str().unwrap()];
+    let program = run(&nats, 2, &[&["capacity", &*url][..], &step, &kept].concat());
+    let (_, document) = document(&program.wait(LIMIT));
+    assert_eq!(document["steps"][0]["served"], 6, "{document:#}");
+    assert_eq!(document["steps"][0]["processes"], 2, "{document:#}");
+    // One moment for each agent.
+    let reports = lines(&folder.path().join("000006/viewers.jsonl"));
+    let moments: BTreeSet<String> = reports.iter().map(|of| of["joined"].to_string()).collect();
+    assert!(reports.len() == 6 && moments.len() <= 2, "{moments:?}");
 }
 
 #[test]

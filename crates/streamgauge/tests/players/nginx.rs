@@ -77,3 +77,31 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     assert!(viewers["errors"].as_object().unwrap().is_empty(), "{viewers:#}");
     drop((publisher, nginx));
 }
+
+#[test]
+fn nginx_sends_of_a_file_what_the_player_announces_and_paces_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = Port::find();
+    let clip = testkit::demo_clip();
+    let films = clip.parent().unwrap().to_str().unwrap();
+    let config = format!(
+        "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
+         user root; error_log stderr;
+         events {{}}
+         rtmp {{ server {{ listen 127.0.0.1:{port}; application vod {{ play {films}; }} }} }}"
+    );
+    let nginx = testkit::nginx(folder.path(), &port, &config);
+    let url = format!("rtmp://127.0.0.1:{port}/vod/demo.mp4");
+    let lasts = |announced: &str| {
+        let run = ["viewers", &url, "--duration", "80s", "--ahead", "0s", "--verify", "full"];
+        let more = ["--announce-buffer", announced, "--json"];
+        let (_, document) = document(start(run.into_iter().chain(more)));
+        let received = document["viewers"]["received"]["mean"].as_f64().unwrap();
+        assert!((15.8..16.1).contains(&received), "{document:#}");
+        document["elapsed"].as_f64().unwrap()
+    };
+    // The film lasts 16 s. nginx is at most 1.1 s ahead of the first player.
+    let (paced, at_once) = (lasts("100ms"), lasts("10h"));
+    assert!(paced > 14.0 && at_once < 10.0, "{paced} {at_once}");
+    drop(nginx);
+}
