@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::lab::record::Value;
 use crate::lab::scenario::{self, Better, Load};
+use crate::percentile;
 
 use super::super::data::{Kept, NOT_WHOLE, Study, percentile_of_requests};
 use super::super::statistics::Summary;
@@ -437,7 +438,8 @@ impl<'a> Pivot<'a> {
                     .to_owned(),
             );
         }
-        if self.cells.values().any(|cell| self.table.values[cell.metric].whole && cell.is_scaled()) {
+        if self.cells.values().any(|cell| self.table.values[cell.metric].whole && cell.is_scaled())
+        {
             notes.push(NOT_WHOLE.to_owned());
         }
         if cells().any(|cell| cell.best) {
@@ -451,19 +453,20 @@ impl<'a> Pivot<'a> {
         notes
     }
 
-    /// Says how many requests the percentiles are of, if there are any.
+    /// Says how many requests the percentiles are of, if there are any, and why some are missing.
     fn requests(&self) -> Option<String> {
-        let of_requests = |cell: &&Gathered<'_>| {
-            percentile_of_requests(&self.table.values[cell.metric].metric).is_some()
-        };
+        let quantile = |shown: &scenario::Shown| percentile_of_requests(&shown.metric);
+        let of_requests =
+            |cell: &&Gathered<'_>| quantile(&self.table.values[cell.metric]).is_some();
         let cells = self.cells.values().filter(of_requests);
         let counts = cells.flat_map(|cell| &cell.trials).filter_map(|kept| kept.requests());
         let Summary { min, max, .. } = Summary::of(counts)?;
         let (least, most) = (number::fixed(min, 0), number::fixed(max, 0));
         let count = if least == most { least } else { format!("{least} to {most}") };
-        Some(format!(
-            "Percentiles are of {count} requests in each repetition; one that no request lies beyond is not shown."
-        ))
+        let mut quantiles = self.table.values.iter().filter_map(quantile);
+        let some_are_missing = quantiles.any(|quantile| !percentile::has(min as u64, quantile));
+        let missing = if some_are_missing { ", and not shown where none lies beyond" } else { "" };
+        Some(format!("Percentiles are of {count} requests in each repetition{missing}."))
     }
 
     /// Names the parameters that differ within cells.
