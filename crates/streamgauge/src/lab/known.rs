@@ -14,6 +14,7 @@ use super::record::Parameters;
 use super::scenario::Scenario;
 
 /// The values that templates of a load can use.
+#[derive(Clone)]
 pub(super) struct Known<'a> {
     pub(super) parameters: &'a Parameters,
     pub(super) urls: Vec<String>,
@@ -73,6 +74,7 @@ pub(super) fn expected(
     let load = trial.load;
     let arguments = fill_all(&load.arguments, &known).context("arguments")?;
     if let Some(background) = &load.background {
+        fill_all(&background.path, &known).context("background.path")?;
         fill_all(&background.arguments, &known).context("background.arguments")?;
     }
     if let Some(publish) = &load.publish {
@@ -98,7 +100,8 @@ mod tests {
     #[test]
     fn a_run_of_a_tenth_of_the_time_waits_as_long_as_a_whole_one() {
         let settle = Duration::from_secs(40);
-        for (scale, seconds) in [(1.0, 40.0), (0.25, 40.0), (0.1, 40.0), (0.05, 20.0), (0.0001, 0.2)]
+        for (scale, seconds) in
+            [(1.0, 40.0), (0.25, 40.0), (0.1, 40.0), (0.05, 20.0), (0.0001, 0.2)]
         {
             assert_eq!(around(settle, scale), Duration::from_secs_f64(seconds), "{scale}");
         }

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use super::arguments::{Values, fill, fill_all};
 use super::bench::Bench;
-use super::known::{Known, around};
+use super::known::{Known, around, job};
 use super::metrics::{Loaded, add_pushed};
 use super::observe::{Recorded, Span};
 use super::plan::Trial;
@@ -177,7 +177,14 @@ impl Stage<'_> {
 
     fn background(&mut self) -> anyhow::Result<()> {
         let Some(background) = &self.trial.load.background else { return Ok(()) };
-        let words = self.command(background.with, &background.arguments)?;
+        let mut known = self.known.clone();
+        if !background.path.is_empty() {
+            let job = job(self.trial)?;
+            let wanted = fill_all(&background.path, &known)?;
+            let urls = wanted.iter().map(|wanted| self.server.url(job, wanted));
+            known.urls = urls.collect::<anyhow::Result<_>>()?;
+        }
+        let words = Self::command(background.with, &background.arguments, &known)?;
         self.start("background", &words, "background.log", "background.log")
     }
 
@@ -195,7 +202,7 @@ impl Stage<'_> {
     }
 
     /// Program and arguments of a load.
-    fn command(&self, tool: Tool, arguments: &[String]) -> anyhow::Result<Vec<String>> {
+    fn command(tool: Tool, arguments: &[String], known: &Known<'_>) -> anyhow::Result<Vec<String>> {
         let mut words = if tool.is_ours() {
             let own = std::env::current_exe()?.to_string_lossy().into_owned();
             vec![own, tool.name().to_owned()]
@@ -205,7 +212,7 @@ impl Stage<'_> {
         if tool == Tool::Vegeta {
             words.push("attack".to_owned());
         }
-        words.extend(fill_all(arguments, &self.known)?);
+        words.extend(fill_all(arguments, known)?);
         Ok(words)
     }
 
@@ -213,7 +220,7 @@ impl Stage<'_> {
     /// which is the load's own, the server is still measured.
     fn load(&mut self) -> anyhow::Result<anyhow::Result<Loaded>> {
         let load = self.trial.load;
-        let mut words = self.command(load.with, &load.arguments)?;
+        let mut words = Self::command(load.with, &load.arguments, &self.known)?;
         let limit = load.with.limit(&words);
         let out = if load.with.is_ours() {
             let folder = self.folder.join("load").to_string_lossy().into_owned();

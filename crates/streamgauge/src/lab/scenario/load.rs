@@ -87,6 +87,11 @@ impl Load {
             self.path.is_empty() == self.stream.is_some(),
             "one of path (a file) and stream (a live one) is needed"
         );
+        let in_background = self.background.iter().any(|background| !background.path.is_empty());
+        ensure!(
+            self.stream.is_none() || !in_background,
+            "background: a load on a stream has no path"
+        );
         if self.publish.is_some() {
             ensure!(self.stream.is_some(), "what is published needs a stream");
         }
@@ -220,6 +225,9 @@ pub struct Background {
     pub with: Tool,
     /// Its arguments; templates.
     pub arguments: Vec<String>,
+    /// The file or files that it asks for, if not those of the load. Templates.
+    #[serde(default, deserialize_with = "one_or_more")]
+    pub path: Vec<String>,
 }
 
 /// How the scale changes a parameter.
