@@ -70,12 +70,14 @@ flv/legacy.flv            10 s, 320x180, 25/s, Constrained Baseline; mono,  what
 flv/b-frames.flv          1 s, 60/s, B-frames; stereo                       composition times
 flv/vfr.flv               3 s, pictures 10 to 400 ms apart; mono            variable frame rate
 flv/sound.flv             12 s, AAC alone                                   no pictures
+long/primary.flv          150 s, 160x90, 25/s, a keyframe a second; mono    publishers that outlast a test
+long/backup.flv           the same, other pictures                          a second publisher of one stream
 '
 
 [ "${1:-}" != --list ] || { printf '%s' "$table"; exit; }
 command -v ffmpeg >/dev/null || { echo "$0: ffmpeg is missing" >&2; exit 1; }
 
-mkdir -p "$media/mp4" "$media/flv" "$media/recipes"
+mkdir -p "$media/mp4" "$media/flv" "$media/long" "$media/recipes"
 # One process at a time makes files; others wait and find them made.
 exec 9>"$media/recipes/lock"
 flock 9
@@ -221,6 +223,8 @@ recipes() {
     make flv/b-frames.flv $(pictures 320x180 60 1) $(sound 48000 1) $b_frames $stereo
     make flv/vfr.flv $(pictures 320x180 30 1),$uneven $(sound 44100 3) $b_frames -fps_mode passthrough $mono
     make flv/sound.flv $(sound 44100 12) $stereo
+    make long/primary.flv $(pictures 160x90 25 150) $(sound 48000 150) $plain $(keys 25) $(rate 200k) $mono
+    make long/backup.flv $(pictures 160x90 25 150),negate $(sound 48000 150) $plain $(keys 25) $(rate 200k) $mono
     together
 
     # Files made from this audio are made again when it changes.
@@ -248,7 +252,7 @@ caption Eins Zwei >"$media/recipes/two.srt"
 recipes
 
 # Removes files that no recipe makes any more.
-for file in "$media"/mp4/* "$media"/flv/*; do
+for file in "$media"/mp4/* "$media"/flv/* "$media"/long/*; do
     name=${file#"$media"/}
     case " $made " in *" $name "*) ;; *) rm -f "$file" "$media/recipes/$(recipe_of "$name")" ;; esac
 done

@@ -10,7 +10,7 @@ use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, numbers, player, 
 #[test]
 fn viewers_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
     let server = start();
-    let clips = Clips::make();
+    let clips = Clips::read();
     let primary = testkit::publish(&clips.primary, &server.rtmp_url("live/x"));
     eventually(LIMIT, "a playlist", || http::get(server.http, PLAYLIST).status() == 200);
     let backup = testkit::publish(&clips.backup, &server.rtmp_url("live/x?backup=1"));
@@ -57,7 +57,7 @@ fn viewers_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
 #[test]
 fn the_backup_goes_on_when_the_first_leaves_and_yields_when_it_reconnects() {
     let server = start();
-    let clips = Clips::make();
+    let clips = Clips::read();
     // Nobody else is there, so the backup's media go on at once.
     let backup = testkit::publish(&clips.backup, &server.rtmp_url("live/x?backup=1"));
     eventually(LIMIT, "the backup is live", || state(&server)["backup"] == "live");
@@ -96,8 +96,9 @@ fn the_backup_goes_on_when_the_first_leaves_and_yields_when_it_reconnects() {
 #[test]
 fn a_backup_by_whip_goes_on_with_the_tracks_of_a_publisher_by_rtmp() {
     let server = start();
-    let clips = Clips::make();
-    let film = clips.backup.with_extension("mp4");
+    let clips = Clips::read();
+    let folder = tempfile::tempdir().unwrap();
+    let film = folder.path().join("backup.mp4");
     let source = ["-i", clips.backup.to_str().unwrap(), "-c:v", "copy", "-c:a", "libopus"];
     ffmpeg(source.iter().chain(&["-t", "100", film.to_str().unwrap()]));
     let publish = || {

@@ -1,7 +1,7 @@
 //! Clips whose frames tell whose they are, and players that show which frames they got.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use testkit::{NO_ARGUMENTS, Nats, Program, Server, eventually, ffmpeg, http};
 /// A time limit for anything that a test waits for, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// How long the clips last, and their frames between two keyframes. It is longer than the tests take on a busy machine.
-const SECONDS: u32 = 150;
+/// Frames of the clips from one keyframe to the next.
 const KEYFRAMES: usize = 25;
 
 /// The video's playlist.
@@ -45,9 +44,8 @@ pub(crate) fn numbers(text: &str) -> Vec<u64> {
     segments.filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
 }
 
-/// A clip of each publisher.
+/// A clip of each publisher. They last longer than the tests take on a busy machine.
 pub(crate) struct Clips {
-    _folder: tempfile::TempDir,
     pub(crate) primary: PathBuf,
     pub(crate) backup: PathBuf,
     /// Whose a video frame is, and its number, by the hash of its bytes.
@@ -55,10 +53,9 @@ pub(crate) struct Clips {
 }
 
 impl Clips {
-    pub(crate) fn make() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let primary = clip(folder.path(), "primary.flv", "testsrc2=size=160x90:rate=25");
-        let backup = clip(folder.path(), "backup.flv", "testsrc2=size=160x90:rate=25,negate");
+    pub(crate) fn read() -> Self {
+        let primary = testkit::clip("long/primary.flv");
+        let backup = testkit::clip("long/backup.flv");
         let mut frames = HashMap::new();
         for (mark, clip) in [('p', &primary), ('b', &backup)] {
             let hashes = ["-i", clip.to_str().unwrap(), "-map", "0:v", "-c", "copy"];
@@ -67,20 +64,8 @@ impl Clips {
                 assert_eq!(frames.insert(hash, (mark, number)), None, "{number} of {mark}");
             }
         }
-        Self { _folder: folder, primary, backup, frames }
+        Self { primary, backup, frames }
     }
-}
-
-fn clip(folder: &Path, name: &str, source: &str) -> PathBuf {
-    let path = folder.join(name);
-    let video = format!("{source},trim=end={SECONDS}");
-    let audio = format!("sine=r=48000:d={SECONDS}");
-    let input = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio];
-    let group = KEYFRAMES.to_string();
-    let coded = ["-c:v", "libx264", "-preset", "ultrafast", "-g", &group, "-b:v", "200k"];
-    let to = ["-c:a", "aac", path.to_str().unwrap()];
-    ffmpeg(input.iter().chain(&coded).chain(&to));
-    path
 }
 
 /// The hashes of the frames in a list of them.

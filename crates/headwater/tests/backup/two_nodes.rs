@@ -9,7 +9,7 @@ use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, node, numbers, pl
 fn viewers_of_both_nodes_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
     let nats = Nats::start();
     let (a, b) = (node(&nats, "a"), node(&nats, "b"));
-    let clips = Clips::make();
+    let clips = Clips::read();
     let primary = testkit::publish(&clips.primary, &a.rtmp_url("live/x"));
     eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
     let backup = testkit::publish(&clips.backup, &b.rtmp_url("live/x?backup=1"));
@@ -59,7 +59,7 @@ fn viewers_of_both_nodes_stay_when_the_first_publisher_hangs_and_when_it_comes_a
 fn the_backup_goes_on_when_the_node_of_the_first_publisher_is_killed() {
     let nats = Nats::start();
     let (a, b, c) = (node(&nats, "a"), node(&nats, "b"), node(&nats, "c"));
-    let clips = Clips::make();
+    let clips = Clips::read();
     let primary = testkit::publish(&clips.primary, &a.rtmp_url("live/x"));
     eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
     let _backup = testkit::publish(&clips.backup, &b.rtmp_url("live/x?backup=1"));

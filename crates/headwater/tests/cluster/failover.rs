@@ -18,8 +18,7 @@ fn numbers(text: &str) -> Vec<u64> {
 fn a_publisher_goes_on_at_a_node_that_has_no_copy() {
     let nats = Nats::start();
     let (a, b, c) = (node(&nats, "a"), node(&nats, "b"), node(&nats, "c"));
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let playlist = "/live/x/v0/media.m3u8";
     let first = publish(&a, &clip, "live/x");
     eventually(LIMIT, "a copy", || http::get(c.http, playlist).status() == 200);
@@ -61,8 +60,7 @@ fn a_publisher_goes_on_at_a_node_that_has_no_copy() {
 fn a_publisher_that_returns_to_another_node_goes_on_there() {
     let nats = Nats::start();
     let (a, b) = (node(&nats, "a"), node(&nats, "b"));
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let playlist = "/live/x/v0/media.m3u8";
     let first = publish(&a, &clip, "live/x");
     eventually(LIMIT, "a copy", || http::get(b.http, playlist).status() == 200);
@@ -94,8 +92,7 @@ fn dates(text: &str) -> Vec<&str> {
 fn the_history_of_a_stream_that_nobody_watches_outlives_its_node() {
     let nats = Nats::start();
     let [a, b, c] = ["a", "b", "c"].map(|name| node_with(&nats, name, "copies = 1\n"));
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let playlist = "/live/x/v0/media.m3u8";
     let first = publish(&a, &clip, "live/x");
     // Only the node of the stream is asked: a question to another would make a copy there.

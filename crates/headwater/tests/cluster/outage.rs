@@ -16,8 +16,7 @@ fn newest(text: &str) -> u64 {
 fn without_nats_a_node_serves_its_own_and_copies_go_on_afterwards() {
     let mut nats = Nats::start();
     let (a, b, c) = (node(&nats, "a"), node(&nats, "b"), node(&nats, "c"));
-    let folder = tempfile::tempdir().unwrap();
-    let publisher = publish(&a, &clip(folder.path()), "live/x");
+    let publisher = publish(&a, &clip(), "live/x");
     let playlist = "/live/x/v0/media.m3u8";
     eventually(LIMIT, "b has it", || http::get(b.http, playlist).status() == 200);
     nats.kill(0);

@@ -57,8 +57,7 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
     let nats = Nats::start();
     let (a, b) =
         (node_with(&nats, "a", "zone = \"eu\"\n"), node_with(&nats, "b", "zone = \"us\"\n"));
-    let folder = tempfile::tempdir().unwrap();
-    let _publisher = publish(&a, &clip(folder.path()), "live/x");
+    let _publisher = publish(&a, &clip(), "live/x");
     eventually(LIMIT, "a copy", || {
         http::get(b.http, "/live/x/v0/media.m3u8").status() == 200
             && told(&a)["streams"][0]["copies"] != json!([])

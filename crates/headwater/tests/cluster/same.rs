@@ -40,8 +40,7 @@ fn each_object_of_a_stream_is_the_same_on_every_node() {
     let nats = Nats::start();
     let nodes = [node(&nats, "a"), node(&nats, "b"), node(&nats, "c")];
     let nodes: Vec<_> = nodes.iter().collect();
-    let folder = tempfile::tempdir().unwrap();
-    let publisher = publish(nodes[0], &clip(folder.path()), "live/x.y/z");
+    let publisher = publish(nodes[0], &clip(), "live/x.y/z");
     let path = |object: &str| format!("/live/x.y/z/{object}");
     // Each node has its copy while the stream is young, so each has followed it for some segments.
     for node in &nodes {
@@ -102,8 +101,7 @@ fn each_object_of_a_stream_is_the_same_on_every_node() {
 fn a_name_is_published_once_in_the_cluster() {
     let nats = Nats::start();
     let (a, b) = (node(&nats, "a"), node(&nats, "b"));
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let mut first = publish(&a, &clip, "live/x");
     eventually(LIMIT, "b has it", || http::get(b.http, "/live/x/index.m3u8").status() == 200);
     let second = publish(&b, &clip, "live/x").wait(LIMIT);
@@ -116,8 +114,7 @@ fn a_name_is_published_once_in_the_cluster() {
 fn a_stream_whose_node_has_gone_is_unknown_in_the_end() {
     let nats = Nats::start();
     let (a, b) = (node(&nats, "a"), node(&nats, "b"));
-    let folder = tempfile::tempdir().unwrap();
-    let publisher = publish(&a, &clip(folder.path()), "live/x");
+    let publisher = publish(&a, &clip(), "live/x");
     let status = |path: &str| http::get(b.http, path).status();
     eventually(LIMIT, "b has it", || status("/live/x/v0/media.m3u8") == 200);
     drop(publisher);

@@ -59,8 +59,7 @@ fn whichever_server_ends_no_viewer_misses_a_frame() {
     let mut nats = Nats::start_cluster(3);
     // Each node comes to the servers in its own order.
     let (a, b) = (node(&nats.urls(), 0), node(&nats.urls(), 1));
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let publisher = publish(&a, &clip, "live/x");
     eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
     let mut viewer = viewer(&b.url("/live/x/live.flv"), "100000");
@@ -91,8 +90,7 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
     // Node a knows only the first server, and loses it.
     let (a, b) = (node(&nats.urls()[..1], 0), node(&nats.urls()[1..], 1));
     let c = node(&nats.urls()[2..], 2);
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let _first = publish(&a, &clip, "live/x");
     for node in [&b, &c] {
         eventually(LIMIT, "a copy", || http::get(node.http, PLAYLIST).status() == 200);
@@ -133,8 +131,7 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
 fn what_other_programs_write_to_the_subjects_harms_nobody() {
     let nats = Nats::start();
     let (a, b) = (node_with(&nats, "a", ""), node_with(&nats, "b", ""));
-    let folder = tempfile::tempdir().unwrap();
-    let clip = clip(folder.path());
+    let clip = clip();
     let publisher = publish(&a, &clip, "live/x");
     eventually(LIMIT, "a copy", || http::get(b.http, PLAYLIST).status() == 200);
     let viewer = viewer(&b.url("/live/x/live.flv"), "200");

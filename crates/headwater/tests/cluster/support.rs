@@ -3,13 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use testkit::{NO_ARGUMENTS, Nats, Program, Server, ffmpeg};
+use testkit::{NO_ARGUMENTS, Nats, Program, Server};
 
 /// A time limit for anything that a test waits for, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
-
-/// How long the clip lasts.
-const SECONDS: u32 = 150;
 
 /// Starts a node of this name.
 pub(crate) fn node(nats: &Nats, name: &str) -> Server {
@@ -23,15 +20,8 @@ pub(crate) fn node_with(nats: &Nats, name: &str, options: &str) -> Server {
 }
 
 /// A clip with video of a keyframe each second, and audio. It lasts longer than any of these tests on a busy machine.
-pub(crate) fn clip(folder: &Path) -> PathBuf {
-    let path = folder.join("clip.flv");
-    let video = format!("testsrc2=s=320x180:r=25:d={SECONDS}");
-    let audio = format!("sine=r=48000:d={SECONDS}");
-    let input = ["-f", "lavfi", "-i", &video, "-f", "lavfi", "-i", &audio];
-    let coded =
-        ["-c:v", "libx264", "-preset", "ultrafast", "-g", "25", "-b:v", "500k", "-c:a", "aac"];
-    ffmpeg(input.iter().chain(&coded).chain(&[path.to_str().unwrap()]));
-    path
+pub(crate) fn clip() -> PathBuf {
+    testkit::clip("long/primary.flv")
 }
 
 /// Publishes a file in real time.
