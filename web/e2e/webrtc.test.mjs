@@ -1,18 +1,13 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { createSocket } from 'node:dgram';
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { chromium } from 'playwright-core';
 import {
   assertAccessible,
-  FLAGS,
-  HEADLESS,
   keep,
   openPage,
   PATIENCE,
@@ -23,18 +18,14 @@ import {
   untilLive,
   untilState,
 } from './support.mjs';
-
-/** A browser whose camera shows a test picture. */
-const CAMERA = ['--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'];
-/** Without this, a machine without a network has no candidates. */
-const LOOPBACK = ['--allow-loopback-in-peer-connection'];
+import { closePages, open as openIn, play, publish, received, startCamera } from './webrtc.mjs';
 
 let server;
 let browser;
 
 before(async () => {
   server = await startServer();
-  browser = await chromium.launch({ executablePath: HEADLESS, args: [...FLAGS, ...CAMERA, ...LOOPBACK] });
+  browser = await startCamera();
 });
 
 after(async () => {
@@ -42,89 +33,10 @@ after(async () => {
   await server?.stop();
 });
 
-/** Sends a page's offer, and takes the answer. Returns the session's URL. */
-async function agree(peer, url) {
-  await peer.setLocalDescription();
-  const headers = { 'content-type': 'application/sdp' };
-  const answer = await fetch(url, { method: 'POST', headers, body: peer.localDescription.sdp });
-  if (answer.status !== 201) throw new Error(`${answer.status}: ${await answer.text()}`);
-  await peer.setRemoteDescription({ type: 'answer', sdp: await answer.text() });
-  return new URL(answer.headers.get('location'), url).href;
-}
-
-/** Opens a page of the server, whose camera only works in a secure context such as 127.0.0.1. */
-async function open() {
-  const { page } = await openPage(browser, SMALL);
-  await page.addInitScript(`window.agree = ${agree}`);
-  await page.goto(`${server.url}/`);
-  return page;
-}
+const open = () => openIn(browser, server);
 
 /** A clip that scripts/make-media.sh has made. */
 const clip = (name) => fileURLToPath(new URL(`../../target/media/mp4/${name}`, import.meta.url));
-
-/** Publishes the camera and a tone by WHIP, as any page can. Returns the session's URL. */
-function publish(page, url, { codec = 'H264', width = 320, sendEncodings } = {}) {
-  return page.evaluate(
-    async ([url, codec, width, sendEncodings]) => {
-      const media = await navigator.mediaDevices.getUserMedia({
-        video: { width, height: (width * 3) / 4, frameRate: 30 },
-      });
-      // Without a sound card, the microphone is silent.
-      const context = new AudioContext();
-      const tone = new OscillatorNode(context);
-      const sound = new MediaStreamAudioDestinationNode(context);
-      tone.connect(sound);
-      tone.start();
-      media.addTrack(sound.stream.getAudioTracks()[0]);
-      const peer = new RTCPeerConnection();
-      window.peer = peer;
-      for (const track of media.getTracks()) {
-        const encodings = track.kind === 'video' && sendEncodings ? { sendEncodings } : {};
-        const options = { direction: 'sendonly', streams: [media], ...encodings };
-        const transceiver = peer.addTransceiver(track, options);
-        if (track.kind === 'audio') continue;
-        const { codecs } = RTCRtpSender.getCapabilities('video');
-        transceiver.setCodecPreferences(codecs.filter(({ mimeType }) => mimeType === `video/${codec}`));
-        // On a busy machine Chromium would otherwise send smaller pictures.
-        const { sender } = transceiver;
-        await sender.setParameters({
-          ...sender.getParameters(),
-          degradationPreference: 'maintain-resolution',
-        });
-      }
-      return await window.agree(peer, url);
-    },
-    [url, codec, width, sendEncodings],
-  );
-}
-
-/** Plays by WHEP, in one of the codecs that these name. Returns the session's URL. */
-function play(page, url, names = ['H264', 'AV1', 'VP8']) {
-  return page.evaluate(
-    async ([url, names]) => {
-      const peer = new RTCPeerConnection();
-      window.peer = peer;
-      const transceiver = peer.addTransceiver('video', { direction: 'recvonly' });
-      const { codecs } = RTCRtpReceiver.getCapabilities('video');
-      const wanted = names.flatMap((name) => codecs.filter(({ mimeType }) => mimeType === `video/${name}`));
-      const resends = codecs.filter(({ mimeType }) => mimeType === 'video/rtx');
-      transceiver.setCodecPreferences([...wanted, ...resends]);
-      peer.addTransceiver('audio', { direction: 'recvonly' });
-      const video = document.createElement('video');
-      video.autoplay = true;
-      document.body.append(video);
-      const streams = new Set();
-      peer.ontrack = ({ streams: [stream] }) => {
-        streams.add(stream.id);
-        video.srcObject = stream;
-      };
-      window.streams = streams;
-      return await window.agree(peer, url);
-    },
-    [url, names],
-  );
-}
 
 /** The sizes of the first pictures that ffmpeg decodes, such as `640x360`. */
 async function decode(url, pictures) {
@@ -133,77 +45,8 @@ async function decode(url, pictures) {
   return [...stderr.matchAll(/ n: *\d+ .* s:(\d+x\d+) /g)].map(([, size]) => size);
 }
 
-/** What a page received of a kind of media, once it passes `enough`. */
-async function received(page, kind, enough) {
-  const deadline = Date.now() + PATIENCE;
-  for (;;) {
-    const stats = await page.evaluate(async (kind) => {
-      const all = await window.peer.getStats();
-      const found = [...all.values()].find((one) => one.type === 'inbound-rtp' && one.kind === kind);
-      return { ...found, codec: all.get(found?.codecId)?.mimeType };
-    }, kind);
-    if (enough(stats)) return stats;
-    if (Date.now() > deadline) throw new Error(`${kind}: ${JSON.stringify(stats)}`);
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
-}
-
-/**
- * Relays the datagrams of one peer to a port of this machine. `deafen` lets none pass to the peer any more: the
- * server goes on to hear the peer, however long a busy machine takes. After `close` nobody is at the relay's port.
- */
-async function relay(port) {
-  const [front, back] = [createSocket('udp4'), createSocket('udp4')];
-  let peer = null;
-  let isDeaf = false;
-  front.on('message', (datagram, { port: from, address }) => {
-    peer = [from, address];
-    back.send(datagram, port, '127.0.0.1');
-  });
-  back.on('message', (datagram) => {
-    if (peer && !isDeaf) front.send(datagram, ...peer);
-  });
-  for (const socket of [front, back]) {
-    // A test that fails leaves them.
-    socket.bind(0, '127.0.0.1').unref();
-    await once(socket, 'listening');
-  }
-  const close = () => {
-    for (const socket of [front, back]) socket.close();
-  };
-  const deafen = () => {
-    isDeaf = true;
-  };
-  return { port: front.address().port, deafen, close };
-}
-
-/**
- * Makes a page know the server's port by a relay only, until ICE restarts. Returns what it asked the server since, as
- * method and status, and the relays.
- */
-async function viaRelay(page) {
-  const [asked, relays] = [[], []];
-  await page.route(/\/wh[ie]p$/, async (route) => {
-    const response = await route.fetch();
-    const text = (await response.text()).replace(/a=candidate:\S+ \d+ tcp .*\r\n/gi, '');
-    const [, port] = / (\d+) typ host/.exec(text) ?? [];
-    const made = await relay(Number(port));
-    relays.push(made);
-    const body = text.replaceAll(` ${port} typ host`, ` ${made.port} typ host`);
-    await route.fulfill({ response, body });
-  });
-  page.on('response', (response) => {
-    if (/\/live\/\w+\/wh[ie]p/.test(response.url()))
-      asked.push(`${response.request().method()} ${response.status()}`);
-  });
-  return { asked, relays };
-}
-
 describe('WebRTC', () => {
-  // Pages of one browser share its camera, and so its size.
-  afterEach(async () => {
-    for (const context of browser.contexts()) await context.close();
-  });
+  afterEach(() => closePages(browser));
 
   test('a camera is published, and watched by WebRTC and LL-HLS', async () => {
     const publisher = await open();
@@ -367,163 +210,6 @@ describe('WebRTC', () => {
     }
   });
 
-  test('where no datagram passes, media go by TCP both ways', async () => {
-    /** A page to which the server's addresses for UDP are unknown. */
-    const openApart = async () => {
-      const page = await open();
-      await page.route(/\/wh[ie]p$/, async (route) => {
-        const response = await route.fetch();
-        const body = (await response.text()).replace(/a=candidate:\S+ \d+ udp .*\r\n/gi, '');
-        await route.fulfill({ response, body });
-      });
-      return page;
-    };
-    const publisher = await openApart();
-    await publish(publisher, `${server.url}/live/apart/whip`);
-    await untilLive(server.url, 'live/apart', ({ tracks }) => tracks.length === 2);
-    const viewer = await openApart();
-    await play(viewer, `${server.url}/live/apart/whep`);
-    const video = await received(viewer, 'video', (stats) => stats.framesDecoded > 60);
-    assert.equal(video.frameWidth, 320);
-    await received(viewer, 'audio', (stats) => stats.totalAudioEnergy > 0);
-    for (const page of [publisher, viewer]) {
-      const used = await page.evaluate(async () => {
-        const all = await window.peer.getStats();
-        const [transport] = [...all.values()].filter(({ type }) => type === 'transport');
-        const pair = all.get(transport.selectedCandidatePairId);
-        return all.get(pair.remoteCandidateId).protocol;
-      });
-      assert.equal(used, 'tcp');
-    }
-  });
-
-  test('a page restarts ICE, and its session goes on both ways', async () => {
-    const [publisher, viewer] = [await open(), await open()];
-    const published = await publish(publisher, `${server.url}/live/restarts/whip`);
-    await untilLive(server.url, 'live/restarts', ({ tracks }) => tracks.length === 2);
-    const session = await play(viewer, `${server.url}/live/restarts/whep`);
-    const { framesDecoded } = await received(viewer, 'video', (stats) => stats.framesDecoded > 30);
-
-    /** Restarts ICE as RFC 9725 says. Returns the page's user fragment in use before and after. */
-    const restart = (page, session) =>
-      page.evaluate(async (session) => {
-        const { peer } = window;
-        const own = async () => {
-          const all = await peer.getStats();
-          const [transport] = [...all.values()].filter(({ type }) => type === 'transport');
-          const pair = all.get(transport.selectedCandidatePairId);
-          const local = all.get(pair?.localCandidateId);
-          return { fragment: local?.usernameFragment, state: pair?.state };
-        };
-        const before = await own();
-        peer.restartIce();
-        await peer.setLocalDescription();
-        const { sdp } = peer.localDescription;
-        const body = sdp
-          .match(/^a=ice-(ufrag|pwd):.*$/gm)
-          .slice(0, 2)
-          .join('\r\n');
-        const headers = { 'content-type': 'application/trickle-ice-sdpfrag', 'if-match': '*' };
-        const answer = await fetch(session, { method: 'PATCH', headers, body: `${body}\r\n` });
-        if (answer.status !== 200) throw new Error(`${answer.status}: ${await answer.text()}`);
-        const told = await answer.text();
-        const of = (name) => told.match(new RegExp(`^a=${name}:.*$`, 'm'))[0];
-        const candidates = told.match(/^a=candidate:.*$/gm).join('\r\n');
-        const next = peer.remoteDescription.sdp
-          .replace(/^a=candidate:.*\r\n/gm, '')
-          .replace(/^a=ice-ufrag:.*$/gm, of('ice-ufrag'))
-          .replace(/^a=ice-pwd:.*$/gm, of('ice-pwd'))
-          .replace(/^a=ice-pwd:.*$/m, (line) => `${line}\r\n${candidates}`);
-        await peer.setRemoteDescription({ type: 'answer', sdp: next });
-        let after = await own();
-        while (after.fragment === before.fragment || after.state !== 'succeeded') {
-          await new Promise((resolve) => setTimeout(resolve, 50));
-          after = await own();
-        }
-        return [before.fragment, after.fragment];
-      }, session);
-
-    for (const [page, url] of [
-      [viewer, session],
-      [publisher, published],
-    ]) {
-      const [before, after] = await restart(page, url);
-      assert.notEqual(before, after);
-    }
-    const later = await received(viewer, 'video', (stats) => stats.framesDecoded > framesDecoded + 90);
-    assert.ok(later.pliCount <= 1 || later.packetsLost > 0, JSON.stringify(later));
-    // They are the sessions that they were.
-    await untilLive(server.url, 'live/restarts', ({ viewers }) => viewers.webrtc === 1);
-    const playlist = await (await fetch(`${server.url}/live/restarts/v0/media.m3u8`)).text();
-    assert.doesNotMatch(playlist, /DISCONTINUITY/);
-    for (const [page, url] of [
-      [viewer, session],
-      [publisher, published],
-    ]) {
-      const ended = page.evaluate(async (url) => (await fetch(url, { method: 'DELETE' })).status, url);
-      assert.equal(await ended, 200);
-    }
-  });
-
-  test('pages whose way to the server ends go on by another one, with the same session', async () => {
-    const publisher = await openPage(browser);
-    const publishing = await viaRelay(publisher.page);
-    await publisher.page.goto(`${server.url}/publish/live/ways`);
-    await publisher.page.waitForFunction(() => document.querySelector('.preview video').videoWidth > 0);
-    await publisher.page.getByRole('button', { name: 'Start publishing' }).click();
-    await untilLive(server.url, 'live/ways', ({ tracks }) => tracks.length === 2);
-    const viewer = await openPage(browser, SMALL);
-    const watching = await viaRelay(viewer.page);
-    // The viewer comes to a network that lets no datagrams pass.
-    await viewer.page.route(/\/whep\/\w+$/, async (route) => {
-      if (route.request().method() !== 'PATCH') return route.continue();
-      const response = await route.fetch();
-      const body = (await response.text()).replace(/a=candidate:\S+ \d+ udp .*\r\n/gi, '');
-      await route.fulfill({ response, body });
-    });
-    await viewer.page.goto(`${server.url}/watch/live/ways?via=webrtc`);
-    await untilCondition(viewer.page, 'playing');
-
-    for (const [page, { asked, relays }] of [
-      [viewer.page, watching],
-      [publisher.page, publishing],
-    ]) {
-      const restarted = page.waitForResponse(
-        (response) => response.request().method() === 'PATCH' && response.status() === 200,
-        { timeout: PATIENCE },
-      );
-      for (const relay of relays) relay.deafen();
-      await restarted;
-      for (const relay of relays) relay.close();
-      const { decodedFrames } = await stats(viewer.page);
-      await viewer.page.waitForFunction(
-        (seen) => window.headwater.stats().decodedFrames > seen + 60,
-        decodedFrames,
-      );
-      assert.equal(asked.filter((one) => one.startsWith('POST')).length, 1, `${asked}`);
-    }
-    assert.equal((await stats(viewer.page)).engine, 'WebRTC');
-    await untilCondition(viewer.page, 'playing');
-    await publisher.page.getByTestId('state').getByText('Live').waitFor();
-    for (const { complaints } of [publisher, viewer]) assert.deepEqual(complaints, []);
-  });
-
-  test('a page whose server restarts no ICE goes over to LL-HLS', async () => {
-    const { page } = await openPage(browser, SMALL);
-    const { asked, relays } = await viaRelay(page);
-    await page.route(/\/whep\/\w+$/, async (route) => {
-      if (route.request().method() === 'PATCH') await route.fulfill({ status: 422 });
-      else await route.continue();
-    });
-    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
-    await untilCondition(page, 'playing');
-    for (const relay of relays) relay.deafen();
-    await page.getByText('This page went over to LL-HLS.').waitFor();
-    await untilCondition(page, 'playing');
-    assert.deepEqual(asked.slice(0, 2), ['POST 201', 'PATCH 422']);
-    for (const relay of relays) relay.close();
-  });
-
   test('the page that publishes sends the camera, with what is chosen meanwhile, and may begin again', async () => {
     const publisher = await openPage(browser);
     const { page } = publisher;
@@ -624,26 +310,6 @@ describe('WebRTC', () => {
       [180, 360, 720].includes(document.querySelector('video').videoHeight),
     );
     for (const { complaints } of [publisher, viewer, near]) assert.deepEqual(complaints, []);
-  });
-
-  test('a page whose connection fails goes over to LL-HLS, and says so', async () => {
-    const { page } = await openPage(browser, SMALL);
-    // All addresses of the server lead to a port where nobody is.
-    await page.route('**/whep', async (route) => {
-      const response = await route.fetch();
-      const body = (await response.text()).replace(/ \d+ typ host/g, ' 9 typ host');
-      await route.fulfill({ response, body });
-    });
-    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
-    await page.getByText('This page went over to LL-HLS.').waitFor();
-    await untilCondition(page, 'playing');
-    assert.match((await stats(page)).engine, /^hls\.js/);
-    // A choice of the viewer is tried anew.
-    await page.unrouteAll({ behavior: 'ignoreErrors' });
-    await page.getByRole('radio', { name: 'WebRTC' }).check();
-    await page.waitForFunction(() => window.headwater.stats().engine === 'WebRTC');
-    await untilCondition(page, 'playing');
-    assert.equal(await page.getByText('This page went over to').count(), 0);
   });
 
   test('a stream by RTMP is watched', async () => {
