@@ -13,7 +13,7 @@ are N viewers (99), by LL-HLS, RTMP and push, with a buffer of 2 s. After 8 of 2
     paused     a NATS server stands still for 3 s (SIGSTOP)
     no-nats    all NATS servers are killed, and come back after 10 s
     owner      kill -9 of the origin that has the stream; the encoder is back at the other one after 2 s
-    frozen     that origin stands still for 14 s (SIGSTOP); the encoder tries the other one from the second second on
+    frozen     that origin stands still for 14 s (SIGSTOP); after 2 s the encoder begins to try the other one
     backup     the encoder stands still for 5 s, and then comes again; a backup publishes at the other origin
     drained    SIGTERM to an edge, whose LL-HLS viewers come through a plain TCP balancer
     edge       kill -9 of that edge

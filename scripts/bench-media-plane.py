@@ -11,7 +11,7 @@ with --busy-poll, which does not. "limit" is `baseline limit`: the same bytes by
 
 With --network or --congestion, the servers are in a network namespace of their own. The load is there too
 (loopback), or in another namespace at the other end of a pair of virtual Ethernet devices (veth). Both have the
-congestion control of the name. This needs root, and what it changes ends with the script. Without these options,
+congestion control of the name; without --congestion, one after the other has its turn. This needs root, and what it changes ends with the script. Without these options,
 all is as the machine has it, over loopback.
 
 Needs nginx, wrk, openssl, two processors and an otherwise idle machine. Takes less than five minutes for each
@@ -26,6 +26,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import socket
 import statistics
 import subprocess
@@ -171,7 +172,7 @@ def setting(network, congestion):
         yield Setting(f"{network}, {congestion}", host, (*server, *plain.at_server), (*at_load, *plain.at_load))
     finally:
         for name in made:
-            run("ip", "netns", "delete", name)
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
 class Servers:
@@ -373,6 +374,8 @@ def main():
     parser.add_argument("--congestion", action="append", choices=CONGESTIONS)
     parser.add_argument("--before", metavar="PROGRAM")
     arguments = parser.parse_args()
+    # What was started or made ends with the script, also at SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if len(os.sched_getaffinity(0)) < 2:
         sys.exit("two processors are needed: one for the server, one for the load")
     built = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target")) / "release"

@@ -3,7 +3,7 @@
 
 Usage: scripts/run-tests.py LANES SECONDS light|heavy <BUILT
 
-It runs the programs that may wait for a processor, or those that must not (HEAVY). BUILT is the output of
+It runs the programs that leave others most of the machine, or those that do not (HEAVY). BUILT is the output of
 `cargo test --no-run` with `--message-format=json-render-diagnostics`: this script builds nothing, so several of it
 may run at once.
 
@@ -21,14 +21,15 @@ import subprocess
 import sys
 import time
 
-# These generate load, play or encode in time, or keep leases: they must not wait long for a processor. The first take
-# longest. They are CRATE/PROGRAM.
-HEAVY = ["headwater/webrtc", "headwater/bad_input", "headwater/cluster", "headwater/push", "headwater/backup",
-         "streamgauge/players", "headwater/ladder", "streamgauge/agents", "streamgauge/nodes", "streamgauge/load"]
+# These take most of the processor time of all programs, start many servers, or generate load and must not wait for a
+# processor themselves. The first take longest. They are CRATE/PROGRAM.
+HEAVY = ["headwater/webrtc", "headwater/cluster", "headwater/bad_input", "headwater/foreign", "streamgauge/studies",
+         "streamgauge/agents", "headwater/push", "headwater/ladder", "streamgauge/nodes", "headwater/backup", "headwater/store",
+         "streamgauge/players", "headwater/headwater", "streamgauge/load", "headwater/vod"]
 
-# These take long, the first longest. If they began last, the whole run would have to wait for them.
-FIRST = [*HEAVY, "headwater/foreign", "streamgauge/studies", "headwater/headwater", "headwater/files", "headwater/vod",
-         "media/mp4_corpus", "headwater/rtmp_vod", "headwater/store", "media/codec_records"]
+# These take long, mostly waiting, the first longest. If they began last, the whole run would have to
+# wait for them.
+FIRST = [*HEAVY, "media/codec_records", "headwater/files", "media/mp4_corpus"]
 
 # Prints each test's time. A stable compiler's test harness does so where RUSTC_BOOTSTRAP is set.
 TIMES = ["-Zunstable-options", "--report-time"]

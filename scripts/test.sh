@@ -11,9 +11,9 @@
 # is the output of each failed test. A failed step that does not count tests (format, lints, types,
 # a build), and a runner that dies before it has counted, count as one failure each.
 #
-# The web pages are built first, because the origin embeds them. Then the programs are built; media are made and
-# other servers installed meanwhile. Then the tests run, those with pages beside the build of all others. The media that
-# tests read are generated; none are taken from outside the repository.
+# The web pages are built first, because the origin embeds them. Then every program is built; media are made and
+# other servers installed meanwhile. Then all tests run. The media that tests read are generated; none are taken from
+# outside the repository.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -84,41 +84,21 @@ step modules scripts/module-cycles.py crates/*
 # build takes half the time of two. It lints only the workspace's crates. cargo repeats earlier
 # messages.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
+built=$work/built.json
+build() {
+    cargo test --workspace --all-targets --no-run --message-format=json-render-diagnostics >"$built"
+}
+step test-build build
+no_warnings() { ! grep '^warning' "$work/test-build.log"; }
+step clippy no_warnings
 target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
 export HEADWATER_BIN="$target/debug/headwater"
-built=$work/built.json
-# These words are the command that lowers the build's priority.
-nicely=
-build() {
-    # shellcheck disable=SC2086
-    $nicely cargo test --workspace --all-targets --no-run --message-format=json-render-diagnostics >"$built"
-}
-no_warnings() { ! grep '^warning' "$work/test-build.log"; }
-
-# Pages need the programs only, so the tests of Rust are built beside the pages, but not beside busy loops.
-# One test is built with the programs: with a test, cargo resolves the features of dependencies as for all tests.
-beside_pages=yes
-[ "$what" = check ] || [ "${BUSY:-0}" = 1 ] && beside_pages=no
-if [ $beside_pages = yes ]; then
-    step programs cargo build --workspace --bins --test config
-else
-    step test-build build
-    step clippy no_warnings
-fi
 
 wait "$beside"
 later media
 [ "$what" = check ] || later aiortc nats moto openapi
 later web-check web-test
 busy_begin
-
-# Tests in comments are code between fences without a word. Most runs have none, and to look for them with rustdoc
-# takes 20 s. Of the lines with fences, each second one ends a block.
-has_examples() {
-    grep -rh --include='*.rs' '^ *//[/!] *```' crates/*/src |
-        awk 'NR % 2 && !/```text/ { found = 1 } END { exit !found }'
-}
-doc_test() { ! has_examples || cargo test --workspace --doc --no-fail-fast; }
 
 if [ "$what" = check ]; then
     step unit-test cargo test --workspace --lib --bins --no-fail-fast
@@ -128,7 +108,7 @@ if [ "$what" = check ]; then
         --test odd_publishers --test renditions --test slow_frames --test memory --test cmaf \
         --test flv_hostile --test mp4_hostile --test mp4_shapes --test dash --test hls \
         --test rtmp_sessions --test library --test parsers --test config --test report
-    step doc-test doc_test
+    step doc-test cargo test --workspace --doc --no-fail-fast
     scripts/sum-tests.py "$work" web-build media web-check web-test format modules test-build clippy unit-test \
         model-test doc-test
     exit
@@ -139,39 +119,29 @@ fi
 export RUST_TEST_THREADS=${RUST_TEST_THREADS:-3}
 export TEST_TIMES=$work/times
 e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
-
-# Pages show pictures in real time, so nothing may keep processors from them. Pages and browsers take half a processor
-# in the mean. The rest is for the build, and for tests that may wait. At nice level 19 these get a fiftieth of a
-# processor that a page wants, too. They still run on; at idle priority they would stand still on a machine that is never
-# idle. Beside busy loops they would hardly run at level 19. The tests that must not wait come last.
-yields=19
+# Pages show pictures in real time, so they come first, and beside them only tests that leave them most of the machine.
+# These yield to the pages, but they always run on: at idle priority they would stand still on a machine that is never
+# idle. In 600 s, browsers and pages take 310 s of processor time, and these tests less. Beside two lanes of them, one of
+# eight pages was not run often enough, and left out frames. Two pages left out frames beside one lane at nice
+# level 5 as well, because it takes a quarter of a busy processor. So its priority is lower, but not beside busy loops,
+# where it would hardly run. The heavy ones come last.
+yields=12
 [ "${BUSY:-0}" = 1 ] && yields=5
 {
-    step e2e-pages e2e pages
-    step e2e-live e2e live
-    step e2e-young e2e young
+    step cargo-light nice -n $yields scripts/run-tests.py 1 "$TEST_TIMEOUT" light <"$built"
+    step doc-test nice -n $yields timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
-pages=$!
-beside=$pages
-if [ $beside_pages = yes ]; then
-    nicely="nice -n $yields"
-    step test-build build
-    step clippy no_warnings
-fi
-{
-    step cargo-light nice -n $yields scripts/run-tests.py 3 "$TEST_TIMEOUT" light <"$built"
-    step doc-test doc_test
-} >/dev/null &
-light=$!
-beside="$pages $light"
-wait $pages
-later e2e-pages e2e-live e2e-young
-step cargo-heavy scripts/run-tests.py 4 "$TEST_TIMEOUT" heavy <"$built"
-wait $light
+beside=$!
+step e2e-young e2e young
+step e2e-live e2e live
+step e2e-pages e2e pages
+step cargo-heavy scripts/run-tests.py 3 "$TEST_TIMEOUT" heavy <"$built"
+# The words are process ids, so splitting is intended.
+# shellcheck disable=SC2086
+wait $beside
 later cargo-light doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-[ $beside_pages = yes ] && programs=programs || programs=
-scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi web-check web-test format modules $programs \
-    test-build clippy e2e-pages e2e-live e2e-young cargo-light doc-test cargo-heavy
+scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi web-check web-test format modules test-build clippy cargo-light doc-test \
+    e2e-young e2e-live e2e-pages cargo-heavy

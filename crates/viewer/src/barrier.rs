@@ -46,7 +46,7 @@ impl Barrier {
     }
 
     /// Waits until the barrier is open; returns the time of the run when it was opened.
-    pub(crate) async fn opened(&self) -> Micros {
+    pub async fn opened(&self) -> Micros {
         let mut opened = self.opened.subscribe();
         let opened = opened.wait_for(Option::is_some).await;
         opened.ok().and_then(|at| *at).unwrap_or_default()

@@ -7,6 +7,8 @@
 //! are missing in between take as long as they would have lasted (a frame that freezes), and are
 //! counted.
 
+use std::collections::VecDeque;
+
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +21,9 @@ const JUMP: Micros = 10_000_000;
 
 /// A shorter gap is rounding, not missing media. No frame is likely to be this short.
 const HOLE: Micros = 8_000;
+
+/// How many holes of a track are remembered. One track is seldom further ahead of the other than these.
+const HOLES: usize = 8;
 
 /// Longer times from capture to arrival count as this one: 100 s.
 const LONGEST: u64 = 100_000_000;
@@ -140,8 +145,8 @@ pub struct Playback {
     stalled: Micros,
     holes: u32,
     missing: Micros,
-    /// The last hole of each track.
-    last_holes: [Option<(Micros, Micros)>; 2],
+    /// The last holes of each track, the newest last. Most viewers have none, and need no room for any.
+    last_holes: Option<Box<[VecDeque<(Micros, Micros)>; 2]>>,
     /// Whether the server has said that nothing more comes.
     complete: bool,
     /// Capture time (since 1970) minus playback time, if known.
@@ -176,7 +181,7 @@ impl Playback {
             stalled: 0,
             holes: 0,
             missing: 0,
-            last_holes: [None; 2],
+            last_holes: None,
             complete: false,
             captured: None,
             clock: None,
@@ -276,13 +281,19 @@ impl Playback {
 
     /// Counts a hole of a track. Where the other track has one as well, a viewer misses the time only once.
     fn hole(&mut self, track: usize, (from, to): (Micros, Micros)) {
-        let shared =
-            self.last_holes[1 - track].map_or(0, |(begin, end)| end.min(to) - begin.max(from));
-        if shared <= 0 {
+        let last_holes = self.last_holes.get_or_insert_default();
+        let others = last_holes[1 - track].iter();
+        let shared: Micros =
+            others.map(|&(begin, end)| (end.min(to) - begin.max(from)).max(0)).sum();
+        if shared == 0 {
             self.holes = self.holes.saturating_add(1);
         }
-        self.missing = self.missing.saturating_add(to - from - shared.max(0));
-        self.last_holes[track] = Some((from, to));
+        self.missing = self.missing.saturating_add(to - from - shared);
+        let own = &mut last_holes[track];
+        if own.len() >= HOLES {
+            own.pop_front();
+        }
+        own.push_back((from, to));
     }
 
     /// Moves what has come of a track by this much: where it belongs beside the other track is now
@@ -291,6 +302,10 @@ impl Playback {
         if let Some(span) = &mut self.spans[track as usize] {
             span.from = span.from.saturating_add(by);
             span.to = span.to.saturating_add(by);
+        }
+        for (from, to) in self.last_holes.iter_mut().flat_map(|holes| &mut holes[track as usize]) {
+            *from = from.saturating_add(by);
+            *to = to.saturating_add(by);
         }
     }
 
@@ -566,6 +581,13 @@ mod tests {
         playback.media(0, 0, Track::Video, 500 * MS, 600 * MS);
         // Audio misses 380 to 420, video 400 to 500.
         assert_eq!(playback.holes(), (2, 350 * MS));
+        for (track, from, to) in
+            [(Track::Audio, 600, 700), (Track::Audio, 800, 900), (Track::Video, 1000, 1100)]
+        {
+            playback.media(0, 0, track, from * MS, to * MS);
+        }
+        // Audio misses 500 to 600 and 700 to 800, video 600 to 1000.
+        assert_eq!(playback.holes(), (4, 850 * MS));
     }
 
     #[test]

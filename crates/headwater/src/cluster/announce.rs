@@ -1,6 +1,6 @@
 //! What this node says of itself once a second, and what it hears of others.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::available_parallelism;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use cluster::presence::{self, Announcement, Report, Seats, Streams};
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use live::Stream;
 use rustix::time::{ClockId, clock_gettime};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::{Cluster, copy};
@@ -42,10 +42,29 @@ pub(super) async fn hear(cluster: Arc<Cluster>) {
 /// Finds out which nodes have gone, also where nobody asks for their streams: an encoder that comes from such a node
 /// need not wait until this one has made sure. Runs for ever.
 pub(super) async fn watch(cluster: Arc<Cluster>) {
+    let mut questions = JoinSet::new();
+    let mut asked = HashSet::new();
     loop {
         tokio::time::sleep(LOOKS).await;
-        let quiet = cluster.directory().quiet(QUIET, cluster.clock.now());
-        join_all(quiet.iter().map(|node| cluster.has_gone(node))).await;
+        while let Some(answered) = questions.try_join_next() {
+            if let Ok(node) = answered {
+                asked.remove(&node);
+            }
+        }
+        // After an outage, nodes connect again one after the other. Those that are late have not gone.
+        if !cluster.has_heard_all() {
+            continue;
+        }
+        for node in cluster.directory().quiet(QUIET, cluster.clock.now()) {
+            // A node that stands still does not answer for a while. Meanwhile others are asked.
+            if asked.insert(node.clone()) {
+                let cluster = Arc::clone(&cluster);
+                questions.spawn(async move {
+                    cluster.has_gone(&node).await;
+                    node
+                });
+            }
+        }
     }
 }
 

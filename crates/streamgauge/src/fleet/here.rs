@@ -118,7 +118,7 @@ pub(super) async fn run(
     };
     let (mut all_arrived, mut released) = (pin!(all_arrived), pin!(released));
     let (mut are_here, mut may_go) = (false, false);
-    let mut hard_end = Instant::now() + plan.end() + GRACE;
+    let mut hard_end = Instant::now() + plan.longest() + GRACE;
     let (mut interrupted, mut reported, mut ended) = (false, 0u64, Vec::new());
     loop {
         tokio::select! {
@@ -138,6 +138,7 @@ pub(super) async fn run(
             }
             () = &mut released, if are_here && !may_go => {
                 may_go = true;
+                hard_end = Instant::now() + plan.end() + GRACE;
                 barrier.iter().for_each(|barrier| barrier.open(clock.now()));
             }
             () = &mut stop, if !interrupted => {
@@ -185,14 +186,14 @@ impl Seat {
         let mut watch = LoopWatch::start();
         let watched = LocalSet::new().block_on(&runtime, async {
             let (done, over) = oneshot::channel::<()>();
-            let end = self.clock.instant(0) + self.plan.end();
+            let end = self.end();
             let mut stopped = self.stopped.clone();
             // A task like those of the viewers: it waits for its turn as they do. It stops at the
             // end of the run, when all viewers leave at once: that is no delay to measure.
             let watching = tokio::task::spawn_local(async move {
                 tokio::select! {
                     biased;
-                    () = sleep_until(end) => {}
+                    () = end => {}
                     _ = stopped.wait_for(|stopped| *stopped) => {}
                     _ = over => {}
                     () = watch.run() => {}
@@ -207,6 +208,11 @@ impl Seat {
             // The receiver is gone only if the whole run is gone.
             let _ = self.said.send(Said::Loop(watch.finish()));
         }
+    }
+
+    /// Waits until all viewers leave.
+    fn end(&self) -> impl Future<Output = ()> + 'static {
+        end(self.clock, self.barrier.clone(), self.plan.end())
     }
 
     async fn viewers(&self) {
@@ -243,7 +249,7 @@ impl Seat {
         id: u32,
         batch: u32,
     ) -> impl Future<Output = ()> + 'static {
-        let end = self.clock.instant(0) + self.plan.end();
+        let end = self.end();
         let verify = self.plan.verify.concerns(id);
         let reference = self.plan.reference.as_ref().map(|original| original.units.clone());
         let (lane, target) = (lane.clone(), target.clone());
@@ -254,7 +260,7 @@ impl Seat {
             let viewer = Viewer::join(&lane, (id, batch), verify, reference);
             let outcome = tokio::select! {
                 biased;
-                () = sleep_until(end) => None,
+                () = end => None,
                 _ = stopped.wait_for(|stopped| *stopped) => None,
                 outcome = play(&viewer, &target) => Some(outcome),
             };
@@ -265,10 +271,37 @@ impl Seat {
     }
 }
 
+/// Waits until a run of this duration ends. It begins when the clock starts, or when the barrier opens.
+async fn end(clock: Clock, barrier: Option<Arc<Barrier>>, duration: Duration) {
+    let begun = match barrier {
+        Some(barrier) => barrier.opened().await,
+        None => 0,
+    };
+    sleep_until(clock.instant(begun) + duration).await;
+}
+
 #[cfg(test)]
 mod tests {
+    use tokio::time::{advance, timeout};
+
     use super::*;
     use crate::fleet::Verify;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_that_viewers_wait_for_each_other_is_no_part_of_the_duration() {
+        let (clock, barrier) = (Clock::start(), Arc::new(Barrier::new(2)));
+        let (second, nothing) = (Duration::from_secs(1), Duration::ZERO);
+        let mut held = pin!(end(clock, Some(Arc::clone(&barrier)), 10 * second));
+        let mut free = pin!(end(clock, None, 10 * second));
+        // The last viewer needs 12 s to connect.
+        assert!(timeout(9 * second, &mut free).await.is_err());
+        assert!(timeout(2 * second, &mut free).await.is_ok());
+        assert!(timeout(second, &mut held).await.is_err());
+        barrier.open(clock.now());
+        assert!(timeout(9 * second, &mut held).await.is_err());
+        advance(2 * second).await;
+        assert!(timeout(nothing, &mut held).await.is_ok());
+    }
 
     #[test]
     fn shares_make_a_whole() {

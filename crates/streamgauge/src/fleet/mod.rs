@@ -120,6 +120,12 @@ impl Plan {
         self.interval * self.batches.saturating_sub(1) + self.duration
     }
 
+    /// How long it may take until all viewers leave. Viewers that start together wait for each other: for each, to find
+    /// the address, to connect and to agree on TLS has a limit of its own.
+    fn longest(&self) -> Duration {
+        self.end() + if self.together { 3 * self.options.patience } else { Duration::ZERO }
+    }
+
     /// How many connections are open at once.
     fn connections(&self) -> u64 {
         u64::from(self.viewers()) * self.target.connections()

@@ -90,7 +90,7 @@ pub(super) async fn run(
     let mut stop = pin!(stop);
     let mut was_interrupted = false;
     let mut is_released = !plan.together;
-    let mut hard_end = began + plan.end() + GRACE + LONGER;
+    let mut hard_end = began + plan.longest() + GRACE + LONGER;
     let sum = |known: &[Known]| {
         Tick::sum(began.elapsed().as_secs_f64(), known.iter().map(|known| &known.tick))
     };
@@ -121,6 +121,7 @@ pub(super) async fn run(
                 }
                 if !is_released && known.iter().all(|known| known.is_connected) {
                     is_released = true;
+                    hard_end = Instant::now() + plan.end() + GRACE + LONGER;
                     shards.release()?;
                 }
             }

@@ -465,8 +465,12 @@ impl<'a> Pivot<'a> {
         let count = if least == most { least } else { format!("{least} to {most}") };
         let mut quantiles = self.table.values.iter().filter_map(quantile);
         let some_are_missing = quantiles.any(|quantile| !percentile::has(min as u64, quantile));
-        let missing = if some_are_missing { ", and not shown where none lies beyond" } else { "" };
-        Some(format!("Percentiles are of {count} requests in each repetition{missing}."))
+        let missing = if some_are_missing {
+            " A percentile is not shown if no request lies beyond it."
+        } else {
+            ""
+        };
+        Some(format!("Percentiles are of {count} requests in each repetition.{missing}"))
     }
 
     /// Names the parameters that differ within cells.
