@@ -86,6 +86,33 @@ pub struct Span {
     pub received: Micros,
 }
 
+/// Where media of a track were missing between others.
+#[derive(Debug, Clone, Default)]
+struct Holes {
+    count: u32,
+    missing: Micros,
+    /// The last ones of each track, the newest last.
+    last: [VecDeque<(Micros, Micros)>; 2],
+}
+
+impl Holes {
+    /// Counts a hole of a track. Where the other track has one as well, a viewer misses the time only once.
+    fn add(&mut self, track: usize, (from, to): (Micros, Micros)) {
+        let others = self.last[1 - track].iter();
+        let shared: Micros =
+            others.map(|&(begin, end)| (end.min(to) - begin.max(from)).max(0)).sum();
+        if shared == 0 {
+            self.count = self.count.saturating_add(1);
+        }
+        self.missing = self.missing.saturating_add(to - from - shared);
+        let own = &mut self.last[track];
+        if own.len() >= HOLES {
+            own.pop_front();
+        }
+        own.push_back((from, to));
+    }
+}
+
 /// Smallest, mean and largest of a value that changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gauge {
@@ -143,10 +170,8 @@ pub struct Playback {
     started: Option<Micros>,
     stalls: u32,
     stalled: Micros,
-    holes: u32,
-    missing: Micros,
-    /// The last holes of each track, the newest last. Most viewers have none, and need no room for any.
-    last_holes: Option<Box<[VecDeque<(Micros, Micros)>; 2]>>,
+    /// Most viewers have none, and need no room for any.
+    holes: Option<Box<Holes>>,
     /// Whether the server has said that nothing more comes.
     complete: bool,
     /// Capture time (since 1970) minus playback time, if known.
@@ -179,9 +204,7 @@ impl Playback {
             started: None,
             stalls: 0,
             stalled: 0,
-            holes: 0,
-            missing: 0,
-            last_holes: None,
+            holes: None,
             complete: false,
             captured: None,
             clock: None,
@@ -257,7 +280,7 @@ impl Playback {
         if let Some(span) = &self.spans[index]
             && from - span.to > HOLE
         {
-            self.hole(index, (span.to, from));
+            self.holes.get_or_insert_default().add(index, (span.to, from));
         }
         match &mut self.spans[index] {
             Some(span) => {
@@ -279,23 +302,6 @@ impl Playback {
         }
     }
 
-    /// Counts a hole of a track. Where the other track has one as well, a viewer misses the time only once.
-    fn hole(&mut self, track: usize, (from, to): (Micros, Micros)) {
-        let last_holes = self.last_holes.get_or_insert_default();
-        let others = last_holes[1 - track].iter();
-        let shared: Micros =
-            others.map(|&(begin, end)| (end.min(to) - begin.max(from)).max(0)).sum();
-        if shared == 0 {
-            self.holes = self.holes.saturating_add(1);
-        }
-        self.missing = self.missing.saturating_add(to - from - shared);
-        let own = &mut last_holes[track];
-        if own.len() >= HOLES {
-            own.pop_front();
-        }
-        own.push_back((from, to));
-    }
-
     /// Moves what has come of a track by this much: where it belongs beside the other track is now
     /// known better. Nothing is missing or received by that.
     pub fn move_track(&mut self, track: Track, by: Micros) {
@@ -303,7 +309,7 @@ impl Playback {
             span.from = span.from.saturating_add(by);
             span.to = span.to.saturating_add(by);
         }
-        for (from, to) in self.last_holes.iter_mut().flat_map(|holes| &mut holes[track as usize]) {
+        for (from, to) in self.holes.iter_mut().flat_map(|holes| &mut holes.last[track as usize]) {
             *from = from.saturating_add(by);
             *to = to.saturating_add(by);
         }
@@ -432,7 +438,7 @@ impl Playback {
 
     /// Number and total duration of the holes between media. Holes of both tracks that overlap are one.
     pub fn holes(&self) -> (u32, Micros) {
-        (self.holes, self.missing)
+        self.holes.as_ref().map_or((0, 0), |holes| (holes.count, holes.missing))
     }
 
     /// What has arrived of a track.
