@@ -80,6 +80,7 @@ CASES = [
     Case("1 MiB, TLS", MIB, 0.7, tls=True),
     Case("4 MiB, TLS", 4 * MIB, 0.7, tls=True),
 ]
+ALLOWED = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 NETWORKS = ("loopback", "veth")
 CONGESTIONS = ("cubic", "bbr")
 
@@ -154,8 +155,10 @@ def setting(network, congestion):
     """A setting in network namespaces of its own."""
     names = [f"media-plane-{side}-{os.getpid()}" for side in ("server", "load")]
     server, load = [("ip", "netns", "exec", name) for name in names]
-    made = []
+    made, allowed = [], ALLOWED.read_text()
     try:
+        # A namespace can only have a congestion control that everybody may use.
+        ALLOWED.write_text(f"{allowed.strip()} {congestion}")
         for name in names:
             run("ip", "netns", "add", name)
             made.append(name)
@@ -171,6 +174,7 @@ def setting(network, congestion):
         plain = Setting()
         yield Setting(f"{network}, {congestion}", host, (*server, *plain.at_server), (*at_load, *plain.at_load))
     finally:
+        ALLOWED.write_text(allowed)
         for name in made:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
