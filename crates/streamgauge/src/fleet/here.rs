@@ -282,7 +282,12 @@ async fn end(clock: Clock, barrier: Option<Arc<Barrier>>, duration: Duration) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::ErrorKind;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
     use tokio::time::{advance, timeout};
+    use viewer::RequestTimes;
 
     use super::*;
     use crate::fleet::Verify;
@@ -303,22 +308,86 @@ mod tests {
         assert!(timeout(nothing, &mut held).await.is_ok());
     }
 
+    /// Tells when all viewers are connected.
+    struct Watcher(Option<oneshot::Sender<()>>);
+
+    impl Observer for Watcher {
+        fn tick(&mut self, _: &Tick) {}
+
+        fn report(&mut self, _: Report) -> anyhow::Result<()> {
+            Ok(())
+        }
+
+        fn connected(&mut self) {
+            self.0.take().expect("it is told once").send(()).expect("it is waited for");
+        }
+
+        fn requests(&mut self, _: &RequestTimes) {}
+    }
+
+    /// The others are those of other processes.
+    #[tokio::test]
+    async fn viewers_that_are_connected_ask_for_nothing_before_the_others_are() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/x.mp4", listener.local_addr().unwrap());
+        let plan = Plan {
+            batches: 1,
+            duration: Duration::from_mins(10),
+            together: true,
+            loops: 2,
+            ..plan(&url, 3)
+        };
+        let share = Share { number: 0, of: 1, source: None, ahead: 0 };
+        let (connected, are_connected) = oneshot::channel();
+        let (release, released) = oneshot::channel();
+        let (end, ended) = oneshot::channel();
+        let mut watcher = Watcher(Some(connected));
+        let wait = async |told: oneshot::Receiver<()>| told.await.expect("it is told");
+        let period = Duration::from_secs(1);
+        let run = run(&plan, &share, period, &mut watcher, wait(ended), wait(released));
+        let driven = async {
+            are_connected.await.expect("they connect");
+            let mut sockets = Vec::new();
+            for _ in 0..3 {
+                sockets.push(listener.accept().await.unwrap().0);
+            }
+            for socket in &sockets {
+                let early = socket.try_read(&mut [0]).map_err(|error| error.kind());
+                assert_eq!(early, Err(ErrorKind::WouldBlock));
+            }
+            release.send(()).expect("they wait");
+            for socket in &mut sockets {
+                let mut begin = [0; 4];
+                socket.read_exact(&mut begin).await.unwrap();
+                assert_eq!(&begin, b"GET ");
+            }
+            end.send(()).expect("they watch");
+        };
+        let (part, ()) = tokio::join!(run, driven);
+        let part = part.unwrap();
+        assert!(part.interrupted && part.lost == 0, "{part:?}");
+    }
+
+    fn plan(url: &str, viewers: u32) -> Plan {
+        Plan {
+            target: url.parse().unwrap(),
+            options: viewer::Options::default(),
+            batches: 1,
+            batch_size: viewers,
+            interval: Duration::ZERO,
+            duration: Duration::ZERO,
+            together: false,
+            verify: Verify::None,
+            reference: None,
+            loops: 1,
+            processes: None,
+        }
+    }
+
     #[test]
     fn shares_make_a_whole() {
         for (viewers, loops, processes) in [(1, 2, 3), (300, 2, 5), (7, 8, 3), (1000, 1, 1)] {
-            let plan = Plan {
-                target: "rtmp://h/live/x".parse().unwrap(),
-                options: viewer::Options::default(),
-                batches: 1,
-                batch_size: viewers,
-                interval: Duration::ZERO,
-                duration: Duration::ZERO,
-                together: false,
-                verify: Verify::None,
-                reference: None,
-                loops,
-                processes: None,
-            };
+            let plan = Plan { loops, ..plan("rtmp://h/live/x", viewers) };
             let each = plan.loops_of_each(processes);
             let all = each * processes as usize;
             for number in 0..processes {
