@@ -89,5 +89,5 @@ pub(crate) async fn gather(title: &Title, pieces: Vec<Piece>) -> io::Result<Vec<
     }
     let gathered = spawn_blocking(move || vod::gather(pieces, SMALL)).await;
     let gathered = gathered.map_err(io::Error::other).flatten()?;
-    if title.is_intact() { Ok(gathered) } else { Err(io::Error::other("the file has changed")) }
+    if title.is_intact() { Ok(gathered) } else { Err(io::ErrorKind::StaleNetworkFileHandle.into()) }
 }

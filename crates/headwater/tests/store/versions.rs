@@ -15,6 +15,15 @@ fn changes(server: &Server, path: &str, etag: &str) {
     });
 }
 
+/// The segments that the playlist of `a.mp4` names.
+fn segments(server: &Server) -> Vec<String> {
+    let index = String::from_utf8(bytes(server, "/vod/a.mp4/index.m3u8")).unwrap();
+    let media = addresses(&index).into_iter().find(|a| a.starts_with("v0/media")).unwrap();
+    let text = String::from_utf8(bytes(server, &format!("/vod/a.mp4/{media}"))).unwrap();
+    let segments = addresses(&text).into_iter().map(|each| format!("/vod/a.mp4/v0/{each}"));
+    segments.filter(|each| each.contains(".m4s")).collect()
+}
+
 #[test]
 fn a_response_never_has_bytes_of_two_versions() {
     let store = Store::start();
@@ -42,23 +51,28 @@ fn a_response_never_has_bytes_of_two_versions() {
 }
 
 #[test]
+fn who_finds_that_a_title_was_replaced_is_told_that_its_version_is_over() {
+    let store = Store::start();
+    let cache = tempfile::tempdir().unwrap();
+    store.put("a.mp4", &clip("two-minutes.mp4"));
+    // Only the bytes of a segment tell the origin that there is another version.
+    let server = origin(&store.proxy(), cache.path(), "revalidate = \"1h\"\nread_ahead = \"0B\"\n");
+    let segments = segments(&server);
+    store.put("a.mp4", &clip("minute.mp4"));
+    assert_eq!(ask(&server, segments.last().unwrap(), &[]).status(), 404);
+}
+
+#[test]
 fn segments_of_a_replaced_title_end_and_its_playlists_name_the_new_ones() {
     let store = Store::start();
     let cache = tempfile::tempdir().unwrap();
     store.put("a.mp4", &clip("two-minutes.mp4"));
     let server = origin(&store.proxy(), cache.path(), REVALIDATE);
-    let playlist = || {
-        let index = String::from_utf8(bytes(&server, "/vod/a.mp4/index.m3u8")).unwrap();
-        let media = addresses(&index).into_iter().find(|a| a.starts_with("v0/media")).unwrap();
-        let text = String::from_utf8(bytes(&server, &format!("/vod/a.mp4/{media}"))).unwrap();
-        let segments = addresses(&text).into_iter().map(|each| format!("/vod/a.mp4/v0/{each}"));
-        segments.filter(|each| each.contains(".m4s")).collect::<Vec<_>>()
-    };
-    let old = playlist();
+    let old = segments(&server);
     let first = bytes(&server, &old[0]);
     store.put("a.mp4", &clip("minute.mp4"));
-    eventually(LIMIT, "the new playlist", || playlist() != old);
-    let new = playlist();
+    eventually(LIMIT, "the new playlist", || segments(&server) != old);
+    let new = segments(&server);
     // The old version is over, even where its bytes are here.
     eventually(LIMIT, "the old version is over", || ask(&server, &old[0], &[]).status() == 404);
     assert_eq!(ask(&server, old.last().unwrap(), &[]).status(), 404);

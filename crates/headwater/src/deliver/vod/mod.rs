@@ -25,6 +25,7 @@ mod dash;
 mod hls;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -120,6 +121,11 @@ fn refuse(request: &Request, origin: &Origin, error: &Error) -> Response {
     }
 }
 
+/// Whether reading failed because the file was replaced or deleted.
+fn is_over(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StaleNetworkFileHandle | io::ErrorKind::NotFound)
+}
+
 /// Answers who asks for bytes that cannot be read. A store may be back soon.
 fn unreadable(origin: &Origin) -> Response {
     let response = match origin.titles.root().objects() {
@@ -160,6 +166,9 @@ async fn reply(
     let segment = match segment {
         Some(pieces) if request.method() == Method::Get => match gather(title, pieces).await {
             Ok(pieces) => Some(pieces),
+            // A read may be the first to find that a store has another version. Players learn the
+            // new version from a playlist.
+            Err(error) if named && is_over(&error) => return not_found(),
             Err(_) => return unreadable(origin),
         },
         found => found,
