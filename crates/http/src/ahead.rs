@@ -18,8 +18,12 @@ use crate::cache;
 use crate::counters::{Tally, count};
 use crate::source::Source;
 
-/// Bytes that are checked, and read in, at a time.
+/// Bytes that are read in at a time.
 const WINDOW: u64 = 512 << 10;
+
+/// Bytes that are checked at a time. The kernel tells in one call whether all of them are in memory,
+/// and then as much can be sent in one call.
+const LOOK: u64 = 4 << 20;
 
 /// A client that asks for no more than this may only look what a file is.
 const PROBE: u64 = 16 << 10;
@@ -49,19 +53,34 @@ struct Window {
 }
 
 impl Window {
-    fn new(source: &Source, range: Range<u64>, tally: &Tally) -> Self {
-        let file = &source.file;
-        let mut hold = file.hold(&range);
-        let seen = hold.as_ref().and_then(|_| HOT.with_borrow_mut(|hot| hot.holds(source, &range)));
-        let reading = seen.is_none().then(|| {
+    /// The first window of a range: a long one that is in memory, or else a short one, which is read
+    /// in unless it is in memory.
+    fn new(source: &Source, all: &Range<u64>, tally: &Tally) -> Self {
+        let first = |length| all.start..all.end.min(all.start.saturating_add(length));
+        let (long, short) = (first(LOOK), first(WINDOW));
+        // A viewer must not keep much of a cache of objects from being replaced.
+        let window = match short == long || source.file.is_copied() {
+            true => None,
+            false => Self::in_memory(source, long),
+        };
+        let window = window.or_else(|| Self::in_memory(source, short.clone()));
+        let window = window.unwrap_or_else(|| {
             count(&tally.cold_reads, 1);
-            read_in(file, range.clone(), hold.take())
+            let file = &source.file;
+            let reading = Some(read_in(file, short.clone(), file.hold(&short)));
+            Self { file: Arc::clone(file), range: short, at: Instant::now(), reading, hold: None }
         });
-        if range.end - range.start > PROBE {
-            file.read_ahead(range.end);
+        if window.range.end - window.range.start > PROBE {
+            window.file.read_ahead(window.range.end);
         }
-        let at = seen.unwrap_or_else(Instant::now);
-        Self { file: Arc::clone(file), range, at, reading, hold }
+        window
+    }
+
+    /// A window that can be sent without waiting; `None` if the range is not in memory.
+    fn in_memory(source: &Source, range: Range<u64>) -> Option<Self> {
+        let hold = Some(source.file.hold(&range)?);
+        let at = HOT.with_borrow_mut(|hot| hot.holds(source, &range))?;
+        Some(Self { file: Arc::clone(&source.file), range, at, reading: None, hold })
     }
 
     fn covers(&self, file: &Arc<OpenFile>, offset: u64) -> bool {
@@ -81,13 +100,12 @@ impl Ahead {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<u64>> {
         let file = &source.file;
-        let window = |from: u64| from..range.end.min(from.saturating_add(WINDOW));
         let usable = |window: &mut Window| {
             window.covers(file, range.start)
                 && (window.reading.is_some() || window.at.elapsed() < FRESH)
         };
         let known = self.current.take_if(usable).or_else(|| self.next.take_if(usable));
-        let current = known.unwrap_or_else(|| Window::new(source, window(range.start), tally));
+        let current = known.unwrap_or_else(|| Window::new(source, range, tally));
         let current = self.current.insert(current);
         if let Some(reading) = &mut current.reading {
             let read = ready!(Pin::new(reading).poll(cx));
@@ -100,8 +118,8 @@ impl Ahead {
                     return Poll::Ready(Err(error));
                 }
             }
-            let following = window(current.range.end);
-            self.next = (!following.is_empty()).then(|| Window::new(source, following, tally));
+            let following = current.range.end..range.end;
+            self.next = (!following.is_empty()).then(|| Window::new(source, &following, tally));
         }
         Poll::Ready(Ok(current.range.end))
     }
@@ -192,6 +210,26 @@ mod tests {
 
     use super::*;
     use crate::source::Sources;
+
+    /// One call to the kernel can send as much of a file as was looked at together.
+    #[tokio::test]
+    async fn what_is_in_memory_is_looked_at_in_long_stretches() {
+        const SIZE: u64 = LOOK + 100_000;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; SIZE as usize]).unwrap();
+        let source = Sources::default().of(&Arc::new(file.into()), None).unwrap();
+        let (mut ahead, tally) = (Ahead::default(), Tally::default());
+        let mut resident = |from| {
+            let mut cx = Context::from_waker(Waker::noop());
+            match ahead.poll(&source, &(from..SIZE), &tally, &mut cx) {
+                Poll::Ready(end) => end.unwrap(),
+                Poll::Pending => panic!("the file was just written"),
+            }
+        };
+        assert_eq!(resident(0), LOOK);
+        assert_eq!(resident(1_000_000), LOOK);
+        assert_eq!(resident(LOOK), SIZE);
+    }
 
     /// A window that another response checked keeps the time of that check.
     #[tokio::test(start_paused = true)]

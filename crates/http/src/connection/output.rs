@@ -228,7 +228,9 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             })
             .await?;
             count(&self.shared.tally().bytes_sent, sent as u64);
-            self.take_turns(sent).await;
+            // A socket that has just become full has little room at once. So calling again is worth
+            // it only after the others.
+            self.take_turns(if self.outbox.was_cut_short() { BURST } else { sent }).await;
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ const MAX_PARTS: usize = 64;
 const MAX_WRITE: usize = 256 << 10;
 
 /// Most bytes per write from a file.
-const MAX_SENDFILE: u64 = 512 << 10;
+const MAX_SENDFILE: u64 = 2 << 20;
 
 /// Ranges of a file up to this length are copied into memory, and sent together with the bytes
 /// around them. A `sendfile` of their own would cost more, and another segment on the wire.
@@ -56,8 +56,10 @@ pub struct Outbox {
     /// The files of the response that is being sent.
     sources: Sources,
     ahead: Ahead,
-    /// Whether the last write had to wait.
+    /// Whether time may pass between the last write and the next.
     waited: bool,
+    /// Whether the socket took less of the last write from a file than was offered.
+    cut_short: bool,
 }
 
 #[derive(Debug)]
@@ -172,6 +174,11 @@ impl Outbox {
         self.ahead = Ahead::default();
     }
 
+    /// Whether the socket took less of the last write from a file than was offered.
+    pub(crate) fn was_cut_short(&self) -> bool {
+        self.cut_short
+    }
+
     /// Whether the outbox waits for a disk, not for the peer.
     pub fn is_reading(&self) -> bool {
         self.ahead.is_reading()
@@ -185,8 +192,10 @@ impl Outbox {
         tally: &Tally,
         cx: &mut Context<'_>,
     ) -> Poll<Result<usize, Fault>> {
+        self.cut_short = false;
         let written = self.poll_front(socket, tally, cx);
-        self.waited = written.is_pending();
+        // Others may have their turn before the next write.
+        self.waited = written.is_pending() || self.cut_short;
         if let Poll::Ready(Ok(written)) = &written {
             self.size -= *written as u64;
         }
@@ -299,6 +308,7 @@ impl Outbox {
             // The file of a window is never shortened.
             Ok(0) => Poll::Ready(Err(Fault::Socket(io::ErrorKind::WriteZero.into()))),
             Ok(sent) => {
+                self.cut_short = sent < length;
                 count(&tally.file_bytes, sent as u64);
                 if sent < region.len() {
                     *region = region.slice(sent..region.len());
@@ -345,6 +355,7 @@ impl Outbox {
                 _ => return Poll::Ready(Err(Fault::Socket(error))),
             },
         };
+        self.cut_short = (sent as u64) < length;
         count(&tally.file_bytes, sent as u64);
         let written = range.start..range.start + sent as u64;
         range.start = written.end;

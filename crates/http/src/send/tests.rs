@@ -255,6 +255,55 @@ async fn copies_are_of_one_version() {
     }
 }
 
+/// Takes half of what it is offered, and never waits.
+struct Half;
+
+impl Socket for Half {
+    fn poll_send(
+        &mut self,
+        parts: &[IoSlice<'_>],
+        _: bool,
+        _: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum::<usize>().div_ceil(2)))
+    }
+
+    fn poll_sendfile(
+        &mut self,
+        _: BorrowedFd<'_>,
+        _: u64,
+        length: usize,
+        _: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Ok(length.div_ceil(2)))
+    }
+}
+
+/// Other connections have their turn after a send that was cut short. So time passes.
+#[tokio::test]
+async fn a_file_is_checked_after_a_send_that_was_cut_short() {
+    for rewritten in [false, true] {
+        let (file, _) = file(1_000_000);
+        let past = std::time::SystemTime::now() - std::time::Duration::from_secs(10);
+        file.local().set_modified(past).unwrap();
+        let (mut outbox, tally) = (Outbox::default(), Tally::default());
+        let piece = Piece::File { file: Arc::clone(&file), range: 0..1_000_000, version: None };
+        outbox.push_piece(piece).unwrap();
+        let mut write = || outbox.poll_write(&mut Half, &tally, &mut noop());
+        assert!(matches!(write(), Poll::Ready(Ok(500_000))));
+        if rewritten {
+            file.local().write_all_at(&[9; 10], 999_990).unwrap();
+        }
+        match write() {
+            Poll::Ready(Err(Fault::File(Broken { why: Why::Rewritten, .. }))) => {
+                assert!(rewritten);
+            }
+            Poll::Ready(Ok(250_000)) => assert!(!rewritten && outbox.was_cut_short()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 fn noop() -> Context<'static> {
     Context::from_waker(std::task::Waker::noop())
 }
