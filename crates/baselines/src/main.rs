@@ -144,6 +144,9 @@ enum Model {
         /// Send from memory with write instead of from the file with sendfile
         #[arg(long)]
         write: bool,
+        /// Send to all clients in this interval, without being asked
+        #[arg(long, value_name = "TIME", value_parser = units::time)]
+        broadcast: Option<Duration>,
         /// Event loops
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::count)]
         workers: usize,
@@ -232,10 +235,10 @@ fn run(model: Model) -> anyhow::Result<Infallible> {
             let (listener, root) = site.open()?;
             hyper::run(listener, root, workers, read_size, site.listen.timeout)
         }
-        Model::Limit { listen, file, bytes, write, workers } => {
+        Model::Limit { listen, file, bytes, write, broadcast, workers } => {
             let source = limit::Source::open(&file, bytes, write)
                 .with_context(|| file.display().to_string())?;
-            limit::run(listen.bind()?, source, workers, listen.timeout)
+            limit::run(listen.bind()?, source, workers, listen.timeout, broadcast)
         }
     };
     Ok(endless?)

@@ -1,6 +1,9 @@
 //! The limit of the kernel: no HTTP, no paths, no files to open. For each byte that a client sends,
 //! it gets `--bytes` bytes of `--file`, by `sendfile` or, with `--write`, from memory by `write`.
 //!
+//! With `--broadcast TIME`, all clients get these bytes in this interval without asking. A client that
+//! has not taken all of the last bytes is left out of the next ones.
+//!
 //! This is from no paper. Every architecture here, and the origin, does at least this much work to
 //! send as many bytes. So its processor time per gigabyte is a lower bound for all of them.
 //!
@@ -98,6 +101,7 @@ pub(crate) fn run(
     source: Source,
     workers: usize,
     timeout: Duration,
+    broadcast: Option<Duration>,
 ) -> io::Result<Infallible> {
     listener.set_nonblocking(true)?;
     let shared = Arc::new(Shared { listener, source });
@@ -106,10 +110,10 @@ pub(crate) fn run(
         (1..workers).map(|_| Loop::new(Arc::clone(&shared))).collect::<io::Result<Vec<_>>>()?;
     let mut last = Loop::new(Arc::clone(&shared))?;
     for mut other in loops {
-        thread::Builder::new().spawn(move || other.run(timeout))?;
+        thread::Builder::new().spawn(move || other.run(timeout, broadcast))?;
     }
     net::say_ready(&shared.listener)?;
-    last.run(timeout)
+    last.run(timeout, broadcast)
 }
 
 /// Shared by all loops.
@@ -132,7 +136,7 @@ struct Connection {
     asked: usize,
     /// Bytes sent of the answer to the first of these.
     sent: usize,
-    /// Whether there was an event since all connections were last checked.
+    /// Whether it asked for or took something since all connections were last checked.
     active: bool,
 }
 
@@ -145,11 +149,13 @@ impl Loop {
         Ok(Self { shared, epoll, connections: Vec::new() })
     }
 
-    fn run(&mut self, timeout: Duration) -> io::Result<Infallible> {
+    fn run(&mut self, timeout: Duration, broadcast: Option<Duration>) -> io::Result<Infallible> {
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         let mut next_look = Instant::now() + timeout;
+        let mut next_broadcast = broadcast.map(|interval| (Instant::now() + interval, interval));
         loop {
-            let wait = Timespec::try_from(next_look.saturating_duration_since(Instant::now()));
+            let next = next_broadcast.map_or(next_look, |(at, _)| at.min(next_look));
+            let wait = Timespec::try_from(next.saturating_duration_since(Instant::now()));
             let wait = wait.map_err(io::Error::other)?;
             match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -161,6 +167,12 @@ impl Loop {
                 } else {
                     self.serve(event);
                 }
+            }
+            if let Some((at, interval)) = &mut next_broadcast
+                && *at <= Instant::now()
+            {
+                self.broadcast();
+                *at += *interval;
             }
             if next_look <= Instant::now() {
                 self.close_idle();
@@ -205,6 +217,20 @@ impl Loop {
         }
     }
 
+    /// Sends to all that have taken everything before.
+    fn broadcast(&mut self) {
+        for place in &mut self.connections {
+            if let Some(connection) = place
+                && connection.asked == 0
+            {
+                connection.asked = 1;
+                if connection.answer(&self.shared.source).is_err() {
+                    *place = None;
+                }
+            }
+        }
+    }
+
     fn close_idle(&mut self) {
         for place in &mut self.connections {
             match place {
@@ -226,17 +252,7 @@ impl Connection {
         let mut asked = [0; ASKED];
         let mut drained = false;
         loop {
-            while self.asked > 0 {
-                match source.send(&self.socket, self.sent) {
-                    Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                    Ok(sent) => self.sent += sent,
-                    Err(error) => return again(error),
-                }
-                if self.sent == source.length() {
-                    (self.sent, self.asked) = (0, self.asked - 1);
-                }
-            }
-            if drained {
+            if !self.answer(source)? || drained {
                 return Ok(());
             }
             match self.socket.read(&mut asked) {
@@ -245,6 +261,24 @@ impl Connection {
                 Err(error) => return again(error),
             }
         }
+    }
+
+    /// Answers received requests. Returns whether the kernel has taken all answers.
+    ///
+    /// # Errors
+    /// The connection must be closed.
+    fn answer(&mut self, source: &Source) -> io::Result<bool> {
+        while self.asked > 0 {
+            match source.send(&self.socket, self.sent) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(sent) => (self.sent, self.active) = (self.sent + sent, true),
+                Err(error) => return again(error).map(|()| false),
+            }
+            if self.sent == source.length() {
+                (self.sent, self.asked) = (0, self.asked - 1);
+            }
+        }
+        Ok(true)
     }
 }
 

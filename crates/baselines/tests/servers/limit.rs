@@ -80,6 +80,26 @@ fn many_clients_and_several_loops() {
     }
 }
 
+/// Nobody asks. A client that takes nothing is left out, and does not delay the others.
+#[test]
+fn everybody_gets_a_broadcast() {
+    let site = Site::new();
+    for ways in [&[][..], &["--write"]] {
+        let options = [ways, &["--bytes", "3000001", "--broadcast", "20ms"]].concat();
+        let server = start(&site, &options);
+        let slow = SlowReader::start(server.address, b"", 0).unwrap();
+        let mut sockets: Vec<_> = (0..5).map(|_| connect(&server)).collect();
+        let mut answer = vec![0; 3_000_001];
+        for _ in 0..4 {
+            for socket in &mut sockets {
+                socket.read_exact(&mut answer).unwrap();
+                assert!(answer == site.big[..3_000_001]);
+            }
+        }
+        drop(slow);
+    }
+}
+
 #[test]
 fn silent_peers_are_given_up() {
     let site = Site::new();
