@@ -248,7 +248,8 @@ def loaded(at, command):
     done = subprocess.run(
         [*at.at_load, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LIMIT
     )
-    if done.returncode != 0:
+    # 3: the load was slower than the server. The server's processor time for an answer counts all the same.
+    if done.returncode not in (0, 3):
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr or done.stdout}")
     return done.stdout
 
