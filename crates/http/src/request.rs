@@ -1,8 +1,10 @@
 //! The head of a request: parsed once, checked, and owned.
 
 use std::borrow::Cow;
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
@@ -60,6 +62,7 @@ pub struct Request {
     method: Method,
     version: Version,
     peer: SocketAddr,
+    received: Instant,
     keep_alive: bool,
     payload: PayloadFraming,
 }
@@ -81,9 +84,9 @@ impl Request {
         peer: SocketAddr,
         max_head: usize,
     ) -> Result<Option<Self>, BadRequest> {
-        let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
-        let mut head = httparse::Request::new(&mut fields);
-        let size = match head.parse(input) {
+        let mut fields = [MaybeUninit::uninit(); MAX_FIELDS];
+        let mut head = httparse::Request::new(&mut []);
+        let size = match head.parse_with_uninit_headers(input, &mut fields) {
             Ok(httparse::Status::Complete(size)) if size <= max_head => size,
             Ok(httparse::Status::Partial) if input.len() <= max_head => return Ok(None),
             Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(BadRequest::TooLarge),
@@ -143,15 +146,20 @@ impl Request {
             method,
             version,
             peer,
+            received: Instant::now(),
             keep_alive: framing.keep_alive,
             payload: framing.payload,
         }))
     }
 
+    fn bytes(&self, span: &Span) -> &[u8] {
+        // Every span is that of a token in the head.
+        self.head.get(span.start as usize..span.end as usize).unwrap_or_default()
+    }
+
     fn text(&self, span: &Span) -> &str {
-        // The head was checked to be UTF-8, and every span is that of a token in it.
-        let bytes = self.head.get(span.start as usize..span.end as usize).unwrap_or_default();
-        std::str::from_utf8(bytes).unwrap_or_default()
+        // The head was checked to be UTF-8.
+        std::str::from_utf8(self.bytes(span)).unwrap_or_default()
     }
 
     /// The method.
@@ -206,12 +214,14 @@ impl Request {
 
     /// The first value of a header field. The name is case-insensitive.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers().find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
+        self.header_values(name).next()
     }
 
     /// All values of a header field. The name is case-insensitive.
     pub fn header_values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.headers().filter_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
+        let is_named = move |key: &Span| self.bytes(key).eq_ignore_ascii_case(name.as_bytes());
+        let named = self.fields.iter().filter(move |(key, _)| is_named(key));
+        named.map(|(_, value)| self.text(value))
     }
 
     /// All header fields, in the order received.
@@ -227,6 +237,16 @@ impl Request {
     /// The other end of the connection.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// A time when all of the head had been received. Requests that came in one read have the same.
+    pub fn received(&self) -> Instant {
+        self.received
+    }
+
+    /// Sets [`received`](Self::received), which is the time of parsing otherwise.
+    pub(crate) fn set_received(&mut self, at: Instant) {
+        self.received = at;
     }
 
     /// Whether the peer wants the connection to stay open (RFC 9112 9.3).

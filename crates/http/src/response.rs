@@ -105,11 +105,10 @@ impl Response {
         let status = if (100..=999).contains(&status) { status } else { 500 };
         let mut response =
             Self { status, head: Vec::with_capacity(512), body: Body::Empty, switch: None };
-        if status == 200 {
-            response.head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        } else {
-            let reason = reason(status);
-            response.write(format_args!("HTTP/1.1 {status} {reason}\r\n"));
+        let digit = |unit| b'0' + (status / unit % 10) as u8;
+        let code = [digit(100), digit(10), digit(1), b' '];
+        for part in [b"HTTP/1.1 ".as_slice(), &code, reason(status).as_bytes(), b"\r\n"] {
+            response.head.extend_from_slice(part);
         }
         response
     }
@@ -124,7 +123,8 @@ impl Response {
     /// begin another field.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        self.write(format_args!("{name}: "));
+        self.head.extend_from_slice(name.as_bytes());
+        self.head.extend_from_slice(b": ");
         let start = self.head.len();
         self.write(format_args!("{value}"));
         for byte in &mut self.head[start..] {

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::Stat;
+
 /// Tells one content of a file from another, by inode, length and time of last modification. An
 /// object has a hash of its entity tag in the place of the inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +40,18 @@ impl FileVersion {
     /// # Errors
     /// The system does not report the metadata.
     pub fn now(file: &File) -> io::Result<Self> {
-        Ok(Self::of(&file.metadata()?))
+        Ok(Self::of_stat(&rustix::fs::fstat(file)?))
+    }
+
+    // The width of these integer types differs between platforms.
+    #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+    fn of_stat(stat: &Stat) -> Self {
+        Self {
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            seconds: stat.st_mtime as i64,
+            nanoseconds: stat.st_mtime_nsec as i64,
+        }
     }
 
     /// Length in bytes.
@@ -91,12 +104,7 @@ impl FileState {
     #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
     pub fn at(path: &CStr) -> io::Result<Self> {
         let now = rustix::fs::stat(path)?;
-        let version = FileVersion {
-            inode: now.st_ino,
-            size: now.st_size as u64,
-            seconds: now.st_mtime as i64,
-            nanoseconds: now.st_mtime_nsec as i64,
-        };
+        let version = FileVersion::of_stat(&now);
         let changed = (now.st_ctime as i64, now.st_ctime_nsec as i64);
         Ok(Self { device: now.st_dev, version, changed })
     }

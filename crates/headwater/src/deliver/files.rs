@@ -53,7 +53,7 @@ pub(super) async fn respond(
     titles: &Recent,
 ) -> Option<Response> {
     let Some(StreamPath::Vod(path)) = StreamPath::parse(request.path()) else { return None };
-    if let Some(found) = known.find(path) {
+    if let Some(found) = known.find(path, request.received()) {
         return Some(file(request, origin, titles, path, &found).await);
     }
     let root = origin.titles.root();
@@ -66,7 +66,7 @@ pub(super) async fn respond(
             if let Some(folder) = root.folder() {
                 known.keep(folder, path, &opened, metadata);
             }
-            let found = Found { file: opened, metadata, bytes: None };
+            let found = Found::new(opened, metadata);
             Some(file(request, origin, titles, path, &found).await)
         }
         Ok((_, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
@@ -149,7 +149,7 @@ async fn file(
             && let Some(objects) = origin.titles.root().objects()
             && let Ok((Some(file), metadata)) = find_object(objects, path).await
         {
-            renewed = Found { file, metadata, bytes: None };
+            renewed = Found::new(file, metadata);
             (found, response) = (&renewed, send(request, path, &renewed));
             begun = begin(&response).await;
         }
@@ -166,16 +166,15 @@ async fn begin(response: &Response) -> io::Result<()> {
 }
 
 fn send(request: &Request, path: &str, found: &Found) -> Response {
-    let Found { file, metadata, bytes } = found;
+    let Found { file, metadata, etag, bytes } = found;
     // A date in the future is not a valid validator (RFC 9110 8.8.2.1).
     let modified = metadata.modified.filter(|&modified| modified <= SystemTime::now());
     let version = metadata.version;
-    let etag = version.etag();
     let representation = Representation {
         length: metadata.len,
         content_type: media_type::of(path),
         cache_control: REVALIDATE,
-        validators: Validators { etag: Some(&etag), modified },
+        validators: Validators { etag: Some(etag), modified },
     };
     let piece = |range: Range<u64>| match bytes {
         // The range is within the bytes, whose length is a usize.

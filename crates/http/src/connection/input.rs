@@ -116,6 +116,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             let mut buffer = ReadBuf::new(scratch);
             ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer))?;
             self.input.extend_from_slice(buffer.filled());
+            self.received = std::time::Instant::now();
             Poll::Ready(Ok(buffer.filled().len()))
         })
     }

@@ -110,6 +110,8 @@ struct Connection<S, H> {
     peer: SocketAddr,
     /// Bytes that were received but not yet parsed.
     input: BytesMut,
+    /// When bytes were received last.
+    received: std::time::Instant,
     outbox: Outbox,
     timer: Timer,
     /// When a head that has begun must be complete.
@@ -186,6 +188,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             stream,
             peer,
             input: BytesMut::new(),
+            received: std::time::Instant::now(),
             outbox: Outbox::default(),
             timer: Timer::new(shared.config.head_timeout),
             head_deadline: None,
@@ -204,7 +207,8 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         let config = &config.config;
         loop {
             match Request::parse(&mut self.input, self.peer, config.max_head) {
-                Ok(Some(request)) => {
+                Ok(Some(mut request)) => {
+                    request.set_received(self.received);
                     self.head_deadline = None;
                     self.served = true;
                     // Boxed, so that a connection that waits for a request has no room for the

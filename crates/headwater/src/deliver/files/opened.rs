@@ -46,6 +46,8 @@ struct Known {
     /// The path from the process's working directory.
     at: CString,
     since: Instant,
+    /// A time just before the last look at the path, if it was looked at since the file was opened.
+    looked: Option<Instant>,
 }
 
 /// An open file.
@@ -53,21 +55,28 @@ struct Known {
 pub(super) struct Found {
     pub(super) file: Arc<OpenFile>,
     pub(super) metadata: Metadata,
+    /// The entity tag of its version, without quotes.
+    pub(super) etag: Rc<str>,
     /// The content of a short file.
     pub(super) bytes: Option<Bytes>,
 }
 
 impl Opened {
-    /// Finds the file at a path below the root, if it is open, still the file at that path, and
-    /// unchanged since.
+    /// Finds the file at a path below the root, if it is open, and was still the file at that path,
+    /// unchanged, at some time after `received`. So requests that were received together share one
+    /// look at the path.
     ///
     /// Whether the path may lead there was checked when the file was opened.
-    pub(super) fn find(&self, path: &str) -> Option<Found> {
+    pub(super) fn find(&self, path: &str, received: Instant) -> Option<Found> {
         let mut files = self.0.files.borrow_mut();
         let known = files.get_mut(path)?;
-        if known.since.elapsed() >= KEPT || !known.is_current() {
-            files.remove(path);
-            return None;
+        if known.looked.is_none_or(|looked| looked < received) {
+            let now = Instant::now();
+            if now - known.since >= KEPT || !known.is_current() {
+                files.remove(path);
+                return None;
+            }
+            known.looked = Some(now);
         }
         if known.found.bytes.is_none() {
             known.found.bytes = known.found.read();
@@ -80,8 +89,8 @@ impl Opened {
         let at = CString::new(root.join(path).as_os_str().as_bytes());
         let mut files = self.0.files.borrow_mut();
         let Some(at) = at.ok().filter(|_| files.len() < MOST) else { return };
-        let found = Found { file: Arc::clone(file), metadata, bytes: None };
-        files.insert(path.into(), Known { found, at, since: Instant::now() });
+        let (found, now) = (Found::new(Arc::clone(file), metadata), Instant::now());
+        files.insert(path.into(), Known { found, at, since: now, looked: None });
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep());
         }
@@ -95,6 +104,10 @@ impl Known {
 }
 
 impl Found {
+    pub(super) fn new(file: Arc<OpenFile>, metadata: Metadata) -> Self {
+        Self { file, metadata, etag: metadata.version.etag().into(), bytes: None }
+    }
+
     /// Reads the file if it is short, its pages are in memory, and it has not changed for a while.
     fn read(&self) -> Option<Bytes> {
         let changed = self.metadata.modified?;
@@ -161,11 +174,13 @@ mod tests {
         ];
         for (i, change) in changes.iter().enumerate() {
             let opened = Opened::default();
-            assert!(opened.find("file").is_none());
+            let find = |received| opened.find("file", received);
+            assert!(find(Instant::now()).is_none());
             write(b"0123456789");
             let (file, metadata) = open(&path);
             opened.keep(root, "file", &file, metadata);
-            let found = opened.find("file").unwrap();
+            let received = Instant::now();
+            let found = find(received).unwrap();
             assert!(Arc::ptr_eq(&found.file, &file));
             assert_eq!(found.bytes.as_deref(), Some(&b"0123456789"[..]));
             // The file times must advance by one tick to show the change.
@@ -175,7 +190,9 @@ mod tests {
                 std::thread::yield_now();
             }
             change();
-            assert!(opened.find("file").is_none(), "change {i}");
+            // A request that was received before the last look needs no other.
+            assert!(Arc::ptr_eq(&find(received).unwrap().file, &file));
+            assert!(find(Instant::now()).is_none(), "change {i}");
             assert!(opened.0.files.borrow().is_empty());
         }
     }
@@ -196,9 +213,10 @@ mod tests {
         assert_eq!(opened.0.files.borrow().len(), MOST);
         opened.keep(folder.path(), "file", &file, metadata);
         // The file was just written.
-        assert!(opened.find("./0").is_none() && opened.find("file").is_none());
+        let find = |path| opened.find(path, Instant::now());
+        assert!(find("./0").is_none() && find("file").is_none());
         opened.keep(folder.path(), "file", &file, metadata);
-        assert_eq!(opened.find("file").unwrap().bytes, None);
+        assert_eq!(find("file").unwrap().bytes, None);
         for known in opened.0.files.borrow_mut().values_mut() {
             known.since -= KEPT;
         }
