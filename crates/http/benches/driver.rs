@@ -46,6 +46,7 @@ impl Handler for Media {
             content_type: "application/octet-stream",
             cache_control: "no-cache",
             validators: Validators { etag: None, modified: Some(SystemTime::UNIX_EPOCH) },
+            fields: None,
         };
         representation.respond(&request, |range| {
             let (file, version) = (Arc::clone(&self.file), Some(self.version));

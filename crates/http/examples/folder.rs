@@ -54,6 +54,7 @@ fn respond(request: &Request, file: File) -> io::Result<Response> {
         content_type: "application/octet-stream",
         cache_control: "no-cache",
         validators: Validators { etag: None, modified: metadata.modified().ok() },
+        fields: None,
     };
     Ok(representation.respond(request, |range| {
         vec![Piece::File { file: Arc::clone(&file), range, version: Some(version) }]

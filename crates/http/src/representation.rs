@@ -20,9 +20,17 @@ pub struct Representation<'a> {
     pub cache_control: &'a str,
     /// Validators for conditional requests.
     pub validators: Validators<'a>,
+    /// Its [header fields](Self::fields), if they were written before.
+    pub fields: Option<&'a [u8]>,
 }
 
 impl Representation<'_> {
+    /// The header fields that each answer with bytes of it has, except those of a range. Who
+    /// answers often writes them once.
+    pub fn fields(&self) -> Vec<u8> {
+        self.describe(Response::new(200), self.content_type).into_fields()
+    }
+
     /// Answers a GET or HEAD with 200, 206, 304, 412 or 416. `pieces` returns the pieces of a range
     /// of the representation, which is within its length; [`slice`](super::slice) does this where
     /// the pieces are known.
@@ -57,7 +65,7 @@ impl Representation<'_> {
             ByteRanges::Parts(parts) => match parts.as_slice() {
                 [range] => {
                     return self
-                        .described(206, self.content_type)
+                        .described(206)
                         .header("Content-Range", self.content_range(range))
                         .body(pieces(range.clone()));
                 }
@@ -69,7 +77,7 @@ impl Representation<'_> {
             },
             ByteRanges::Whole => {}
         }
-        self.described(200, self.content_type).body(pieces(whole))
+        self.described(200).body(pieces(whole))
     }
 
     /// `None` where the parts and their headers are not shorter than the whole.
@@ -95,11 +103,19 @@ impl Representation<'_> {
             return None;
         }
         let content_type = format!("multipart/byteranges; boundary={boundary}");
-        Some(self.described(206, &content_type).body(all))
+        Some(self.describe(Response::new(206), &content_type).body(all))
     }
 
-    fn described(&self, status: u16, content_type: &str) -> Response {
-        self.validated(Response::new(status), self.cache_control)
+    fn described(&self, status: u16) -> Response {
+        let response = Response::new(status);
+        match self.fields {
+            Some(fields) => response.with_fields(fields),
+            None => self.describe(response, self.content_type),
+        }
+    }
+
+    fn describe(&self, response: Response, content_type: &str) -> Response {
+        self.validated(response, self.cache_control)
             .header("Content-Type", content_type)
             .header("Accept-Ranges", "bytes")
     }
@@ -161,10 +177,23 @@ mod tests {
             content_type: "video/mp4",
             cache_control: "max-age=1",
             validators: Validators { etag: Some("v1"), modified: Some(modified) },
+            fields: None,
         };
-        representation.respond(&request, |range| {
+        let bytes = |range: Range<u64>| {
             vec![Bytes::from(vec![0; (range.end - range.start) as usize]).into()]
-        })
+        };
+        let response = representation.respond(&request, bytes);
+        // The same answer with fields that were written before. A multipart answer has a boundary of
+        // its own.
+        let fields = representation.fields();
+        let again =
+            Representation { fields: Some(&fields), ..representation }.respond(&request, bytes);
+        let fields = |response: &Response| -> Vec<_> {
+            let fields = response.headers().filter(|(_, value)| !value.starts_with("multipart"));
+            fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        };
+        assert_eq!((again.status(), fields(&again)), (response.status(), fields(&response)));
+        response
     }
 
     /// Status, `Content-Range` and body length of an answer.

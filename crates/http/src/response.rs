@@ -136,6 +136,19 @@ impl Response {
         self
     }
 
+    /// Adds the header fields of another response, each a line with CRLF.
+    #[must_use]
+    pub(crate) fn with_fields(mut self, fields: &[u8]) -> Self {
+        self.head.extend_from_slice(fields);
+        self
+    }
+
+    /// The header fields set so far, each a line with CRLF.
+    pub(crate) fn into_fields(mut self) -> Vec<u8> {
+        let status = self.head.iter().position(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        self.head.split_off(status)
+    }
+
     /// Sets the payload.
     #[must_use]
     pub fn body(mut self, body: impl Into<Body>) -> Self {

@@ -18,10 +18,10 @@ use std::cell::RefCell;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use http::net::LogLimit;
-use http::{Method, Piece, Representation, Request, Response, Validators};
+use http::{Method, Piece, Request, Response};
 use opened::Found;
 pub(super) use opened::Opened;
 use payload::{Metadata, Objects, OpenFile, Root, Wait};
@@ -66,7 +66,7 @@ pub(super) async fn respond(
             if let Some(folder) = root.folder() {
                 known.keep(folder, path, &opened, metadata);
             }
-            let found = Found::new(opened, metadata);
+            let found = Found::new(path, opened, metadata);
             Some(file(request, origin, titles, path, &found).await)
         }
         Ok((_, metadata)) if metadata.is_dir() && origin.config.vod.listing => {
@@ -141,7 +141,7 @@ async fn file(
     found: &Found,
 ) -> Response {
     let renewed;
-    let (mut found, mut response) = (found, send(request, path, found));
+    let (mut found, mut response) = (found, send(request, found));
     if found.file.is_copied() && request.method() == Method::Get {
         let mut begun = begin(&response).await;
         // The object was replaced since it was looked up. The new one is looked up once.
@@ -149,8 +149,8 @@ async fn file(
             && let Some(objects) = origin.titles.root().objects()
             && let Ok((Some(file), metadata)) = find_object(objects, path).await
         {
-            renewed = Found::new(file, metadata);
-            (found, response) = (&renewed, send(request, path, &renewed));
+            renewed = Found::new(path, file, metadata);
+            (found, response) = (&renewed, send(request, &renewed));
             begun = begin(&response).await;
         }
         if let Err(error) = begun {
@@ -165,17 +165,9 @@ async fn begin(response: &Response) -> io::Result<()> {
     fetched(&http::slice(response.pieces(), &(0..FIRST))).await
 }
 
-fn send(request: &Request, path: &str, found: &Found) -> Response {
-    let Found { file, metadata, etag, bytes } = found;
-    // A date in the future is not a valid validator (RFC 9110 8.8.2.1).
-    let modified = metadata.modified.filter(|&modified| modified <= SystemTime::now());
-    let version = metadata.version;
-    let representation = Representation {
-        length: metadata.len,
-        content_type: media_type::of(path),
-        cache_control: REVALIDATE,
-        validators: Validators { etag: Some(etag), modified },
-    };
+fn send(request: &Request, found: &Found) -> Response {
+    let Found { file, metadata, bytes, .. } = found;
+    let (version, representation) = (metadata.version, found.representation());
     let piece = |range: Range<u64>| match bytes {
         // The range is within the bytes, whose length is a usize.
         Some(bytes) => Piece::Bytes(bytes.slice(range.start as usize..range.end as usize)),

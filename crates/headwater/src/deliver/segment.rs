@@ -331,7 +331,7 @@ fn whole(
     let length = http::length(pieces);
     let content_type = content_type(suffix, track);
     let validators = Validators { etag: Some(etag), modified: None };
-    Representation { length, content_type: &content_type, cache_control, validators }
+    Representation { length, content_type: &content_type, cache_control, validators, fields: None }
         .respond(request, |range| http::slice(pieces, &range))
 }
 

@@ -177,6 +177,7 @@ impl Handler for Fixture {
                     content_type: "video/mp4",
                     cache_control: "max-age=60",
                     validators,
+                    fields: None,
                 };
                 representation.respond(&request, |range| {
                     let part = all.slice(range.start as usize..range.end as usize);

@@ -11,8 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
+use http::{Representation, Validators};
 use payload::{FileState, Metadata, OpenFile};
 use tokio::task::spawn_local;
+
+use super::{REVALIDATE, media_type};
 
 /// How long a file stays open. For this time a deleted file still takes disk space, and a path that
 /// has become forbidden is still served.
@@ -55,10 +58,18 @@ struct Known {
 pub(super) struct Found {
     pub(super) file: Arc<OpenFile>,
     pub(super) metadata: Metadata,
-    /// The entity tag of its version, without quotes.
-    pub(super) etag: Rc<str>,
+    pub(super) described: Rc<Described>,
     /// The content of a short file.
     pub(super) bytes: Option<Bytes>,
+}
+
+/// What answers say of a file.
+#[derive(Debug)]
+pub(super) struct Described {
+    etag: String,
+    modified: Option<SystemTime>,
+    content_type: &'static str,
+    fields: Vec<u8>,
 }
 
 impl Opened {
@@ -89,7 +100,7 @@ impl Opened {
         let at = CString::new(root.join(path).as_os_str().as_bytes());
         let mut files = self.0.files.borrow_mut();
         let Some(at) = at.ok().filter(|_| files.len() < MOST) else { return };
-        let (found, now) = (Found::new(Arc::clone(file), metadata), Instant::now());
+        let (found, now) = (Found::new(path, Arc::clone(file), metadata), Instant::now());
         files.insert(path.into(), Known { found, at, since: now, looked: None });
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep());
@@ -104,8 +115,18 @@ impl Known {
 }
 
 impl Found {
-    pub(super) fn new(file: Arc<OpenFile>, metadata: Metadata) -> Self {
-        Self { file, metadata, etag: metadata.version.etag().into(), bytes: None }
+    pub(super) fn new(path: &str, file: Arc<OpenFile>, metadata: Metadata) -> Self {
+        // A date in the future is not a valid validator (RFC 9110 8.8.2.1).
+        let modified = metadata.modified.filter(|&modified| modified <= SystemTime::now());
+        let (etag, content_type) = (metadata.version.etag(), media_type::of(path));
+        let mut described = Described { etag, modified, content_type, fields: Vec::new() };
+        described.fields = Representation { fields: None, ..described.of(&metadata) }.fields();
+        Self { file, metadata, described: Rc::new(described), bytes: None }
+    }
+
+    /// The file as something that can be served in ranges.
+    pub(super) fn representation(&self) -> Representation<'_> {
+        self.described.of(&self.metadata)
     }
 
     /// Reads the file if it is short, its pages are in memory, and it has not changed for a while.
@@ -114,6 +135,18 @@ impl Found {
         let age = SystemTime::now().duration_since(changed).ok()?;
         let is_worth_it = (1..=SHORT).contains(&self.metadata.len) && age > SETTLED;
         is_worth_it.then(|| http::read_now(&self.file, &(0..self.metadata.len))).flatten()
+    }
+}
+
+impl Described {
+    fn of(&self, metadata: &Metadata) -> Representation<'_> {
+        Representation {
+            length: metadata.len,
+            content_type: self.content_type,
+            cache_control: REVALIDATE,
+            validators: Validators { etag: Some(&self.etag), modified: self.modified },
+            fields: Some(&self.fields),
+        }
     }
 }
 

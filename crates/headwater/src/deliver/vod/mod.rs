@@ -295,7 +295,7 @@ fn whole(
 ) -> Response {
     let length = http::length(pieces);
     let validators = Validators { etag: Some(etag), modified: None };
-    Representation { length, content_type, cache_control, validators }
+    Representation { length, content_type, cache_control, validators, fields: None }
         .respond(request, |range| http::slice(pieces, &range))
 }
 
