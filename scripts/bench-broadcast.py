@@ -8,9 +8,9 @@
     ll-hls  3,000 viewers, 1.8 Mbit/s in parts of 1 s: 225 kB
     rtmp    10,000 viewers, 100 kbit/s, 5 frames a second; each frame is sent at once (rtmp.flush_interval 0)
 
-The server has core 0, all else core 1. The origin and `baseline limit --broadcast` have their turn in each round. The
-baseline sends as many bytes, as often, to as many sockets. The viewers of both are the same: they ask once for all that
-they will get, and then throw it away. perf(1) records when a server's calls that send end, and the time from the first
+The server has core 0, all else core 1. The origin, `baseline limit --broadcast` and the same with --uring have their
+turn in each round. The baseline sends as many bytes, as often, to as many sockets. The viewers of all are the same:
+they ask once for all that they will get, and then throw it away. perf(1) records when a server's calls that send end, and the time from the first
 to the last of a part is the figure. So what a player does with a part does not count. Needs ffmpeg, perf and root.
 --scale 0.1 is for a tenth of the viewers.
 
@@ -39,8 +39,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# System calls with which a server may send.
-SENDS = ("write", "writev", "sendto", "sendmsg", "sendfile64")
+# Events that tell of a send: the end of a system call, or of an operation of io_uring.
+SENDS = (*(f"syscalls:sys_exit_{call}" for call in ("write", "writev", "sendto", "sendmsg", "sendfile64")),
+         "io_uring:io_uring_complete")
 # The longest wait for a program, in seconds.
 LIMIT = 120
 
@@ -95,7 +96,7 @@ def running(words, **options):
 def sends(pid, seconds, work):
     """The times at which the process's sends ended, in seconds."""
     recording = work / "perf.data"
-    events = ",".join(f"syscalls:sys_exit_{name}" for name in SENDS)
+    events = ",".join(SENDS)
     words = ["taskset", "-c", "1", "perf", "record", "-q", "-m", "16M", "-e", events, "-p", pid, "-o", recording,
              "--", "sleep", seconds]
     noted = subprocess.run([str(word) for word in words], capture_output=True, text=True, check=False)
@@ -214,14 +215,14 @@ def rtmp(ports):
 ASKED = {"push": push, "ll-hls": low_latency_hls, "rtmp": rtmp}
 
 
-def limit(asked, name, viewers, work):
+def limit(asked, name, viewers, work, *how):
     """The parts of the bare loop."""
     case = CASES[name]
     (work / "part.bin").write_bytes(bytes(case.size))
     # Small parts come from memory, as with the origin.
     words = ["taskset", "-c", "0", asked.baseline, "limit", "--listen", "127.0.0.1:0", "--timeout", "10m", "--file",
              work / "part.bin", "--bytes", case.size, "--broadcast", f"{case.part}ms"]
-    words += ["--write"] if case.size < 64 << 10 else []
+    words += how or (["--write"] if case.size < 64 << 10 else [])
     with running(words, stdout=subprocess.PIPE, stderr=sys.stderr) as server:
         port = int(re.search(r":(\d+)", server.stdout.readline())[1])
         return watched(asked, case, Viewers(viewers, port), server, work)
@@ -247,21 +248,26 @@ def origin(asked, name, viewers, work):
         return watched(asked, case, Viewers(viewers, *ASKED[name](ports)), server, work)
 
 
-SERVERS = {"origin": origin, "limit": limit}
+def uring(asked, name, viewers, work):
+    """The parts of the bare loop with io_uring."""
+    return limit(asked, name, viewers, work, "--write", "--uring")
+
+
+SERVERS = {"origin": origin, "limit": limit, "io_uring": uring}
 
 
 def table(rows):
-    lines = ["| case | viewers | bytes of a part | origin, first to last send | limit | origin / limit (goal 1.2) |"
-             " parts |", "|---|---|---|---|---|---|---|"]
+    lines = ["| case | viewers | bytes of a part | origin, first to last send | limit | limit by io_uring "
+             "| origin / limit (goal 1.2) | parts |", "|---|---|---|---|---|---|---|---|"]
     for name in dict.fromkeys(row[0] for row in rows):
         of = {server: [row[4] for row in rows if row[0] == name and row[2] == server] for server in SERVERS}
         if not all(of.values()):
-            lines.append(f"| {name} | | | no part went to all in one go | | | |")
-            continue
+            sys.exit(f"{name}: no part went to all in one go: {[(server, len(each)) for server, each in of.items()]}")
         median = {server: statistics.median(each) for server, each in of.items()}
         viewers = next(row[1] for row in rows if row[0] == name)
-        lines.append(f"| {name} | {viewers} | {CASES[name].size} | {median['origin']:.1f} ms | {median['limit']:.1f} ms "
-                     f"| {median['origin'] / median['limit']:.2f} | {len(of['origin'])}, {len(of['limit'])} |")
+        cells = [name, viewers, CASES[name].size, *(f"{each:.1f} ms" for each in median.values())]
+        cells += [f"{median['origin'] / median['limit']:.2f}", ", ".join(str(len(each)) for each in of.values())]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines) + "\n"
 
 

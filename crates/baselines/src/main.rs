@@ -62,7 +62,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 
 use crate::http::Root;
-use crate::models::{hyper, limit, persistent, pipelined, simple, staged, threadpool};
+use crate::models::{hyper, limit, persistent, pipelined, simple, staged, threadpool, uring};
 
 /// A server with an architecture of the literature, to be measured beside the origin.
 #[derive(Parser)]
@@ -147,6 +147,9 @@ enum Model {
         /// Send to all clients in this interval, without being asked
         #[arg(long, value_name = "TIME", value_parser = units::time)]
         broadcast: Option<Duration>,
+        /// Use io_uring instead of epoll, in one loop
+        #[arg(long, requires = "write", conflicts_with = "workers")]
+        uring: bool,
         /// Event loops
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::count)]
         workers: usize,
@@ -235,10 +238,15 @@ fn run(model: Model) -> anyhow::Result<Infallible> {
             let (listener, root) = site.open()?;
             hyper::run(listener, root, workers, read_size, site.listen.timeout)
         }
-        Model::Limit { listen, file, bytes, write, broadcast, workers } => {
+        Model::Limit { listen, file, bytes, write, broadcast, uring, workers } => {
             let source = limit::Source::open(&file, bytes, write)
                 .with_context(|| file.display().to_string())?;
-            limit::run(listen.bind()?, source, workers, listen.timeout, broadcast)
+            match source {
+                limit::Source::Memory(bytes) if uring => {
+                    uring::run(listen.bind()?, bytes, listen.timeout, broadcast)
+                }
+                source => limit::run(listen.bind()?, source, workers, listen.timeout, broadcast),
+            }
         }
     };
     Ok(endless?)
