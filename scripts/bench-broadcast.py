@@ -10,9 +10,9 @@
 
 The server has core 0, all else core 1. The origin, `baseline limit --broadcast` and the same with --uring have their
 turn in each round. The baseline sends as many bytes, as often, to as many sockets. The viewers of all are the same:
-they ask once for all that they will get, and then throw it away. perf(1) records when a server's calls that send end, and the time from the first
-to the last of a part is the figure. So what a player does with a part does not count. Needs ffmpeg, perf and root.
---scale 0.1 is for a tenth of the viewers.
+they ask once for all that they will get, and then throw it away. perf(1) records when a server's calls that send end,
+and the time from the first to the last of a part is the figure. So what a player does with a part does not count. Needs
+ffmpeg, perf and root. --scale 0.1 is for a tenth of the viewers.
 
 The table goes to standard output and DIR/broadcast.md, the figure of each part to DIR/broadcast.csv, a description of
 the machine to DIR/machine.txt.
@@ -39,9 +39,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-# Events that tell of a send: the end of a system call, or of an operation of io_uring.
+# Events that tell of a send: the end of a system call, or the begin and the end of an operation of io_uring. Those that
+# the kernel did at once end together.
 SENDS = (*(f"syscalls:sys_exit_{call}" for call in ("write", "writev", "sendto", "sendmsg", "sendfile64")),
-         "io_uring:io_uring_complete")
+         "io_uring:io_uring_submit_req", "io_uring:io_uring_complete")
 # The longest wait for a program, in seconds.
 LIMIT = 120
 
