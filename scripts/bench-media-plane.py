@@ -2,7 +2,7 @@
 """Measures what an answer costs the origin, nginx and the bare kernel in processor time.
 
     scripts/bench-media-plane.py [-o DIR] [--rounds N] [--case NAME]... [--load NAME]... [--before PROGRAM]
-                                 [--network NAME]... [--congestion NAME]...
+                                 [--network NAME]... [--congestion NAME]... [--add DIR]...
 
 Each server has processor 0, the load has processor 1. The servers answer in turn in the same run. Processor
 time is that of the server's process: user and system time of all its threads, in nanoseconds. The table has
@@ -11,12 +11,13 @@ with --busy-poll, which does not. "limit" is `baseline limit`: the same bytes by
 
 With --network or --congestion, the servers are in a network namespace of their own. The load is there too
 (loopback), or in another namespace at the other end of a pair of virtual Ethernet devices (veth). Both have the
-congestion control of the name; without --congestion, one after the other has its turn. This needs root, and what it changes ends with the script. Without these options,
-all is as the machine has it, over loopback.
+congestion control of the name; without --congestion, one after the other has its turn. This needs root, and what it
+changes ends with the script. Without these options, all is as the machine has it, over loopback.
 
 Needs nginx, wrk, openssl, two processors and an otherwise idle machine. Takes less than five minutes for each
 network and congestion control. --before adds another build of the origin. DIR gets the figure of each round
-(rounds.csv), the table (table.md) and a description of the machine (machine.txt).
+(rounds.csv), the tables (table.md) and a description of the machine (machine.txt). --add DIR adds the rounds of an
+earlier run of the same programs; with --rounds 0 nothing else is measured.
 Without HEADWATER, STREAMGAUGE and BASELINE in the environment, the programs of the release build are measured.
 """
 
@@ -369,6 +370,29 @@ def table(rows):
     return "\n".join(lines)
 
 
+def ratios(rows):
+    """Of each case, the processor time as a part of nginx's in each setting, and whether the goal is reached (bold)."""
+    figures = {}
+    for setting, load, case, server, _, _, spent in rows:
+        figures.setdefault((case, f"{setting}, {load}"), {}).setdefault(server, []).append(spent)
+    settings = list(dict.fromkeys(name for _, name in figures))
+    lines = [f"| case | goal | {' | '.join(settings)} |", "|---" * (2 + len(settings)) + "|"]
+    for case in (case for case in CASES if any(case.name == name for name, _ in figures)):
+        cells = []
+        for setting in settings:
+            each = figures.get((case.name, setting))
+            ratio = each and statistics.median(each["now"]) / statistics.median(each["nginx"])
+            cells.append("" if not each else f"**{ratio:.2f}**" if round(ratio, 2) <= case.goal else f"{ratio:.2f}")
+        lines.append(f"| {case.name} | {case.goal} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def measured_before(folder):
+    """The rows of an earlier run."""
+    with open(folder / "rounds.csv", newline="") as file:
+        return [(*row[:4], f"{folder.name} {row[4]}", int(row[5]), float(row[6])) for row in list(csv.reader(file))[1:]]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, metavar="DIR")
@@ -378,6 +402,7 @@ def main():
     parser.add_argument("--network", action="append", choices=NETWORKS)
     parser.add_argument("--congestion", action="append", choices=CONGESTIONS)
     parser.add_argument("--before", metavar="PROGRAM")
+    parser.add_argument("--add", action="append", type=Path, default=[], metavar="DIR")
     arguments = parser.parse_args()
     # What was started or made ends with the script, also at SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -388,16 +413,17 @@ def main():
     programs = {name: os.environ.get(name.upper(), built / name) for name in names}
     common = f". {REPOSITORY}/scripts/bench-common.sh; cd {REPOSITORY}; machine; nginx -v 2>&1"
     machine = subprocess.run(["sh", "-c", common], capture_output=True, text=True, check=False).stdout
-    rows = []
+    rows = [row for folder in arguments.add for row in measured_before(folder)]
     with tempfile.TemporaryDirectory() as work:
         prepare(Path(work))
         for at in settings(arguments):
             rows += measure(arguments, Path(work), programs, at)
-    print(table(rows))
+    tables = f"{table(rows)}\n\n{ratios(rows)}\n"
+    print(tables, end="")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / "machine.txt").write_text(machine)
-        (arguments.output / "table.md").write_text(table(rows) + "\n")
+        (arguments.output / "table.md").write_text(tables)
         with open(arguments.output / "rounds.csv", "w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["setting", "load", "case", "server", "round", "answers", "us_an_answer"])
