@@ -1,6 +1,6 @@
 //! Axes: their range, their ticks, and the places of values on the page.
 
-use super::number;
+use crate::number;
 
 /// Larger values are not drawn. They are damage, and nothing else would be visible.
 pub(super) const LARGEST: f64 = 1e15;

@@ -6,10 +6,10 @@ use serde::Serialize;
 use crate::lab::record::{Run, Value};
 use crate::progress::Steps;
 
-use super::data::{Kept, Study};
-use super::dimension;
 use super::figure::Figure;
 use super::table::Table;
+use crate::runs::dimension;
+use crate::runs::{Kept, Study};
 
 /// How many warnings are printed.
 const MOST_WARNINGS: usize = 100;
@@ -218,7 +218,7 @@ fn occasion(run: &Run) -> Occasion {
 }
 
 fn peers(study: &Study) -> Vec<Measured> {
-    let peer = |peer: &super::data::Peer| Measured {
+    let peer = |peer: &crate::runs::Peer| Measured {
         name: peer.name.clone(),
         title: peer.title.clone(),
         versions: peer.versions.clone(),

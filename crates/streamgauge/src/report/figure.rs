@@ -11,9 +11,9 @@ use serde::Serialize;
 use crate::lab::scenario::{self, Kind, Load};
 
 use super::axis;
-use super::data::{Kept, NOT_WHOLE, Study};
 use super::plot::{Lines, Plot};
 use super::table::headed;
+use crate::runs::{Kept, NOT_WHOLE, Study};
 
 /// The note of a figure whose trials measured nothing that it shows. They may have been too short,
 /// or the load saturated.

@@ -3,11 +3,15 @@
 use crate::lab::record::{Parameters, Value};
 
 use super::super::axis::{Axis, Scale};
-use super::super::data::Kept;
+use super::super::inflexion::{Inflexion, inflexion};
 use super::super::plot::{Line, Lines, Mark, Plot, Point, Style};
-use super::super::statistics::{Inflexion, Summary, inflexion};
-use super::super::{dimension, number, table};
+use super::super::table;
 use super::{Drawn, Source, metric_title};
+use crate::number;
+use crate::runs::Kept;
+use crate::runs::dimension;
+use crate::runs::metric::{self, Tells};
+use crate::runs::statistics::Summary;
 
 /// If values differ by a larger factor, a logarithmic axis shows them better.
 const WIDE: f64 = 60.0;
@@ -192,11 +196,10 @@ pub(super) fn of_study(name: &str) -> String {
     }
 }
 
-/// Whether a metric must not fall below a threshold. Times, errors and used resources must not rise
+/// Whether a metric must not fall below a threshold. Metrics of which less is better must not rise
 /// above it.
 fn more_is_better(metric: &str) -> bool {
-    let less = ["_ms", "cpu", "memory", "stall", "error", "late", "behind", "retransmits", "drops"];
-    !less.iter().any(|part| metric.contains(part))
+    !matches!(metric::tells(metric), Some(Tells::Less | Tells::Used))
 }
 
 /// Finds the inflexion point of a line, and describes it.

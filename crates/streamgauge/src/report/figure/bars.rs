@@ -1,13 +1,15 @@
 //! A metric for each peer, in groups by a parameter.
 
 use super::super::axis::{Axis, Scale};
-use super::super::data::Kept;
 use super::super::plot::{Bar, Bars, Plot, Style};
-use super::super::statistics::Summary;
-use super::super::{dimension, number, table};
+use super::super::table;
 use super::against::of_study;
 use super::{Drawn, Source, metric_title};
 use crate::lab::record::Value;
+use crate::number;
+use crate::runs::Kept;
+use crate::runs::dimension;
+use crate::runs::statistics::Summary;
 
 /// The most bars: nobody reads more.
 const MOST: usize = 200;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::super::axis::{Axis, Scale};
-use super::super::data::Kept;
 use super::super::plot::{Line, Lines, Plot, Point, Style};
 use super::super::samples::{self, Distribution};
-use super::super::statistics::Summary;
-use super::super::{dimension, number};
 use super::{Drawn, Source};
+use crate::number;
+use crate::runs::Kept;
+use crate::runs::dimension;
+use crate::runs::statistics::Summary;
 
 /// The most points of a line: there are no more pixels.
 const MOST_POINTS: usize = 240;

@@ -1,6 +1,14 @@
-//! Reads run folders, and combines runs of the same scenario.
+//! Reads run folders, and combines runs of the same scenario. `report` and `compare` use it.
 //!
 //! A folder may come from anywhere. Every file is read up to a limit, and an error names the file.
+//!
+//! [`statistics`] summarises repetitions, [`marks`] tells which figures are doubtful, [`metric`]
+//! tells which metrics say how good a server is, and [`dimension`] writes parameters.
+
+pub(crate) mod dimension;
+pub(crate) mod marks;
+pub(crate) mod metric;
+pub(crate) mod statistics;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,36 +29,36 @@ const MOST_TRIALS: usize = 100_000;
 
 /// Runs of one scenario that count as one: with the same text and scale, on similar machines.
 #[derive(Debug)]
-pub(super) struct Study {
-    pub(super) scenario: Scenario,
-    pub(super) runs: Vec<Run>,
+pub(crate) struct Study {
+    pub(crate) scenario: Scenario,
+    pub(crate) runs: Vec<Run>,
     /// In the order of the scenario.
-    pub(super) trials: Vec<Kept>,
+    pub(crate) trials: Vec<Kept>,
     /// All peers, in the order of display.
-    pub(super) peers: Vec<Peer>,
+    pub(crate) peers: Vec<Peer>,
 }
 
 /// A trial and its folder.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) folder: PathBuf,
-    pub(super) trial: Trial,
+pub(crate) struct Kept {
+    pub(crate) folder: PathBuf,
+    pub(crate) trial: Trial,
 }
 
 /// A peer that was measured, or should have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Peer {
-    pub(super) name: String,
-    pub(super) title: String,
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) title: String,
     /// The versions that its program printed in the runs, without repetitions.
-    pub(super) versions: Vec<String>,
+    pub(crate) versions: Vec<String>,
 }
 
 /// Reads run folders.
 ///
 /// # Errors
 /// A file is missing, damaged, too large or of another form. The error names it.
-pub(super) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<Study>> {
+pub(crate) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<Study>> {
     let mut studies: Vec<Study> = Vec::new();
     let mut room = MOST_TRIALS;
     for (number, folder) in folders.iter().enumerate() {
@@ -132,11 +140,11 @@ fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {
 }
 
 /// The note where values are left out because of the scale.
-pub(super) const NOT_WHOLE: &str =
+pub(crate) const NOT_WHOLE: &str =
     "Left out where the run was scaled: a shorter or smaller load would measure something else.";
 
 /// The quantile of a metric that is a percentile over the requests of a load, not over viewers.
-pub(super) fn percentile_of_requests(metric: &str) -> Option<f64> {
+pub(crate) fn percentile_of_requests(metric: &str) -> Option<f64> {
     let name = metric.strip_suffix("_ms")?;
     let of_requests = ["latency_", "first_byte_"].iter().any(|kind| name.starts_with(kind));
     percentile::stated(name).filter(|_| of_requests)
@@ -145,7 +153,7 @@ pub(super) fn percentile_of_requests(metric: &str) -> Option<f64> {
 impl Kept {
     /// A metric of a trial that did not fail. Runs made before streamgauge left them out may have
     /// percentiles for which there were too few requests. They are left out here.
-    pub(super) fn metric(&self, name: &str) -> Option<f64> {
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let too_few = percentile_of_requests(name)
             .zip(self.requests())
             .is_some_and(|(quantile, count)| !percentile::has(count as u64, quantile));
@@ -156,22 +164,22 @@ impl Kept {
     }
 
     /// Whether its load had the study's length and size.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.trial.scaled.is_empty()
     }
 
     /// How many answers the percentiles of requests are of.
-    pub(super) fn requests(&self) -> Option<f64> {
+    pub(crate) fn requests(&self) -> Option<f64> {
         self.trial.metrics.get("responses").copied().filter(|count| count.is_finite())
     }
 
     /// Whether its metrics count. Repetition 0 only has a profile.
-    pub(super) fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.trial.repetition > 0
     }
 
     /// The profile of the server, if there is one.
-    pub(super) fn profile(&self) -> Option<String> {
+    pub(crate) fn profile(&self) -> Option<String> {
         const LINES: usize = 40;
         let profile = bytes(&self.folder.join("profile.txt"), 4 * MIB).ok()?;
         let profile = String::from_utf8_lossy(&profile);
@@ -186,21 +194,21 @@ impl Kept {
 
 impl Study {
     /// Factor on times, compared with the study.
-    pub(super) fn scale(&self) -> f64 {
+    pub(crate) fn scale(&self) -> f64 {
         self.runs.first().map_or(1.0, |run| run.scale)
     }
 
     /// Number of a peer. It decides how the peer is drawn.
-    pub(super) fn peer(&self, name: &str) -> Option<usize> {
+    pub(crate) fn peer(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|peer| peer.name == name)
     }
 
-    pub(super) fn title(&self, name: &str) -> String {
+    pub(crate) fn title(&self, name: &str) -> String {
         self.peer(name).map_or(name.to_owned(), |at| self.peers[at].title.clone())
     }
 
     /// The trials of a load whose metrics count.
-    pub(super) fn trials_of<'a>(&'a self, load: &'a str) -> impl Iterator<Item = &'a Kept> {
+    pub(crate) fn trials_of<'a>(&'a self, load: &'a str) -> impl Iterator<Item = &'a Kept> {
         self.trials.iter().filter(move |kept| kept.counts() && kept.trial.load == load)
     }
 
@@ -245,7 +253,7 @@ impl Study {
 }
 
 /// Place of a case among the cases of its load: the index of each parameter's value.
-pub(super) fn case_order(load: &Load, parameters: &Parameters) -> Vec<usize> {
+pub(crate) fn case_order(load: &Load, parameters: &Parameters) -> Vec<usize> {
     let place = |(name, values): (&String, &Vec<Value>)| {
         let value = parameters.get(name);
         values.iter().position(|other| Some(other) == value).unwrap_or(usize::MAX)
