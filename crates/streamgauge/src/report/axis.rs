@@ -41,6 +41,15 @@ pub(super) struct Placed {
 }
 
 impl Axis {
+    /// How long a range of values is on this axis.
+    pub(super) fn length(&self, (low, high): (f64, f64)) -> f64 {
+        match self.scale {
+            Scale::Linear if self.from_zero => high.max(0.0) - low.min(0.0),
+            Scale::Linear => high - low,
+            Scale::Log | Scale::Percentile => (high / low).ln(),
+        }
+    }
+
     /// Places the axis, with about `count` ticks. `drawn` are the values on it.
     pub(super) fn place(
         &self,

@@ -3,16 +3,14 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::lab::record::{Run, Value};
+use crate::lab::record::Run;
 use crate::progress::Steps;
 
 use super::figure::Figure;
 use super::table::Table;
+use super::warnings::{self, Warnings};
 use crate::runs::dimension;
 use crate::runs::{Kept, Study};
-
-/// How many warnings are printed.
-const MOST_WARNINGS: usize = 100;
 
 /// The result of `report`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -46,8 +44,8 @@ pub struct Part {
     pub peers: Vec<Measured>,
     /// The peers that were not measured, and why.
     pub absent: Vec<(String, String)>,
-    /// Warnings for readers of the figures.
-    pub warnings: Vec<String>,
+    /// Warnings for readers of the figures, by reason.
+    pub warnings: Vec<Warnings>,
     /// The tables of the study.
     pub tables: Vec<Table>,
     /// The figures of the study.
@@ -130,7 +128,7 @@ fn part(
         trials: study.trials.iter().filter(|kept| kept.counts()).count(),
         peers: peers(study),
         absent: absent(study),
-        warnings: warnings(study),
+        warnings: warnings::collect(study),
         tables: vec![],
         figures: vec![],
         commands: listings(study, |kept| if kept.counts() { commands(kept) } else { vec![] }),
@@ -237,60 +235,6 @@ fn absent(study: &Study) -> Vec<(String, String)> {
     absent
 }
 
-/// Collects the warnings of runs, the failures, and the warnings of trials.
-fn warnings(study: &Study) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    let mut say = |warning: String| {
-        if !warning.trim().is_empty() && !all.contains(&warning) {
-            all.push(warning);
-        }
-    };
-    for warning in study.runs.iter().flat_map(|run| &run.warnings) {
-        say(warning.clone());
-    }
-    for peer in study.peers.iter().filter(|peer| peer.versions.len() > 1) {
-        say(format!("{} is of several versions: {}", peer.title, peer.versions.join("; ")));
-    }
-    let trials = || study.trials.iter().filter(|kept| kept.counts()).map(|kept| &kept.trial);
-    for kept in &study.trials {
-        if let Some(why) = &kept.trial.failed {
-            say(format!("{} failed: {why}", called(study, kept)));
-        }
-    }
-    let saturated = trials().filter(|trial| trial.saturated).count();
-    if saturated > 0 {
-        say(format!("In {saturated} of {} trials the generator was saturated.", trials().count()));
-    }
-    for kept in &study.trials {
-        for warning in &kept.trial.warnings {
-            say(format!("{}: {warning}", called(study, kept)));
-        }
-    }
-    let more = all.len().saturating_sub(MOST_WARNINGS);
-    all.truncate(MOST_WARNINGS);
-    all.extend((more > 0).then(|| format!("And {more} more, in the trials’ files.")));
-    all
-}
-
-/// Describes a trial: `Runs 000–014, 400 clients, nginx, repetition 2`.
-fn called(study: &Study, kept: &Kept) -> String {
-    let trial = &kept.trial;
-    let mut words = vec![load_title(study, &trial.load)];
-    let case = trial
-        .parameters
-        .iter()
-        .map(|(name, value): (&String, &Value)| dimension::full(name, value));
-    words.extend(case);
-    words.push(study.title(&trial.peer));
-    words.push(format!("repetition {}", trial.repetition));
-    words.join(", ")
-}
-
-fn load_title(study: &Study, name: &str) -> String {
-    let load = study.scenario.load(name);
-    load.map(|load| load.title.clone()).filter(|title| !title.is_empty()).unwrap_or(name.to_owned())
-}
-
 /// For each load and peer, the lines of the first trial that has any.
 fn listings(study: &Study, lines: impl Fn(&Kept) -> Vec<String>) -> Vec<Listing> {
     let mut shown: Vec<(&str, &str)> = Vec::new();
@@ -303,7 +247,7 @@ fn listings(study: &Study, lines: impl Fn(&Kept) -> Vec<String>) -> Vec<Listing>
         let lines = lines(kept);
         if !lines.is_empty() {
             shown.push(of);
-            all.push(Listing { title: called(study, kept), lines });
+            all.push(Listing { title: study.called(kept), lines });
         }
     }
     all

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::document::{Document, Part};
 use super::table::{Cell, Table};
+use super::warnings::Warnings;
 
 /// Writes the report.
 pub(super) fn report(document: &Document) -> String {
@@ -89,7 +90,14 @@ fn study(out: &mut String, part: &Part) {
     list(out, peers.chain(absent).chain([format!("trials: {}", part.trials)]));
     if !part.warnings.is_empty() {
         line(out, "### Warnings");
-        list(out, part.warnings.iter().map(|warning| escaped(warning)));
+        let group = |group: &Warnings| match group.first.first() {
+            Some(only) if group.count == 1 => escaped(only),
+            first => {
+                let first = first.map_or("", String::as_str);
+                format!("{} × {}, such as: {}", group.count, escaped(&group.reason), escaped(first))
+            }
+        };
+        list(out, part.warnings.iter().map(group));
     }
     for table in &part.tables {
         let quantity = quantity(table);

@@ -10,11 +10,13 @@
 //! - `table` and `figure` do what the scenario says; `inflexion` finds where a line crosses a
 //!   threshold.
 //! - `plot` is the content of a plot, `svg` draws it, with help from `axis`, `label` and `style`.
-//! - `html` and `markdown` write a [`document`]; `into` puts tables into a foreign document.
+//! - `warnings` groups warnings by their reason.
+//! - `html`, `markdown` and `csv` write a [`document`]; `into` puts tables into a foreign document.
 //!
 //! All input comes from outside. It is bounded when it is read, and escaped when it is written.
 
 mod axis;
+mod csv;
 pub mod document;
 pub mod figure;
 mod html;
@@ -27,6 +29,7 @@ mod samples;
 mod style;
 mod svg;
 pub mod table;
+pub mod warnings;
 
 use std::fs;
 use std::io::Write;

@@ -15,6 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 
 use crate::files::bytes;
@@ -36,6 +37,8 @@ pub(crate) struct Study {
     pub(crate) trials: Vec<Kept>,
     /// All peers, in the order of display.
     pub(crate) peers: Vec<Peer>,
+    /// How many peers all studies have together: no peer's look is as large.
+    pub(crate) looks: usize,
 }
 
 /// A trial and its folder.
@@ -52,6 +55,9 @@ pub(crate) struct Peer {
     pub(crate) title: String,
     /// The versions that its program printed in the runs, without repetitions.
     pub(crate) versions: Vec<String>,
+    /// Its number among the peers of all studies. It decides how the peer is drawn, so that a peer
+    /// looks the same in all figures of a report.
+    pub(crate) look: usize,
 }
 
 /// Reads run folders.
@@ -76,13 +82,30 @@ pub(crate) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<
             study.runs.push(run);
             study.trials.extend(trials);
         } else {
-            studies.push(Study { scenario, runs: vec![run], trials, peers: vec![] });
+            studies.push(Study { scenario, runs: vec![run], trials, peers: vec![], looks: 0 });
         }
     }
     for study in &mut studies {
         study.put_in_order();
     }
+    give_looks(&mut studies);
     Ok(studies)
+}
+
+/// Numbers the peers of all studies. Peers that more studies have come first: there are fewer
+/// colours than peers may be.
+fn give_looks(studies: &mut [Study]) {
+    let mut all: IndexMap<String, usize> = IndexMap::new();
+    for peer in studies.iter().flat_map(|study| &study.peers) {
+        *all.entry(peer.name.clone()).or_default() += 1;
+    }
+    all.sort_by(|_, a, _, b| b.cmp(a));
+    for study in studies {
+        study.looks = all.len();
+        for peer in &mut study.peers {
+            peer.look = all.get_index_of(&peer.name).unwrap_or_default();
+        }
+    }
 }
 
 fn read_run(folder: &Path, room: &mut usize) -> anyhow::Result<(Run, Scenario, Vec<Kept>)> {
@@ -198,13 +221,24 @@ impl Study {
         self.runs.first().map_or(1.0, |run| run.scale)
     }
 
-    /// Number of a peer. It decides how the peer is drawn.
+    /// Number of a peer in the order of display.
     pub(crate) fn peer(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|peer| peer.name == name)
     }
 
     pub(crate) fn title(&self, name: &str) -> String {
         self.peer(name).map_or(name.to_owned(), |at| self.peers[at].title.clone())
+    }
+
+    /// Describes a trial: `Runs 000–014, 400 clients, nginx, repetition 2`.
+    pub(crate) fn called(&self, kept: &Kept) -> String {
+        let trial = &kept.trial;
+        let load = self.scenario.load(&trial.load).map(|load| load.title.clone());
+        let mut words = vec![load.filter(|title| !title.is_empty()).unwrap_or(trial.load.clone())];
+        words.extend(trial.parameters.iter().map(|(name, value)| dimension::full(name, value)));
+        words.push(self.title(&trial.peer));
+        words.push(format!("repetition {}", trial.repetition));
+        words.join(", ")
     }
 
     /// The trials of a load whose metrics count.
@@ -239,7 +273,7 @@ impl Study {
     }
 
     fn describe(&self, name: String) -> Peer {
-        let mut peer = Peer { title: name.clone(), name, versions: vec![] };
+        let mut peer = Peer { title: name.clone(), name, versions: vec![], look: 0 };
         for version in self.runs.iter().filter_map(|run| run.peers.get(&peer.name)) {
             if !version.title.trim().is_empty() {
                 version.title.trim().clone_into(&mut peer.title);

@@ -34,7 +34,7 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
         let label = source.peer_title(*peer).to_owned();
         let points = measured(trials, x, y);
         if !points.is_empty() {
-            lines.push(Line { label, style: Style { peer: *peer, published: false }, points });
+            lines.push(Line { label, style: source.style(*peer), points });
         }
     }
     let measured = lines.len();
@@ -168,16 +168,8 @@ fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.push(point),
             None => {
-                // A peer that was measured here too has the same colour.
-                let ours = source.study.peers.iter().position(|peer| {
-                    peer.title.eq_ignore_ascii_case(name) || peer.name.eq_ignore_ascii_case(name)
-                });
-                let peer = ours.unwrap_or(source.study.peers.len() + lines.len());
-                lines.push(Line {
-                    label,
-                    style: Style { peer, published: true },
-                    points: vec![point],
-                });
+                let style = source.style_of_study(name, lines.len());
+                lines.push(Line { label, style, points: vec![point] });
             }
         }
     }

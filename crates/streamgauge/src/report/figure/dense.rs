@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::axis::{Axis, Scale};
-use super::super::plot::{Line, Lines, Plot, Point, Style};
+use super::super::plot::{Line, Lines, Plot, Point};
 use super::super::samples::{self, Distribution};
 use super::{Drawn, Source};
 use crate::number;
@@ -124,7 +124,7 @@ fn each_case(
                 );
             }
             let label = format!("{}{dagger}", source.peer_title(peer));
-            lines.push(Line { label, style: Style { peer, published: false }, points });
+            lines.push(Line { label, style: source.style(peer), points });
         }
         if lines.is_empty() {
             continue;
