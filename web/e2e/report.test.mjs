@@ -1,4 +1,4 @@
-// Tables of `streamgauge report` are sorted by their headings. The page comes from a file, as a reader opens it.
+// Tables of `streamgauge report` are sorted by their headings and saved as CSV. The program is beside HEADWATER_BIN.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -9,7 +9,7 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { startBrowser } from './support.mjs';
 
-const STREAMGAUGE = join(dirname(process.env.HEADWATER_BIN ?? 'target/debug/headwater'), 'streamgauge');
+const STREAMGAUGE = join(dirname(process.env.HEADWATER_BIN), 'streamgauge');
 const SCENARIO = `
 title = "Small"
 [[load]]

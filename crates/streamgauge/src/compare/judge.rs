@@ -3,9 +3,8 @@
 use crate::lab::scenario::Better;
 use crate::runs::marks::marks;
 use crate::runs::statistics::Summary;
-use crate::runs::{Kept, metric};
+use crate::runs::{Kept, bootstrap, metric};
 
-use super::bootstrap;
 use super::document::{Change, Sample, Verdict};
 use super::pairs::Pair;
 

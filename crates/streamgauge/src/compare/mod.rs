@@ -8,7 +8,6 @@
 //! Only figures that tell how good a server is are compared (`runs::metric`). The repetitions of a
 //! case are the sample.
 
-mod bootstrap;
 pub mod document;
 mod judge;
 mod pairs;
@@ -19,7 +18,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 
 use crate::progress::Steps;
-use crate::runs::Study;
+use crate::runs::{Study, bootstrap};
 use crate::{Exit, runs, text, units};
 use document::{Counts, Document, Side};
 use judge::Rule;

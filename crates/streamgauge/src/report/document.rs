@@ -8,6 +8,7 @@ use crate::progress::Steps;
 
 use super::figure::Figure;
 use super::table::Table;
+use super::verdict::{self, Verdict};
 use super::warnings::{self, Warnings};
 use crate::runs::dimension;
 use crate::runs::{Kept, Study};
@@ -17,6 +18,8 @@ use crate::runs::{Kept, Study};
 pub struct Document {
     /// The folder that it was written to.
     pub folder: String,
+    /// Who wins where, if servers can be compared.
+    pub verdict: Option<Verdict>,
     /// The scenarios with their runs.
     pub studies: Vec<Part>,
 }
@@ -99,14 +102,20 @@ impl Document {
         folder: String,
         progress: &Steps,
     ) -> anyhow::Result<Self> {
-        let (mut tables, mut figures) = (0, 0);
+        let verdict = verdict::make(studies);
+        let first = usize::from(verdict.is_some());
+        let (mut tables, mut figures) = (first, first);
         let mut begun = 0;
         let mut next = |figure: &str| {
             progress.show(begun, figure);
             begun += 1;
         };
         let part = |study| part(study, &mut tables, &mut figures, &mut next);
-        Ok(Self { folder, studies: studies.iter().map(part).collect::<anyhow::Result<_>>()? })
+        Ok(Self {
+            folder,
+            verdict,
+            studies: studies.iter().map(part).collect::<anyhow::Result<_>>()?,
+        })
     }
 }
 
@@ -271,6 +280,14 @@ fn quoted(arguments: &[String]) -> String {
         }
     };
     arguments.iter().map(plain).collect::<Vec<_>>().join(" ")
+}
+
+impl Document {
+    /// All figures, in the order of their numbers.
+    pub(super) fn figures(&self) -> impl Iterator<Item = &Figure> {
+        let first = self.verdict.iter().map(|verdict| &verdict.figure);
+        first.chain(self.studies.iter().flat_map(|part| &part.figures))
+    }
 }
 
 impl Occasion {

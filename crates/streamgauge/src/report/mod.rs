@@ -10,12 +10,14 @@
 //! - `table` and `figure` do what the scenario says; `inflexion` finds where a line crosses a
 //!   threshold.
 //! - `plot` is the content of a plot, `svg` draws it, with help from `axis`, `label` and `style`.
+//! - `verdict` compares servers over all studies, in the cases that `contest` finds.
 //! - `warnings` groups warnings by their reason.
 //! - `html`, `markdown` and `csv` write a [`document`]; `into` puts tables into a foreign document.
 //!
 //! All input comes from outside. It is bounded when it is read, and escaped when it is written.
 
 mod axis;
+mod contest;
 mod csv;
 pub mod document;
 pub mod figure;
@@ -29,6 +31,7 @@ mod samples;
 mod style;
 mod svg;
 pub mod table;
+pub mod verdict;
 pub mod warnings;
 
 use std::fs;
@@ -108,7 +111,7 @@ fn write(folder: &Path, document: &Document) -> anyhow::Result<()> {
     let figures = folder.join("figures");
     fs::create_dir_all(&figures).with_context(|| figures.display().to_string())?;
     clear(&figures)?;
-    for figure in document.studies.iter().flat_map(|part| &part.figures) {
+    for figure in document.figures() {
         for panel in &figure.panels {
             let drawn = html::draw(figure, panel, "plot", true).into_string();
             let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{drawn}\n");

@@ -2,9 +2,10 @@
 //!
 //! A folder may come from anywhere. Every file is read up to a limit, and an error names the file.
 //!
-//! [`statistics`] summarises repetitions, [`marks`] tells which figures are doubtful, [`metric`]
+//! [`statistics`] summarises repetitions, [`bootstrap`] tells how sure a change is, [`marks`] tells which figures are doubtful, [`metric`]
 //! tells which metrics say how good a server is, and [`dimension`] writes parameters.
 
+pub(crate) mod bootstrap;
 pub(crate) mod dimension;
 pub(crate) mod marks;
 pub(crate) mod metric;

@@ -89,7 +89,7 @@ fn every_figure_is_well_formed_and_legible() {
     let place = tempfile::tempdir().unwrap();
     rich::write(place.path(), 1.0);
     let svgs = svgs(&made(&[place.path()]));
-    assert_eq!(svgs.len(), 16);
+    assert_eq!(svgs.len(), 18);
     for (path, svg) in &svgs {
         check(path, svg);
     }

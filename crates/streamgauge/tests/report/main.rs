@@ -10,3 +10,4 @@ mod page;
 mod rich;
 mod tables;
 mod usage;
+mod verdict;

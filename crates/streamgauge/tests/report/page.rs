@@ -50,8 +50,9 @@ fn anchors_lead_somewhere_and_ids_are_unique() {
     assert_eq!(unique.len(), ids.len());
     let links: Vec<String> = values("href");
     assert!(links.len() >= 10, "{links:?}");
-    for link in links {
-        assert!(ids.contains(&link.trim_start_matches('#').to_owned()), "{link}");
+    for link in links.iter().filter(|link| !link.starts_with("data:text/csv;")) {
+        let id = link.strip_prefix('#').unwrap_or_else(|| panic!("{link}"));
+        assert!(ids.iter().any(|known| known == id), "{link}");
     }
     for label in values("aria-labelledby") {
         assert!(label.split(' ').all(|id| ids.contains(&id.to_owned())), "{label}");

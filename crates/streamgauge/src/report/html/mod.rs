@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::document::{Document, Listing, Occasion, Part};
 use super::figure::{Figure, Panel};
 use super::svg::{self, Frame};
+use super::verdict::Verdict;
 use super::warnings::Warnings;
 
 const STYLE: &str = include_str!("style.css");
@@ -34,11 +35,12 @@ pub(super) fn page(document: &Document) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header {
-                    h1 { "Servers measured by streamgauge" }
+                header { h1 { "Servers measured by streamgauge" } }
+                main {
+                    @if let Some(verdict) = &document.verdict { (self::verdict(verdict)) }
                     (contents(document))
+                    @for (index, part) in document.studies.iter().enumerate() { (study(part, index + 1)) }
                 }
-                main { @for (index, part) in document.studies.iter().enumerate() { (study(part, index + 1)) } }
                 script { (PreEscaped(SCRIPT)) }
             }
         }
@@ -69,6 +71,23 @@ fn contents(document: &Document) -> Markup {
                     }
                 }
             }
+        }
+    }
+}
+
+fn verdict(verdict: &Verdict) -> Markup {
+    html! {
+        section id="verdict" {
+            h2 { "Verdict" }
+            @for paragraph in &verdict.compared { p { (paragraph) } }
+            dl.rulings {
+                @for ruling in &verdict.rulings {
+                    dt { b { (ruling.delivery) } br; (ruling.case) }
+                    @for sentence in &ruling.sentences { dd { (sentence) } }
+                }
+            }
+            (table::table(&verdict.table))
+            (figure(&verdict.figure))
         }
     }
 }

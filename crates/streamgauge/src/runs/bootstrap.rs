@@ -5,17 +5,17 @@
 //! changes (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13). The drawing
 //! has a fixed seed, so that the same runs always give the same interval.
 
+use super::statistics::Summary;
 use crate::random::{below, mix};
-use crate::runs::statistics::Summary;
 
 /// How many times repetitions are drawn anew.
-pub(super) const RESAMPLES: u32 = 2000;
+pub(crate) const RESAMPLES: u32 = 2000;
 /// The share of the changes that the interval holds.
-pub(super) const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// The relative change from one value to another: 0.1 for a tenth more. From 0 to anything else it
 /// is infinite.
-pub(super) fn change(before: f64, after: f64) -> f64 {
+pub(crate) fn change(before: f64, after: f64) -> f64 {
     if before == after { 0.0 } else { (after - before) / before.abs() }
 }
 
@@ -25,7 +25,7 @@ pub(super) fn change(before: f64, after: f64) -> f64 {
 ///
 /// With two or three values in each sample, the interval reaches from the smallest to the largest
 /// change between any value before and any value after.
-pub(super) fn interval(before: &[f64], after: &[f64]) -> Option<(f64, f64)> {
+pub(crate) fn interval(before: &[f64], after: &[f64]) -> Option<(f64, f64)> {
     if before.len() < 2 || after.len() < 2 {
         return None;
     }
