@@ -43,8 +43,25 @@ before(async () => {
   browser = await startBrowser();
   await writeFile(join(home, 'scenario.toml'), SCENARIO);
   const began = '2026-11-22T01:00:00Z';
-  const machine = { processor: 'x', processors: 1, memory: 1, kernel: '', system: '', server_cpus: '', load_cpus: '' };
-  const run = { form: 1, scenario: 'small', title: 'Small', scale: 1, began, ended: null, command: [], machine };
+  const machine = {
+    processor: 'x',
+    processors: 1,
+    memory: 1,
+    kernel: '',
+    system: '',
+    server_cpus: '',
+    load_cpus: '',
+  };
+  const run = {
+    form: 1,
+    scenario: 'small',
+    title: 'Small',
+    scale: 1,
+    began,
+    ended: null,
+    command: [],
+    machine,
+  };
   await writeFile(join(home, 'run.json'), JSON.stringify({ ...run, peers: {}, absent: {}, warnings: [] }));
   for (const [clients, peer, rate, cost] of TRIALS) {
     const folder = join(home, `trials/one/clients=${clients}/${peer}/1`);
@@ -69,7 +86,9 @@ test('a heading sorts its table, and each row keeps its headings', async () => {
   await page.goto(pathToFileURL(join(home, 'report/index.html')).href);
   const rows = () =>
     page.$$eval('#table-1 tbody tr', (all) =>
-      all.map((row) => [...row.cells].map((cell) => (cell.classList.contains('again') ? '' : cell.textContent))),
+      all.map((row) =>
+        [...row.cells].map((cell) => (cell.classList.contains('again') ? '' : cell.textContent)),
+      ),
     );
   const original = await rows();
   assert.deepEqual(original, [

@@ -98,7 +98,16 @@ fn contest<'a>(study: &'a Study, load: &Load, trials: &[&'a Kept]) -> Option<Con
 impl Contest<'_> {
     /// How many servers can be compared.
     pub(super) fn size(&self) -> usize {
-        self.entrants.iter().filter(|entrant| entrant.is_sound).count()
+        self.sound().count()
+    }
+
+    /// Whether each of them has several repetitions, so that their spread is known.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.sound().all(|entrant| entrant.trials.len() > 1)
+    }
+
+    fn sound(&self) -> impl Iterator<Item = &Entrant<'_>> {
+        self.entrants.iter().filter(|entrant| entrant.is_sound)
     }
 }
 

@@ -136,10 +136,15 @@ impl Criterion {
         let unit = unit(self.metric(contest)?);
         let (least, times) = (number::sensible(least), number::fixed(next / least, 2));
         let interval = bootstrap::interval(&first.values, &second.values);
-        let spread = interval.map_or("one repetition tells no spread".to_owned(), |(low, high)| {
-            format!("{} to {}", number::fixed(1.0 + low, 2), number::fixed(1.0 + high, 2))
-        });
-        if interval.is_some_and(|(low, _)| low <= 0.0) {
+        let Some((low, high)) = interval else {
+            return Some(format!(
+                "In one repetition, which may be chance, {winner} {}, {least} {unit}; {other} comes \
+                 next with {times} times as much.",
+                self.least
+            ));
+        };
+        let spread = format!("{} to {}", number::fixed(1.0 + low, 2), number::fixed(1.0 + high, 2));
+        if low <= 0.0 {
             return Some(format!(
                 "Whether {winner} or {other} {} cannot be told: {least} and {} {unit}, \
                  {times} times as much ({spread}).",
@@ -185,12 +190,13 @@ pub(super) fn make(studies: &[Study]) -> Option<Verdict> {
             deliveries.push(&contest.delivery);
         }
     }
-    // Of each delivery, the last of those contests that have the most servers: the largest load.
+    // Of each delivery, the last of those contests that have the most servers: the largest load. A
+    // single repetition tells no spread, so a case with more of them is better.
     let judged: Vec<&Contest<'_>> = deliveries
         .iter()
         .filter_map(|delivery| {
             let own = all.iter().filter(|contest| contest.delivery == **delivery);
-            own.max_by_key(|contest| contest.size())
+            own.max_by_key(|contest| (contest.is_repeated(), contest.size()))
         })
         .collect();
     if judged.is_empty() {
@@ -225,10 +231,11 @@ fn compared(studies: &[Study], cases: usize, deliveries: usize) -> Vec<String> {
         format!("{count} {}", if count == 1 { one } else { several })
     };
     vec![
-        format!("Compared: {}.", servers.join(", ")),
+        format!("Compared: {}.", servers.join("; ")),
         format!(
             "There are {} in which at least two servers can be compared, of {}, on {}. Of each \
-             delivery, this is the case with the most servers, the last of these in its scenario.",
+             delivery, one is judged: of the cases with repetitions those with the most servers, \
+             and the last of these.",
             many(cases, "case", "cases"),
             many(deliveries, "delivery", "deliveries"),
             machines.join("; ")
@@ -252,8 +259,13 @@ fn table(contests: &[&Contest<'_>]) -> Table {
         for entrant in &contest.entrants {
             let is_best = |at: usize| {
                 let standings = CRITERIA.get(at).map(|criterion| criterion.standings(contest));
-                let standings = standings.unwrap_or_default();
-                standings.len() > 1 && standings[0].entrant.peer == entrant.peer
+                match standings.unwrap_or_default().as_slice() {
+                    [first, second, ..] => {
+                        first.entrant.peer == entrant.peer
+                            && first.summary.median < second.summary.median
+                    }
+                    _ => false,
+                }
             };
             let cells = metrics.iter().enumerate().map(|(at, metric)| {
                 let mut cell = cell(entrant, (*metric)?)?;

@@ -111,9 +111,26 @@ fn servers_that_are_too_close_or_not_sound_do_not_win() {
              much (0.71 to 1.40)."
         ])
     );
+    // One repetition may be chance. A case with several is judged before it.
+    let (one, lonely) = ([("connections", 1.0)], [("server_us_per_request", 50.0)]);
+    for peer in ["a", "b", "c"] {
+        folder.keep(&trial("small", &one, peer, 1, &lonely));
+    }
+    let case = |output: &std::process::Output| -> (String, String) {
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let ruling = &document["verdict"]["rulings"][0];
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        (text(&ruling["case"]), text(&ruling["sentences"][0]))
+    };
+    let json = || report(&[&folder.path, Path::new("--json")]);
+    assert_eq!(case(&json()).0, "Small files, 10 connections");
+    fs::remove_dir_all(place.path().join("trials/small/connections=10")).unwrap();
+    let (judged, sentence) = case(&json());
+    assert_eq!(judged, "Small files, 1 connection");
+    assert!(sentence.starts_with("In one repetition, which may be chance, A needs"), "{sentence}");
     // A server alone is no verdict.
     fs::remove_dir_all(place.path().join("trials")).unwrap();
     keep(&folder, "live", &[], "a", &[("server_us_per_client_second", [60.0, 61.0, 62.0])]);
     let text = fs::read_to_string(made(&[place.path()]).join("report.md")).unwrap();
-    assert!(!text.contains("Verdict"), "{text}");
+    assert!(!text.contains("## Verdict\n"), "{text}");
 }

@@ -83,7 +83,7 @@ fn verdict(verdict: &Verdict) -> Markup {
             dl.rulings {
                 @for ruling in &verdict.rulings {
                     dt { b { (ruling.delivery) } br; (ruling.case) }
-                    @for sentence in &ruling.sentences { dd { (sentence) } }
+                    dd { @for sentence in &ruling.sentences { p { (sentence) } } }
                 }
             }
             (table::table(&verdict.table))
