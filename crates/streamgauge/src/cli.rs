@@ -12,7 +12,9 @@ use crate::agents::Crew;
 use crate::agents::args::{AgentArguments, CrewArguments};
 use crate::certificates::Certificates;
 use crate::fleet::{self, Original, Plan, Verify};
-use crate::{Exit, capacity, lab, load, meter, nodes, report, shard, text, units, viewers, watch};
+use crate::{
+    Exit, capacity, compare, lab, load, meter, nodes, report, shard, text, units, viewers, watch,
+};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -35,6 +37,7 @@ enum Verb {
     Run(lab::run::Arguments),
     /// One viewer, everything verified
     Watch(WatchArguments),
+    Compare(compare::Arguments),
     CompareNodes(nodes::args::Arguments),
     /// More and more viewers at once, up to where they no longer get the bit rate they need
     Capacity(CapacityArguments),
@@ -262,6 +265,7 @@ impl Arguments {
             Verb::Peers(arguments) => arguments.run(),
             Verb::Run(arguments) => arguments.run(),
             Verb::Watch(arguments) => run_watch(&arguments),
+            Verb::Compare(arguments) => arguments.run(),
             Verb::CompareNodes(arguments) => arguments.run(),
             Verb::Capacity(arguments) => run_capacity(&arguments),
             Verb::Report(arguments) => arguments.run(),

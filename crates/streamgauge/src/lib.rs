@@ -10,7 +10,8 @@
 //!      ├─ http ─▶ load: requests at a rate, or from clients that wait for answers ─▶ document
 //!      ├─ meter ─▶ samples of the system and of processes ─▶ CSV, JSON lines, document
 //!      ├─ run, peers ─▶ lab: starts servers, runs the verbs above against them ─▶ run folder
-//!      └─ report ─▶ tables and figures of run folders ─▶ HTML, Markdown
+//!      ├─ report ─▶ tables and figures of run folders ─▶ HTML, Markdown
+//!      └─ compare ─▶ what changed between two run folders ─▶ document
 //! ```
 //!
 //! The program starts servers as processes and links none. A run that needs more files than one
@@ -24,7 +25,7 @@
 //!   on one event loop for each core.
 //! - [`load`] is `http`, [`meter`] is `meter`.
 //! - [`lab`] is `run` and `peers`: studies repeated against any number of servers.
-//! - [`report`] reads the folders of `run`.
+//! - [`report`] and [`compare`] read the folders of `run`.
 //! - [`agents`] is `agent`, and what shares a run among machines. [`nodes`] is `compare-nodes`.
 //!
 //! Shared by them:
@@ -34,7 +35,9 @@
 //! - [`selfwatch`] tells whether this program was the limit of its own measurement (exit status 3).
 //!   [`load::trust`] does so for `http`.
 //! - [`record`] and [`hlog`] keep results in a folder, [`summary`] adds up viewers.
-//! - `percentile` tells which percentiles so many values have.
+//! - `runs` reads the folders of `run`, and tells which of their figures are doubtful.
+//! - `percentile` tells which percentiles so many values have. `random` has random numbers.
+//!   `number` writes numbers.
 //! - `text` prints documents, `progress` shows progress, `files` reads and replaces files,
 //!   `signals` handles interruptions.
 
@@ -42,6 +45,7 @@ pub mod agents;
 pub mod capacity;
 mod certificates;
 pub mod cli;
+pub mod compare;
 mod files;
 pub mod fleet;
 pub mod hlog;
@@ -49,10 +53,13 @@ pub mod lab;
 pub mod load;
 pub mod meter;
 pub mod nodes;
+mod number;
 mod percentile;
 mod progress;
+mod random;
 pub mod record;
 pub mod report;
+mod runs;
 pub mod selfwatch;
 pub mod shard;
 mod signals;

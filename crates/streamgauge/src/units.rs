@@ -40,6 +40,19 @@ pub fn time(text: &str) -> Result<Duration, BadValue> {
     Duration::try_from_secs_f64(seconds).map_err(|_| bad())
 }
 
+/// Parses a share of a whole: `5%`, or `0.05`.
+///
+/// # Errors
+/// The text is no such share, or a number of 1 or more without a sign of per cent.
+pub fn share(text: &str) -> Result<f64, BadValue> {
+    let bad = || BadValue { text: text.to_owned(), wanted: "a share such as 5% or 0.05" };
+    match split(text).ok_or_else(bad)? {
+        (number, "%") => Ok(number / 100.0),
+        (number, "") if number < 1.0 => Ok(number),
+        _ => Err(bad()),
+    }
+}
+
 /// Parses a size: `64KiB`, `1MB`, `1500` (bytes).
 ///
 /// # Errors
@@ -104,6 +117,9 @@ mod tests {
         {
             assert_eq!(bit_rate(text), Ok(bits), "{text}");
         }
+        for (text, part) in [("5%", 0.05), ("0.05", 0.05), ("0", 0.0), ("12.5 %", 0.125)] {
+            assert_eq!(share(text), Ok(part), "{text}");
+        }
     }
 
     #[test]
@@ -114,6 +130,9 @@ mod tests {
         for text in ["", "-1", "1 furlong", "99999999GB", "k"] {
             assert!(size(text).is_err(), "{text}");
             assert!(bit_rate(text).is_err(), "{text}");
+        }
+        for text in ["", "5", "-5%", "5s", "%"] {
+            assert!(share(text).is_err(), "{text}");
         }
     }
 }

@@ -108,6 +108,28 @@ impl Machine {
         let same = Self { memory: other.memory, ..self.clone() };
         same == *other && self.memory.abs_diff(other.memory) <= self.memory / 64
     }
+
+    /// What differs between two machines: the name of each property, its value here, and its value
+    /// there.
+    pub fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
+        let properties = |machine: &Self| {
+            let cpus = |list: &str| if list.is_empty() { "any" } else { list }.to_owned();
+            [
+                ("processor", machine.processor.clone()),
+                ("logical processors", machine.processors.to_string()),
+                ("memory in MiB", (machine.memory >> 20).to_string()),
+                ("kernel", machine.kernel.clone()),
+                ("system", machine.system.clone()),
+                ("TCP", machine.tcp.clone()),
+                ("processors of servers", cpus(&machine.server_cpus)),
+                ("processors of loads", cpus(&machine.load_cpus)),
+            ]
+        };
+        let both = properties(self).into_iter().zip(properties(other));
+        both.filter(|((_, here), (_, there))| here != there)
+            .map(|((name, here), (_, there))| (name, here, there))
+            .collect()
+    }
 }
 
 /// A peer, as it took part.

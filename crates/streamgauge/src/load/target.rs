@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::url::{self, Url};
+use crate::random::{below, mix};
 
 /// The longest line in a file of targets, in bytes.
 const LONGEST_LINE: usize = 16 << 10;
@@ -149,10 +150,7 @@ impl Rule {
         let first = match self.order {
             Order::Random => {
                 let places = length - size + 1;
-                // The high half of the product. It is uniform except for a bias below places /
-                // 2^64.
-                let random = u128::from(mix(self.seed.wrapping_add(mix(number))));
-                ((random * u128::from(places)) >> 64) as u64
+                below(mix(self.seed.wrapping_add(mix(number))), places)
             }
             Order::Sequential => {
                 let ranges = length.div_ceil(size);
@@ -161,14 +159,6 @@ impl Rule {
         };
         Some(ByteRange { first, last: (first + size - 1).min(length - 1) })
     }
-}
-
-/// SplitMix64: every bit of the result depends on every bit of the input.
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Returns the index of the target for request `number` of the run, and the range. There must be at

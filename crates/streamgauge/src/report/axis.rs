@@ -1,6 +1,6 @@
 //! Axes: their range, their ticks, and the places of values on the page.
 
-use super::number;
+use crate::number;
 
 /// Larger values are not drawn. They are damage, and nothing else would be visible.
 pub(super) const LARGEST: f64 = 1e15;
@@ -41,6 +41,15 @@ pub(super) struct Placed {
 }
 
 impl Axis {
+    /// How long a range of values is on this axis.
+    pub(super) fn length(&self, (low, high): (f64, f64)) -> f64 {
+        match self.scale {
+            Scale::Linear if self.from_zero => high.max(0.0) - low.min(0.0),
+            Scale::Linear => high - low,
+            Scale::Log | Scale::Percentile => (high / low).ln(),
+        }
+    }
+
     /// Places the axis, with about `count` ticks. `drawn` are the values on it.
     pub(super) fn place(
         &self,

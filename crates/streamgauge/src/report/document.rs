@@ -3,22 +3,23 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::lab::record::{Run, Value};
+use crate::lab::record::Run;
 use crate::progress::Steps;
 
-use super::data::{Kept, Study};
-use super::dimension;
 use super::figure::Figure;
 use super::table::Table;
-
-/// How many warnings are printed.
-const MOST_WARNINGS: usize = 100;
+use super::verdict::{self, Verdict};
+use super::warnings::{self, Warnings};
+use crate::runs::dimension;
+use crate::runs::{Kept, Study};
 
 /// The result of `report`.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Document {
     /// The folder that it was written to.
     pub folder: String,
+    /// Who wins where, if servers can be compared.
+    pub verdict: Option<Verdict>,
     /// The scenarios with their runs.
     pub studies: Vec<Part>,
 }
@@ -46,8 +47,8 @@ pub struct Part {
     pub peers: Vec<Measured>,
     /// The peers that were not measured, and why.
     pub absent: Vec<(String, String)>,
-    /// Warnings for readers of the figures.
-    pub warnings: Vec<String>,
+    /// Warnings for readers of the figures, by reason.
+    pub warnings: Vec<Warnings>,
     /// The tables of the study.
     pub tables: Vec<Table>,
     /// The figures of the study.
@@ -101,14 +102,20 @@ impl Document {
         folder: String,
         progress: &Steps,
     ) -> anyhow::Result<Self> {
-        let (mut tables, mut figures) = (0, 0);
+        let verdict = verdict::make(studies);
+        let first = usize::from(verdict.is_some());
+        let (mut tables, mut figures) = (first, first);
         let mut begun = 0;
         let mut next = |figure: &str| {
             progress.show(begun, figure);
             begun += 1;
         };
         let part = |study| part(study, &mut tables, &mut figures, &mut next);
-        Ok(Self { folder, studies: studies.iter().map(part).collect::<anyhow::Result<_>>()? })
+        Ok(Self {
+            folder,
+            verdict,
+            studies: studies.iter().map(part).collect::<anyhow::Result<_>>()?,
+        })
     }
 }
 
@@ -130,7 +137,7 @@ fn part(
         trials: study.trials.iter().filter(|kept| kept.counts()).count(),
         peers: peers(study),
         absent: absent(study),
-        warnings: warnings(study),
+        warnings: warnings::collect(study),
         tables: vec![],
         figures: vec![],
         commands: listings(study, |kept| if kept.counts() { commands(kept) } else { vec![] }),
@@ -218,7 +225,7 @@ fn occasion(run: &Run) -> Occasion {
 }
 
 fn peers(study: &Study) -> Vec<Measured> {
-    let peer = |peer: &super::data::Peer| Measured {
+    let peer = |peer: &crate::runs::Peer| Measured {
         name: peer.name.clone(),
         title: peer.title.clone(),
         versions: peer.versions.clone(),
@@ -237,60 +244,6 @@ fn absent(study: &Study) -> Vec<(String, String)> {
     absent
 }
 
-/// Collects the warnings of runs, the failures, and the warnings of trials.
-fn warnings(study: &Study) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    let mut say = |warning: String| {
-        if !warning.trim().is_empty() && !all.contains(&warning) {
-            all.push(warning);
-        }
-    };
-    for warning in study.runs.iter().flat_map(|run| &run.warnings) {
-        say(warning.clone());
-    }
-    for peer in study.peers.iter().filter(|peer| peer.versions.len() > 1) {
-        say(format!("{} is of several versions: {}", peer.title, peer.versions.join("; ")));
-    }
-    let trials = || study.trials.iter().filter(|kept| kept.counts()).map(|kept| &kept.trial);
-    for kept in &study.trials {
-        if let Some(why) = &kept.trial.failed {
-            say(format!("{} failed: {why}", called(study, kept)));
-        }
-    }
-    let saturated = trials().filter(|trial| trial.saturated).count();
-    if saturated > 0 {
-        say(format!("In {saturated} of {} trials the generator was saturated.", trials().count()));
-    }
-    for kept in &study.trials {
-        for warning in &kept.trial.warnings {
-            say(format!("{}: {warning}", called(study, kept)));
-        }
-    }
-    let more = all.len().saturating_sub(MOST_WARNINGS);
-    all.truncate(MOST_WARNINGS);
-    all.extend((more > 0).then(|| format!("And {more} more, in the trials’ files.")));
-    all
-}
-
-/// Describes a trial: `Runs 000–014, 400 clients, nginx, repetition 2`.
-fn called(study: &Study, kept: &Kept) -> String {
-    let trial = &kept.trial;
-    let mut words = vec![load_title(study, &trial.load)];
-    let case = trial
-        .parameters
-        .iter()
-        .map(|(name, value): (&String, &Value)| dimension::full(name, value));
-    words.extend(case);
-    words.push(study.title(&trial.peer));
-    words.push(format!("repetition {}", trial.repetition));
-    words.join(", ")
-}
-
-fn load_title(study: &Study, name: &str) -> String {
-    let load = study.scenario.load(name);
-    load.map(|load| load.title.clone()).filter(|title| !title.is_empty()).unwrap_or(name.to_owned())
-}
-
 /// For each load and peer, the lines of the first trial that has any.
 fn listings(study: &Study, lines: impl Fn(&Kept) -> Vec<String>) -> Vec<Listing> {
     let mut shown: Vec<(&str, &str)> = Vec::new();
@@ -303,7 +256,7 @@ fn listings(study: &Study, lines: impl Fn(&Kept) -> Vec<String>) -> Vec<Listing>
         let lines = lines(kept);
         if !lines.is_empty() {
             shown.push(of);
-            all.push(Listing { title: called(study, kept), lines });
+            all.push(Listing { title: study.called(kept), lines });
         }
     }
     all
@@ -327,6 +280,14 @@ fn quoted(arguments: &[String]) -> String {
         }
     };
     arguments.iter().map(plain).collect::<Vec<_>>().join(" ")
+}
+
+impl Document {
+    /// All figures, in the order of their numbers.
+    pub(super) fn figures(&self) -> impl Iterator<Item = &Figure> {
+        let first = self.verdict.iter().map(|verdict| &verdict.figure);
+        first.chain(self.studies.iter().flat_map(|part| &part.figures))
+    }
 }
 
 impl Occasion {

@@ -10,14 +10,19 @@ use serde::Serialize;
 
 use crate::lab::scenario::{self, Kind, Load};
 
-use super::axis;
-use super::data::{Kept, NOT_WHOLE, Study};
-use super::plot::{Lines, Plot};
+use super::axis::{self, Axis};
+use super::plot::{Lines, Plot, Style};
 use super::table::headed;
+use crate::runs::{Kept, NOT_WHOLE, Peer, Study};
 
 /// The note of a figure whose trials measured nothing that it shows. They may have been too short,
 /// or the load saturated.
 const NOTHING: &str = "No trial measured what this figure shows.";
+
+/// Plots share an axis only if each of them fills this share of it.
+const LEAST_FILLED: f64 = 0.5;
+/// The note of a figure whose plots do not.
+const OWN_AXES: &str = "Each plot has axes of its own, which end with its data.";
 
 /// A figure of a report: one plot or several similar ones.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -88,8 +93,12 @@ impl Figure {
         };
         let mut drawn = drawn.with_context(|| format!("figure {:?}", figure.title))?;
         let mut plots: Vec<&mut Plot> = drawn.iter_mut().map(|drawn| &mut drawn.plot).collect();
-        share_axes(&mut plots, figure.kind != Kind::Time);
+        // Cases of different length need no common time.
+        let is_timed = figure.kind == Kind::Time;
+        let shared = share(&mut plots, |lines| &mut lines.y, |lines| lines.ys().collect())
+            && (is_timed || share(&mut plots, |lines| &mut lines.x, |lines| lines.xs().collect()));
         let mut notes: Vec<String> = Vec::new();
+        notes.extend((!shared).then(|| OWN_AXES.to_owned()));
         notes.extend(Some(figure.note.trim().to_owned()).filter(|note| !note.is_empty()));
         notes.extend(left_out.then(|| NOT_WHOLE.to_owned()));
         for note in drawn.iter_mut().flat_map(|drawn| std::mem::take(&mut drawn.notes)) {
@@ -121,23 +130,37 @@ impl Figure {
     }
 }
 
-/// Gives all plots of a figure the same range, so that they can be compared.
-fn share_axes(plots: &mut [&mut Plot], both: bool) {
-    fn union(plots: &[&mut Plot], of: fn(&Lines) -> (f64, f64)) -> Option<(f64, f64)> {
-        let ranges = plots.iter().filter_map(|plot| match &**plot {
-            Plot::Lines(lines) if !lines.lines.is_empty() => Some(of(lines)),
-            _ => None,
-        });
-        ranges.reduce(|(low, high), (a, b)| (low.min(a), high.max(b)))
+/// Gives the plots of a figure the same axis, so that they can be compared, if each of them fills
+/// enough of it. Otherwise each plot has an axis of its own. Returns whether they share it.
+fn share(
+    plots: &mut [&mut Plot],
+    axis: fn(&mut Lines) -> &mut Axis,
+    values: fn(&Lines) -> Vec<f64>,
+) -> bool {
+    let lines = plots.iter_mut().filter_map(|plot| match &mut **plot {
+        Plot::Lines(lines) if !lines.lines.is_empty() => Some(lines),
+        _ => None,
+    });
+    let mut axes: Vec<(&mut Axis, (f64, f64))> = Vec::new();
+    for lines in lines {
+        let values = values(lines);
+        let axis = axis(lines);
+        let range = axis::range(values.into_iter(), axis.scale);
+        axes.push((axis, range));
     }
-    let y = union(plots, |lines| axis::range(lines.ys(), lines.y.scale));
-    let x = union(plots, |lines| axis::range(lines.xs(), lines.x.scale)).filter(|_| both);
-    for plot in plots {
-        if let Plot::Lines(lines) = &mut **plot {
-            lines.y.range = y;
-            lines.x.range = x;
+    let ranges = axes.iter().map(|(_, range)| *range);
+    let all = ranges.reduce(|(low, high), (a, b)| (low.min(a), high.max(b)));
+    let Some((first, all)) = axes.first().map(|(axis, _)| axis.scale).zip(all) else { return true };
+    let fits = |(axis, range): &(&mut Axis, (f64, f64))| {
+        axis.scale == first && axis.length(*range) >= LEAST_FILLED * axis.length(all)
+    };
+    let shared = axes.iter().all(fits);
+    if shared {
+        for (axis, _) in axes {
+            axis.range = Some(all);
         }
     }
+    shared
 }
 
 impl<'a> Source<'a> {
@@ -149,6 +172,21 @@ impl<'a> Source<'a> {
             (peer, own.copied().collect::<Vec<_>>())
         };
         (0..self.study.peers.len()).map(of).filter(|(_, trials)| !trials.is_empty()).collect()
+    }
+
+    /// How a measured peer is drawn.
+    fn style(&self, peer: usize) -> Style {
+        Style { peer: self.study.peers[peer].look, published: false }
+    }
+
+    /// How a peer of the study is drawn, the `number`th of a plot: in the colour of the peer of that
+    /// name, if it was measured here too.
+    fn style_of_study(&self, name: &str, number: usize) -> Style {
+        let is_called = |peer: &&Peer| {
+            peer.title.eq_ignore_ascii_case(name) || peer.name.eq_ignore_ascii_case(name)
+        };
+        let ours = self.study.peers.iter().find(is_called).map(|peer| peer.look);
+        Style { peer: ours.unwrap_or(self.study.looks + number), published: true }
     }
 
     fn peer_title(&self, peer: usize) -> &str {

@@ -3,11 +3,17 @@
 use std::fmt::Write;
 
 use super::document::{Document, Part};
+use super::figure::Figure;
 use super::table::{Cell, Table};
+use super::verdict::{Ruling, Verdict};
+use super::warnings::Warnings;
 
 /// Writes the report.
 pub(super) fn report(document: &Document) -> String {
     let mut out = String::from("# Servers measured by streamgauge\n");
+    if let Some(verdict) = &document.verdict {
+        self::verdict(&mut out, verdict);
+    }
     for part in &document.studies {
         study(&mut out, part);
     }
@@ -89,21 +95,17 @@ fn study(out: &mut String, part: &Part) {
     list(out, peers.chain(absent).chain([format!("trials: {}", part.trials)]));
     if !part.warnings.is_empty() {
         line(out, "### Warnings");
-        list(out, part.warnings.iter().map(|warning| escaped(warning)));
+        let group = |group: &Warnings| match group.first.first() {
+            Some(only) if group.count == 1 => escaped(only),
+            first => {
+                let first = first.map_or("", String::as_str);
+                format!("{} × {}, such as: {}", group.count, escaped(&group.reason), escaped(first))
+            }
+        };
+        list(out, part.warnings.iter().map(group));
     }
-    for table in &part.tables {
-        let quantity = quantity(table);
-        line(out, &format!("**Table {}.** {}{quantity}", table.number, escaped(&table.title)));
-        self::table(out, table);
-    }
-    for figure in &part.figures {
-        for panel in &figure.panels {
-            let title = escaped(&figure.panel_title(panel));
-            line(out, &format!("![{title}]({})", panel.file));
-        }
-        let notes: String = figure.notes.iter().map(|note| format!(" {}", escaped(note))).collect();
-        line(out, &format!("**Figure {}.** {}.{notes}", figure.number, escaped(&figure.title)));
-    }
+    part.tables.iter().for_each(|table| numbered(out, table));
+    part.figures.iter().for_each(|figure| self::figure(out, figure));
     for (title, listings) in
         [("Commands", &part.commands), ("Where servers spent their time", &part.profiles)]
     {
@@ -118,6 +120,36 @@ fn study(out: &mut String, part: &Part) {
             line(out, &lines.join("\n"));
         }
     }
+}
+
+fn verdict(out: &mut String, verdict: &Verdict) {
+    line(out, "## Verdict");
+    for paragraph in &verdict.compared {
+        line(out, &escaped(paragraph));
+    }
+    let ruling = |ruling: &Ruling| {
+        let sentences = escaped(&ruling.sentences.join(" "));
+        format!("**{}** ({}): {sentences}", escaped(&ruling.delivery), escaped(&ruling.case))
+    };
+    list(out, verdict.rulings.iter().map(ruling));
+    numbered(out, &verdict.table);
+    figure(out, &verdict.figure);
+}
+
+/// Writes a table below its number and title.
+fn numbered(out: &mut String, table: &Table) {
+    let quantity = quantity(table);
+    line(out, &format!("**Table {}.** {}{quantity}", table.number, escaped(&table.title)));
+    self::table(out, table);
+}
+
+fn figure(out: &mut String, figure: &Figure) {
+    for panel in &figure.panels {
+        let title = escaped(&figure.panel_title(panel));
+        line(out, &format!("![{title}]({})", panel.file));
+    }
+    let notes: String = figure.notes.iter().map(|note| format!(" {}", escaped(note))).collect();
+    line(out, &format!("**Figure {}.** {}.{notes}", figure.number, escaped(&figure.title)));
 }
 
 fn quantity(table: &Table) -> String {

@@ -2,34 +2,37 @@
 //! beside it.
 //!
 //! ```text
-//! data: run folders ─▶ table, figure ─▶ document ─┬─▶ html, svg ─────▶ index.html
+//! runs: run folders ─▶ table, figure ─▶ document ─┬─▶ html, svg ─────▶ index.html
 //!                                                 └─▶ markdown, svg ─▶ report.md, figures/*.svg
 //! ```
 //!
-//! - `data` reads run folders, `samples` the meter's samples and histograms in them.
-//! - `table` and `figure` do what the scenario says; `statistics` computes, `dimension` and
-//!   `number` write parameters and numbers.
+//! - `samples` reads the meter's samples and histograms in run folders.
+//! - `table` and `figure` do what the scenario says; `inflexion` finds where a line crosses a
+//!   threshold.
 //! - `plot` is the content of a plot, `svg` draws it, with help from `axis`, `label` and `style`.
-//! - `html` and `markdown` write a [`document`]; `into` puts tables into a foreign document.
+//! - `verdict` compares servers over all studies, in the cases that `contest` finds.
+//! - `warnings` groups warnings by their reason.
+//! - `html`, `markdown` and `csv` write a [`document`]; `into` puts tables into a foreign document.
 //!
 //! All input comes from outside. It is bounded when it is read, and escaped when it is written.
 
 mod axis;
-mod data;
-mod dimension;
+mod contest;
+mod csv;
 pub mod document;
 pub mod figure;
 mod html;
+mod inflexion;
 mod into;
 mod label;
 mod markdown;
-mod number;
 mod plot;
 mod samples;
-mod statistics;
 mod style;
 mod svg;
 pub mod table;
+pub mod verdict;
+pub mod warnings;
 
 use std::fs;
 use std::io::Write;
@@ -39,7 +42,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use crate::progress::Steps;
-use crate::{Exit, files};
+use crate::{Exit, files, runs};
 use document::Document;
 
 /// Tables and figures of recorded runs: index.html, one page that needs nothing else, and report.md
@@ -72,7 +75,7 @@ impl Arguments {
             (None, Some(first)) => first.join("report"),
             (None, None) => anyhow::bail!("no folder"),
         };
-        let studies = data::read(&self.folders, &Steps::new(self.folders.len() as u64))?;
+        let studies = runs::read(&self.folders, &Steps::new(self.folders.len() as u64))?;
         let figures: usize = studies.iter().map(|study| study.scenario.figures.len()).sum();
         let progress = Steps::new(figures as u64);
         let document = Document::make(&studies, folder.display().to_string(), &progress)?;
@@ -108,7 +111,7 @@ fn write(folder: &Path, document: &Document) -> anyhow::Result<()> {
     let figures = folder.join("figures");
     fs::create_dir_all(&figures).with_context(|| figures.display().to_string())?;
     clear(&figures)?;
-    for figure in document.studies.iter().flat_map(|part| &part.figures) {
+    for figure in document.figures() {
         for panel in &figure.panels {
             let drawn = html::draw(figure, panel, "plot", true).into_string();
             let text = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{drawn}\n");

@@ -89,7 +89,7 @@ fn every_figure_is_well_formed_and_legible() {
     let place = tempfile::tempdir().unwrap();
     rich::write(place.path(), 1.0);
     let svgs = svgs(&made(&[place.path()]));
-    assert_eq!(svgs.len(), 16);
+    assert_eq!(svgs.len(), 18);
     for (path, svg) in &svgs {
         check(path, svg);
     }
@@ -221,4 +221,68 @@ fn histograms_of_repetitions_are_merged_in_milliseconds() {
     }
     // Half of all answers took 2 ms. The line begins there.
     assert!(svg.contains(">2<") && svg.contains(">50<"), "{svg}");
+}
+
+/// The colours of the lines in a figure, by the peer whose name stands in their hints.
+fn colour<'a>(svg: &'a str, peer: &str) -> &'a str {
+    let at = svg.find(&format!("<title>{peer}</title>")).unwrap();
+    let line = &svg[svg[..at].rfind("<path").unwrap()..at];
+    line.split("stroke=\"").nth(1).unwrap().split('"').next().unwrap()
+}
+
+#[test]
+fn a_peer_has_one_colour_in_all_studies_of_a_report() {
+    let place = tempfile::tempdir().unwrap();
+    let names = ["one", "two"].map(|name| place.path().join(name));
+    // The peers are in another order in the second study, and the first of them is in it alone.
+    let second = SMALL.replace("[\"a\", \"b\"]", "[\"c\", \"b\", \"a\"]");
+    for (path, scenario) in [(&names[0], SMALL), (&names[1], &second)] {
+        let scenario = format!("{scenario}{AGAINST}");
+        let peers = [("a", "A", "1"), ("b", "B", "1"), ("c", "C", "1")];
+        let only = if path == &names[0] { &peers[..2] } else { &peers[..] };
+        let folder = Folder::new(path, &scenario, 1.0, only);
+        for clients in [1.0, 2.0] {
+            for (peer, _, _) in only {
+                folder.keep(&trial("one", &[("clients", clients)], peer, 1, &[("rate", clients)]));
+            }
+        }
+    }
+    let report = made(&[&names[0], &names[1]]);
+    let svg = |number: u32| {
+        fs::read_to_string(report.join(format!("figures/figure-{number}-1.svg"))).unwrap()
+    };
+    let (first, second) = (svg(1), svg(5));
+    for peer in ["A", "B"] {
+        assert_eq!(colour(&first, peer), colour(&second, peer), "{peer}");
+    }
+    assert!(["A", "B"].iter().all(|peer| colour(&second, peer) != colour(&second, "C")));
+}
+
+#[test]
+fn plots_share_axes_only_where_none_would_be_nearly_empty() {
+    const TWO: &str = r#"
+[[figure]]
+title = "F"
+kind = "against"
+load = "one"
+x = "clients"
+y = "rate"
+"#;
+    for (slow, shared) in [(90.0, true), (9.0, false)] {
+        let place = tempfile::tempdir().unwrap();
+        let scenario =
+            format!("{SMALL}{TWO}").replace("clients = [1, 2]", "clients = [1, 2]\nsize = [1, 2]");
+        let folder = Folder::new(place.path(), &scenario, 1.0, &[("a", "A", "1")]);
+        for clients in [1.0, 2.0] {
+            for (size, rate) in [(1.0, 100.0), (2.0, slow)] {
+                let parameters = [("clients", clients), ("size", size)];
+                folder.keep(&trial("one", &parameters, "a", 1, &[("rate", rate)]));
+            }
+        }
+        let report = made(&[place.path()]);
+        let text = fs::read_to_string(report.join("report.md")).unwrap();
+        assert_ne!(text.contains("Each plot has axes of its own"), shared, "{slow}");
+        let svg = fs::read_to_string(report.join("figures/figure-1-2.svg")).unwrap();
+        assert_eq!(svg.contains(">100<"), shared, "{slow}");
+    }
 }

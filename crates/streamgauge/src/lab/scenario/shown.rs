@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::lab::record::{Parameters, Value};
 
@@ -62,7 +63,7 @@ pub struct Shown {
 }
 
 /// Which of two values is better.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// The larger one.

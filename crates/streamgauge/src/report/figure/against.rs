@@ -3,11 +3,15 @@
 use crate::lab::record::{Parameters, Value};
 
 use super::super::axis::{Axis, Scale};
-use super::super::data::Kept;
+use super::super::inflexion::{Inflexion, inflexion};
 use super::super::plot::{Line, Lines, Mark, Plot, Point, Style};
-use super::super::statistics::{Inflexion, Summary, inflexion};
-use super::super::{dimension, number, table};
+use super::super::table;
 use super::{Drawn, Source, metric_title};
+use crate::number;
+use crate::runs::Kept;
+use crate::runs::dimension;
+use crate::runs::metric::{self, Tells};
+use crate::runs::statistics::Summary;
 
 /// If values differ by a larger factor, a logarithmic axis shows them better.
 const WIDE: f64 = 60.0;
@@ -30,7 +34,7 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
         let label = source.peer_title(*peer).to_owned();
         let points = measured(trials, x, y);
         if !points.is_empty() {
-            lines.push(Line { label, style: Style { peer: *peer, published: false }, points });
+            lines.push(Line { label, style: source.style(*peer), points });
         }
     }
     let measured = lines.len();
@@ -164,16 +168,8 @@ fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.push(point),
             None => {
-                // A peer that was measured here too has the same colour.
-                let ours = source.study.peers.iter().position(|peer| {
-                    peer.title.eq_ignore_ascii_case(name) || peer.name.eq_ignore_ascii_case(name)
-                });
-                let peer = ours.unwrap_or(source.study.peers.len() + lines.len());
-                lines.push(Line {
-                    label,
-                    style: Style { peer, published: true },
-                    points: vec![point],
-                });
+                let style = source.style_of_study(name, lines.len());
+                lines.push(Line { label, style, points: vec![point] });
             }
         }
     }
@@ -192,11 +188,10 @@ pub(super) fn of_study(name: &str) -> String {
     }
 }
 
-/// Whether a metric must not fall below a threshold. Times, errors and used resources must not rise
+/// Whether a metric must not fall below a threshold. Metrics of which less is better must not rise
 /// above it.
 fn more_is_better(metric: &str) -> bool {
-    let less = ["_ms", "cpu", "memory", "stall", "error", "late", "behind", "retransmits", "drops"];
-    !less.iter().any(|part| metric.contains(part))
+    !matches!(metric::tells(metric), Some(Tells::Less | Tells::Used))
 }
 
 /// Finds the inflexion point of a line, and describes it.

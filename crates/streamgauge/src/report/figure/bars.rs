@@ -1,13 +1,15 @@
 //! A metric for each peer, in groups by a parameter.
 
 use super::super::axis::{Axis, Scale};
-use super::super::data::Kept;
-use super::super::plot::{Bar, Bars, Plot, Style};
-use super::super::statistics::Summary;
-use super::super::{dimension, number, table};
+use super::super::plot::{Bar, Bars, Plot};
+use super::super::table;
 use super::against::of_study;
 use super::{Drawn, Source, metric_title};
 use crate::lab::record::Value;
+use crate::number;
+use crate::runs::Kept;
+use crate::runs::dimension;
+use crate::runs::statistics::Summary;
 
 /// The most bars: nobody reads more.
 const MOST: usize = 200;
@@ -79,7 +81,7 @@ fn bar(source: &Source<'_>, peer: usize, trials: &[&Kept], metric: &str) -> Opti
     let dagger = if doubtful { " †" } else { "" };
     Some(Bar {
         label: source.peer_title(peer).to_owned(),
-        style: Style { peer, published: false },
+        style: source.style(peer),
         value: summary.median,
         low: summary.min,
         high: summary.max,
@@ -103,11 +105,9 @@ fn published(source: &Source<'_>, metric: &str, value: Option<&Value>) -> Vec<Ba
             continue;
         };
         let name = column("peer").map_or("", |peer| row[peer].as_str());
-        let ours = source.study.peers.iter().position(|peer| peer.title.eq_ignore_ascii_case(name));
-        let peer = ours.unwrap_or(source.study.peers.len() + bars.len());
         bars.push(Bar {
             label: of_study(name),
-            style: Style { peer, published: true },
+            style: source.style_of_study(name, bars.len()),
             value: number,
             low: number,
             high: number,

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::super::axis::{Axis, Scale};
-use super::super::data::Kept;
-use super::super::plot::{Line, Lines, Plot, Point, Style};
+use super::super::plot::{Line, Lines, Plot, Point};
 use super::super::samples::{self, Distribution};
-use super::super::statistics::Summary;
-use super::super::{dimension, number};
 use super::{Drawn, Source};
+use crate::number;
+use crate::runs::Kept;
+use crate::runs::dimension;
+use crate::runs::statistics::Summary;
 
 /// The most points of a line: there are no more pixels.
 const MOST_POINTS: usize = 240;
@@ -123,7 +124,7 @@ fn each_case(
                 );
             }
             let label = format!("{}{dagger}", source.peer_title(peer));
-            lines.push(Line { label, style: Style { peer, published: false }, points });
+            lines.push(Line { label, style: source.style(peer), points });
         }
         if lines.is_empty() {
             continue;

@@ -4,10 +4,10 @@ use maud::html;
 
 use super::super::axis::{Placed, is_shown};
 use super::super::label::{self, Box};
-use super::super::number;
 use super::super::plot::{Line, Lines, Mark, Point, Style};
 use super::page::{self, Anchor, Number, Page, Text, coordinate};
 use super::{Frame, TEXT};
+use crate::number;
 
 const GRID: &str = "#e4e4e4";
 const AXIS: &str = "#6b6b6b";

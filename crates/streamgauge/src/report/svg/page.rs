@@ -3,8 +3,8 @@
 use maud::{Markup, PreEscaped, Render, html};
 
 use super::super::label::{self, Box};
-use super::super::number;
 use super::{HEADING, TEXT};
+use crate::number;
 
 /// Which point of a text is at its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,10 +6,12 @@ use crate::lab::record::Value;
 use crate::lab::scenario::{self, Better, Load};
 use crate::percentile;
 
-use super::super::data::{Kept, NOT_WHOLE, Study, percentile_of_requests};
-use super::super::statistics::Summary;
-use super::super::{dimension, number};
-use super::{Aspect, Cell, MARKS, Row, Table, has_errors, headed, marks, parameter};
+use super::{Aspect, Cell, Row, Table, headed, parameter};
+use crate::number;
+use crate::runs::dimension;
+use crate::runs::marks::{MARKS, has_errors, marks};
+use crate::runs::statistics::Summary;
+use crate::runs::{Kept, NOT_WHOLE, Study, percentile_of_requests};
 
 /// With more columns, published figures stand below the measured ones, not beside them.
 const MOST_BESIDE: usize = 4;

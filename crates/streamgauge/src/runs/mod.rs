@@ -1,12 +1,22 @@
-//! Reads run folders, and combines runs of the same scenario.
+//! Reads run folders, and combines runs of the same scenario. `report` and `compare` use it.
 //!
 //! A folder may come from anywhere. Every file is read up to a limit, and an error names the file.
+//!
+//! [`statistics`] summarises repetitions, [`bootstrap`] tells how sure a change is, [`marks`] tells which figures are doubtful, [`metric`]
+//! tells which metrics say how good a server is, and [`dimension`] writes parameters.
+
+pub(crate) mod bootstrap;
+pub(crate) mod dimension;
+pub(crate) mod marks;
+pub(crate) mod metric;
+pub(crate) mod statistics;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use indexmap::IndexMap;
 use serde::de::DeserializeOwned;
 
 use crate::files::bytes;
@@ -21,36 +31,41 @@ const MOST_TRIALS: usize = 100_000;
 
 /// Runs of one scenario that count as one: with the same text and scale, on similar machines.
 #[derive(Debug)]
-pub(super) struct Study {
-    pub(super) scenario: Scenario,
-    pub(super) runs: Vec<Run>,
+pub(crate) struct Study {
+    pub(crate) scenario: Scenario,
+    pub(crate) runs: Vec<Run>,
     /// In the order of the scenario.
-    pub(super) trials: Vec<Kept>,
+    pub(crate) trials: Vec<Kept>,
     /// All peers, in the order of display.
-    pub(super) peers: Vec<Peer>,
+    pub(crate) peers: Vec<Peer>,
+    /// How many peers all studies have together: no peer's look is as large.
+    pub(crate) looks: usize,
 }
 
 /// A trial and its folder.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) folder: PathBuf,
-    pub(super) trial: Trial,
+pub(crate) struct Kept {
+    pub(crate) folder: PathBuf,
+    pub(crate) trial: Trial,
 }
 
 /// A peer that was measured, or should have been.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Peer {
-    pub(super) name: String,
-    pub(super) title: String,
+pub(crate) struct Peer {
+    pub(crate) name: String,
+    pub(crate) title: String,
     /// The versions that its program printed in the runs, without repetitions.
-    pub(super) versions: Vec<String>,
+    pub(crate) versions: Vec<String>,
+    /// Its number among the peers of all studies. It decides how the peer is drawn, so that a peer
+    /// looks the same in all figures of a report.
+    pub(crate) look: usize,
 }
 
 /// Reads run folders.
 ///
 /// # Errors
 /// A file is missing, damaged, too large or of another form. The error names it.
-pub(super) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<Study>> {
+pub(crate) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<Study>> {
     let mut studies: Vec<Study> = Vec::new();
     let mut room = MOST_TRIALS;
     for (number, folder) in folders.iter().enumerate() {
@@ -68,13 +83,30 @@ pub(super) fn read(folders: &[PathBuf], progress: &Steps) -> anyhow::Result<Vec<
             study.runs.push(run);
             study.trials.extend(trials);
         } else {
-            studies.push(Study { scenario, runs: vec![run], trials, peers: vec![] });
+            studies.push(Study { scenario, runs: vec![run], trials, peers: vec![], looks: 0 });
         }
     }
     for study in &mut studies {
         study.put_in_order();
     }
+    give_looks(&mut studies);
     Ok(studies)
+}
+
+/// Numbers the peers of all studies. Peers that more studies have come first: there are fewer
+/// colours than peers may be.
+fn give_looks(studies: &mut [Study]) {
+    let mut all: IndexMap<String, usize> = IndexMap::new();
+    for peer in studies.iter().flat_map(|study| &study.peers) {
+        *all.entry(peer.name.clone()).or_default() += 1;
+    }
+    all.sort_by(|_, a, _, b| b.cmp(a));
+    for study in studies {
+        study.looks = all.len();
+        for peer in &mut study.peers {
+            peer.look = all.get_index_of(&peer.name).unwrap_or_default();
+        }
+    }
 }
 
 fn read_run(folder: &Path, room: &mut usize) -> anyhow::Result<(Run, Scenario, Vec<Kept>)> {
@@ -132,11 +164,11 @@ fn json<T: DeserializeOwned>(path: &Path, limit: u64) -> anyhow::Result<T> {
 }
 
 /// The note where values are left out because of the scale.
-pub(super) const NOT_WHOLE: &str =
+pub(crate) const NOT_WHOLE: &str =
     "Left out where the run was scaled: a shorter or smaller load would measure something else.";
 
 /// The quantile of a metric that is a percentile over the requests of a load, not over viewers.
-pub(super) fn percentile_of_requests(metric: &str) -> Option<f64> {
+pub(crate) fn percentile_of_requests(metric: &str) -> Option<f64> {
     let name = metric.strip_suffix("_ms")?;
     let of_requests = ["latency_", "first_byte_"].iter().any(|kind| name.starts_with(kind));
     percentile::stated(name).filter(|_| of_requests)
@@ -145,7 +177,7 @@ pub(super) fn percentile_of_requests(metric: &str) -> Option<f64> {
 impl Kept {
     /// A metric of a trial that did not fail. Runs made before streamgauge left them out may have
     /// percentiles for which there were too few requests. They are left out here.
-    pub(super) fn metric(&self, name: &str) -> Option<f64> {
+    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let too_few = percentile_of_requests(name)
             .zip(self.requests())
             .is_some_and(|(quantile, count)| !percentile::has(count as u64, quantile));
@@ -156,22 +188,22 @@ impl Kept {
     }
 
     /// Whether its load had the study's length and size.
-    pub(super) fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.trial.scaled.is_empty()
     }
 
     /// How many answers the percentiles of requests are of.
-    pub(super) fn requests(&self) -> Option<f64> {
+    pub(crate) fn requests(&self) -> Option<f64> {
         self.trial.metrics.get("responses").copied().filter(|count| count.is_finite())
     }
 
     /// Whether its metrics count. Repetition 0 only has a profile.
-    pub(super) fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.trial.repetition > 0
     }
 
     /// The profile of the server, if there is one.
-    pub(super) fn profile(&self) -> Option<String> {
+    pub(crate) fn profile(&self) -> Option<String> {
         const LINES: usize = 40;
         let profile = bytes(&self.folder.join("profile.txt"), 4 * MIB).ok()?;
         let profile = String::from_utf8_lossy(&profile);
@@ -186,21 +218,32 @@ impl Kept {
 
 impl Study {
     /// Factor on times, compared with the study.
-    pub(super) fn scale(&self) -> f64 {
+    pub(crate) fn scale(&self) -> f64 {
         self.runs.first().map_or(1.0, |run| run.scale)
     }
 
-    /// Number of a peer. It decides how the peer is drawn.
-    pub(super) fn peer(&self, name: &str) -> Option<usize> {
+    /// Number of a peer in the order of display.
+    pub(crate) fn peer(&self, name: &str) -> Option<usize> {
         self.peers.iter().position(|peer| peer.name == name)
     }
 
-    pub(super) fn title(&self, name: &str) -> String {
+    pub(crate) fn title(&self, name: &str) -> String {
         self.peer(name).map_or(name.to_owned(), |at| self.peers[at].title.clone())
     }
 
+    /// Describes a trial: `Runs 000–014, 400 clients, nginx, repetition 2`.
+    pub(crate) fn called(&self, kept: &Kept) -> String {
+        let trial = &kept.trial;
+        let load = self.scenario.load(&trial.load).map(|load| load.title.clone());
+        let mut words = vec![load.filter(|title| !title.is_empty()).unwrap_or(trial.load.clone())];
+        words.extend(trial.parameters.iter().map(|(name, value)| dimension::full(name, value)));
+        words.push(self.title(&trial.peer));
+        words.push(format!("repetition {}", trial.repetition));
+        words.join(", ")
+    }
+
     /// The trials of a load whose metrics count.
-    pub(super) fn trials_of<'a>(&'a self, load: &'a str) -> impl Iterator<Item = &'a Kept> {
+    pub(crate) fn trials_of<'a>(&'a self, load: &'a str) -> impl Iterator<Item = &'a Kept> {
         self.trials.iter().filter(move |kept| kept.counts() && kept.trial.load == load)
     }
 
@@ -231,7 +274,7 @@ impl Study {
     }
 
     fn describe(&self, name: String) -> Peer {
-        let mut peer = Peer { title: name.clone(), name, versions: vec![] };
+        let mut peer = Peer { title: name.clone(), name, versions: vec![], look: 0 };
         for version in self.runs.iter().filter_map(|run| run.peers.get(&peer.name)) {
             if !version.title.trim().is_empty() {
                 version.title.trim().clone_into(&mut peer.title);
@@ -245,7 +288,7 @@ impl Study {
 }
 
 /// Place of a case among the cases of its load: the index of each parameter's value.
-pub(super) fn case_order(load: &Load, parameters: &Parameters) -> Vec<usize> {
+pub(crate) fn case_order(load: &Load, parameters: &Parameters) -> Vec<usize> {
     let place = |(name, values): (&String, &Vec<Value>)| {
         let value = parameters.get(name);
         values.iter().position(|other| Some(other) == value).unwrap_or(usize::MAX)

@@ -3,11 +3,11 @@
 use crate::lab::record::{Parameters, Value};
 use crate::lab::scenario::Load;
 
-use super::data::{Kept, case_order};
-use super::number;
+use super::{Kept, case_order};
+use crate::number;
 
 /// Heading of a column with a parameter's values: `clients`, `duration, s`.
-pub(super) fn title(name: &str) -> String {
+pub(crate) fn title(name: &str) -> String {
     match name {
         "peer" => "server".to_owned(),
         "value" => String::new(),
@@ -18,7 +18,7 @@ pub(super) fn title(name: &str) -> String {
 }
 
 /// Writes a value whose parameter is named elsewhere.
-pub(super) fn bare(value: &Value) -> String {
+pub(crate) fn bare(value: &Value) -> String {
     match value {
         Value::Number(number) => number::plain(*number),
         Value::Text(text) => text.clone(),
@@ -26,7 +26,7 @@ pub(super) fn bare(value: &Value) -> String {
 }
 
 /// Writes a value with its parameter: `400 clients`, `60 s`, `1,000/s`.
-pub(super) fn full(name: &str, value: &Value) -> String {
+pub(crate) fn full(name: &str, value: &Value) -> String {
     let Value::Number(number) = value else { return bare(value) };
     let number = number::plain(*number);
     match name {
@@ -55,7 +55,7 @@ const COUNTED: [(&str, &str); 8] = [
 
 /// The parameters that distinguish these trials, without those that follow from others: of
 /// `batches` and `clients = batches * 50` only the second. `given` are known already.
-pub(super) fn telling(load: &Load, trials: &[&Kept], given: &[&str]) -> Vec<String> {
+pub(crate) fn telling(load: &Load, trials: &[&Kept], given: &[&str]) -> Vec<String> {
     let mut kept: Vec<String> = given.iter().map(|name| (*name).to_owned()).collect();
     let derived = load.derive.keys().map(String::as_str);
     let names = derived.chain(load.cases.keys().map(String::as_str));
@@ -88,7 +88,7 @@ fn follows(name: &str, others: &[String], trials: &[&Kept]) -> bool {
 
 /// Groups trials that have the same values of these parameters. Each group has a name, and the
 /// groups are in the order of the scenario.
-pub(super) fn grouped<'a>(
+pub(crate) fn grouped<'a>(
     load: &Load,
     trials: &[&'a Kept],
     by: &[String],

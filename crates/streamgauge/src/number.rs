@@ -4,7 +4,7 @@
 const HUGE: f64 = 1e12;
 
 /// Writes `digits` decimals, and a comma between thousands: `12,374.71`.
-pub(super) fn fixed(value: f64, digits: usize) -> String {
+pub(crate) fn fixed(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -28,7 +28,7 @@ pub(super) fn fixed(value: f64, digits: usize) -> String {
 }
 
 /// Writes three significant digits, and no decimals from 100 on.
-pub(super) fn sensible(value: f64) -> String {
+pub(crate) fn sensible(value: f64) -> String {
     fixed(value, sensible_digits(value))
 }
 
@@ -45,7 +45,7 @@ fn sensible_digits(value: f64) -> usize {
 }
 
 /// Writes a parameter or tick as it was given, without zeros at the end.
-pub(super) fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     if value.abs() >= HUGE {
         return format!("{value:e}");
     }
@@ -57,7 +57,7 @@ pub(super) fn plain(value: f64) -> String {
 }
 
 /// How many decimals a value was written with, at most six. Zeros at the end do not count.
-pub(super) fn decimals(value: f64) -> usize {
+pub(crate) fn decimals(value: f64) -> usize {
     plain(value).split_once('.').map_or(0, |(_, digits)| digits.len())
 }
 

@@ -1,13 +1,21 @@
 //! The report as a single page that needs nothing else: no foreign script, font or frame.
 
+mod table;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use sha2::{Digest, Sha256};
 
 use super::document::{Document, Listing, Occasion, Part};
 use super::figure::{Figure, Panel};
 use super::svg::{self, Frame};
-use super::table::{Aspect, Cell, Row, Table};
+use super::verdict::Verdict;
+use super::warnings::Warnings;
 
 const STYLE: &str = include_str!("style.css");
+/// Sorts tables. The page is whole without it.
+const SCRIPT: &str = include_str!("sort.js");
 
 /// Sizes of plots: of a single one, and of several next to each other.
 const ALONE: (f64, f64) = (760.0, 420.0);
@@ -22,21 +30,28 @@ pub(super) fn page(document: &Document) -> String {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy"
-                    content="default-src 'none'; style-src 'unsafe-inline'";
+                meta http-equiv="Content-Security-Policy" content=(policy());
                 title { (titles.join(" · ")) " — streamgauge" }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header {
-                    h1 { "Servers measured by streamgauge" }
+                header { h1 { "Servers measured by streamgauge" } }
+                main {
+                    @if let Some(verdict) = &document.verdict { (self::verdict(verdict)) }
                     (contents(document))
+                    @for (index, part) in document.studies.iter().enumerate() { (study(part, index + 1)) }
                 }
-                main { @for (index, part) in document.studies.iter().enumerate() { (study(part, index + 1)) } }
+                script { (PreEscaped(SCRIPT)) }
             }
         }
     }
     .into_string()
+}
+
+/// Only our own script may run, whatever a run's folder contains.
+fn policy() -> String {
+    let hash = BASE64_STANDARD.encode(Sha256::digest(SCRIPT));
+    format!("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{hash}'")
 }
 
 fn contents(document: &Document) -> Markup {
@@ -60,6 +75,23 @@ fn contents(document: &Document) -> Markup {
     }
 }
 
+fn verdict(verdict: &Verdict) -> Markup {
+    html! {
+        section id="verdict" {
+            h2 { "Verdict" }
+            @for paragraph in &verdict.compared { p { (paragraph) } }
+            dl.rulings {
+                @for ruling in &verdict.rulings {
+                    dt { b { (ruling.delivery) } br; (ruling.case) }
+                    dd { @for sentence in &ruling.sentences { p { (sentence) } } }
+                }
+            }
+            (table::table(&verdict.table))
+            (figure(&verdict.figure))
+        }
+    }
+}
+
 fn study(part: &Part, index: usize) -> Markup {
     html! {
         section id=(format!("study-{index}")) {
@@ -70,8 +102,8 @@ fn study(part: &Part, index: usize) -> Markup {
             }
             @for paragraph in &part.about { p { (paragraph) } }
             (conditions(part))
-            (warnings(part))
-            @if !part.tables.is_empty() { h3 { "Tables" } @for table in &part.tables { (self::table(table)) } }
+            (warnings(&part.warnings))
+            @if !part.tables.is_empty() { h3 { "Tables" } @for table in &part.tables { (table::table(table)) } }
             @if !part.figures.is_empty() { h3 { "Figures" } @for figure in &part.figures { (self::figure(figure)) } }
             @if !part.commands.is_empty() {
                 h3 id=(format!("commands-{index}")) { "Commands" }
@@ -118,11 +150,29 @@ fn occasion(run: &Occasion) -> Markup {
     }
 }
 
-fn warnings(part: &Part) -> Markup {
+/// The warnings: their number in a line, all else folded.
+fn warnings(groups: &[Warnings]) -> Markup {
+    let count: usize = groups.iter().map(|group| group.count).sum();
     html! {
-        @if !part.warnings.is_empty() {
-            h3 { "Warnings" }
-            ul.warnings { @for warning in &part.warnings { li { (warning) } } }
+        @if count > 0 {
+            details.warnings {
+                summary {
+                    strong { (count) (if count == 1 { " warning" } else { " warnings" }) }
+                    @if groups.len() > 1 { " for " (groups.len()) " reasons" }
+                }
+                @for group in groups { (warnings_of(group)) }
+            }
+        }
+    }
+}
+
+fn warnings_of(group: &Warnings) -> Markup {
+    let more = group.count.saturating_sub(group.first.len());
+    html! {
+        details {
+            summary { (group.count) " × " (group.reason) }
+            ul { @for warning in &group.first { li { (warning) } } }
+            @if more > 0 { p { "And " (more) " more, in the trials’ files." } }
         }
     }
 }
@@ -132,104 +182,6 @@ fn listing(listing: &Listing) -> Markup {
         details {
             summary { (listing.title) }
             pre { code { @for line in &listing.lines { (line) "\n" } } }
-        }
-    }
-}
-
-fn table(table: &Table) -> Markup {
-    let label = format!("table-{}-caption", table.number);
-    html! {
-        figure.table id=(format!("table-{}", table.number)) {
-            figcaption id=(label) {
-                b { "Table " (table.number) "." } " " (table.title)
-                @if !table.quantity.is_empty() { " — " (table.quantity) }
-            }
-            div.scroll role="region" tabindex="0" aria-labelledby=(label) {
-                table aria-labelledby=(label) {
-                    thead { (head(table)) }
-                    tbody { @for (index, row) in table.rows.iter().enumerate() { (self::row(table, row, index)) } }
-                }
-            }
-            @if !table.notes.is_empty() { p.note { (table.notes.join(" ")) } }
-        }
-    }
-}
-
-/// Makes the headings of columns. Equal neighbours are joined.
-fn head(table: &Table) -> Markup {
-    let levels = table.columns.iter().map(Vec::len).max().unwrap_or(0);
-    html! {
-        @for level in 0..levels {
-            tr {
-                @if level == 0 {
-                    @for name in &table.stub { th scope="col" rowspan=(levels) { (name) } }
-                }
-                @for (text, span) in spans(table, level) {
-                    th.over[level + 1 < levels] scope=(if span > 1 { "colgroup" } else { "col" })
-                        colspan=[(span > 1).then_some(span)] { (text) }
-                }
-            }
-        }
-    }
-}
-
-fn spans(table: &Table, level: usize) -> Vec<(&str, usize)> {
-    let mut spans: Vec<(&[String], usize)> = Vec::new();
-    let innermost = table.columns.iter().all(|column| column.len() == level + 1);
-    for column in &table.columns {
-        let path = &column[..column.len().min(level + 1)];
-        match spans.last_mut() {
-            Some((last, span)) if !innermost && *last == path => *span += 1,
-            _ => spans.push((path, 1)),
-        }
-    }
-    spans.into_iter().map(|(path, span)| (path.last().map_or("", String::as_str), span)).collect()
-}
-
-fn row(table: &Table, row: &Row, index: usize) -> Markup {
-    let begins = |level: usize, at: usize| {
-        at == 0 || table.rows[at].heads[..=level] != table.rows[at - 1].heads[..=level]
-    };
-    let last = row.heads.len().saturating_sub(1);
-    let span = |level: usize| {
-        let rest = (index + 1..table.rows.len()).take_while(|at| !begins(level, *at));
-        1 + rest.count()
-    };
-    let all = row.cells.iter().flatten();
-    let kinds: Vec<Aspect> = all.map(|cell| cell.kind).collect();
-    let alike = kinds.first().filter(|first| kinds.iter().all(|kind| kind == *first));
-    let begins_group = (last > 0 && begins(0, index)).then_some("begins");
-    let classes: Vec<&str> =
-        alike.map(|kind| kind_class(*kind)).into_iter().chain(begins_group).collect();
-    html! {
-        tr class=[(!classes.is_empty()).then(|| classes.join(" "))] {
-            @for (level, head) in row.heads.iter().enumerate() {
-                @if level == last {
-                    th scope="row" { (head) }
-                } @else if begins(level, index) {
-                    th scope="rowgroup" rowspan=[Some(span(level)).filter(|span| *span > 1)] { (head) }
-                }
-            }
-            @for cell in &row.cells { (self::cell(cell.as_ref())) }
-        }
-    }
-}
-
-fn kind_class(kind: Aspect) -> &'static str {
-    match kind {
-        Aspect::Measured => "measured",
-        Aspect::Published => "published",
-        Aspect::Ratio => "ratio",
-    }
-}
-
-fn cell(cell: Option<&Cell>) -> Markup {
-    let Some(cell) = cell else { return html! { td.none { "–" } } };
-    html! {
-        td class=(kind_class(cell.kind)) {
-            @if cell.best { b { (cell.text) } } @else { (cell.text) }
-            @if !cell.marks.is_empty() { sup { (cell.marks) } }
-            @if let Some(spread) = &cell.spread_text { small { (spread) } }
         }
     }
 }
