@@ -56,9 +56,9 @@ impl Binaries {
             let at = || format!("--peer-bin {name}={}", path.display());
             ensure!(
                 known.contains(&&**name),
-                "{}: no peer here starts a program {name}, only: {}",
+                "{}: no peer here has a program of this name; their programs: {}",
                 at(),
-                known.join(", ")
+                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
             );
             // A server starts in a folder of its own.
             let path = std::path::absolute(path).with_context(at)?;

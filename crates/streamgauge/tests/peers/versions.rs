@@ -103,7 +103,7 @@ fn a_wrong_peer_bin_is_refused() {
     let refused = |given: &[PeerBin]| folders(given, &peer).expect_err("refused").to_string();
     let other = PeerBin { name: "other".to_owned(), path: path.clone() };
     let error = refused(&[other]);
-    let expected = format!(": no peer here starts a program other, only: {NAME}");
+    let expected = format!(": no peer here has a program of this name; their programs: {NAME}");
     assert!(error.starts_with("--peer-bin other=/") && error.ends_with(&expected), "{error}");
     let error = refused(&[at(scene.path("absent"))]);
     assert!(error.ends_with("/absent: there is no such program"), "{error}");
