@@ -24,7 +24,7 @@ use crate::{Exit, text};
 /// The servers that scenarios can compare: which are there, and installing them
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Install these, by name or file; all that can be installed, if none is named
+    /// Install these, by name or file; all that need no more than packages, if none is named
     #[arg(long, value_name = "NAME", num_args = 0..)]
     install: Option<Vec<String>>,
     /// The program NAME of a peer is at PATH; may be repeated
@@ -78,7 +78,7 @@ impl Arguments {
         };
         folders.binaries = Binaries::new(&self.peer_bins, &peers)?;
         let progress = Steps::new(peers.len() as u64);
-        let wanted = |peer: &Peer| !named.is_empty() || !peer.install.sources().is_empty();
+        let wanted = |peer: &Peer| !named.is_empty() || peer.install.hint.is_none();
         let mut installer =
             Installer { folders: &folders, progress: &progress, at: 0, done: HashMap::new() };
         let states = peers.iter().enumerate().map(|(at, peer)| {

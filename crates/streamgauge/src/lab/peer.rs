@@ -71,7 +71,8 @@ pub struct Install {
     pub cargo: Vec<String>,
     /// A folder of this repository to run `make` in. The results go to BUILD.
     pub make: Option<PathBuf>,
-    /// How a person gets it, for a server that none of the above installs: one sentence.
+    /// How a person gets it, if none of the above installs it, or not on every machine: one
+    /// sentence.
     pub hint: Option<String>,
 }
 
