@@ -1,9 +1,12 @@
 #!/bin/sh
 # Lets other implementations of WebRTC publish to the origin and play from it: pion (Go), and GStreamer's
-# webrtcbin. Lets the origin serve files of another server of objects, s3s-fs. Usage: scripts/interop.sh
+# webrtcbin. Lets the origin serve files of another server of objects, s3s-fs. Lets streamgauge measure other media
+# servers: Node-Media-Server, GStreamer's hlssink2, MediaMTX where it can be built, and SRS where it is found.
+# Usage: scripts/interop.sh
 #
-# The tests are in crates/headwater/tests/interop and tests/store. pion comes from Go's module proxy, in the versions
-# of go.sum, and s3s-fs from crates.io.
+# The tests are in crates/headwater/tests/interop and tests/store, and in crates/streamgauge/tests/rivals. pion and
+# MediaMTX come from Go's module proxy, in the versions of go.sum and lab/peers/mediamtx/Makefile, s3s-fs from crates.io.
+# PEER_BINS="srs=/path/to/srs" names programs as streamgauge's --peer-bin does.
 # Each test has a line, and the last line has their sum.
 set -u
 cd "$(dirname "$0")/.."
@@ -27,7 +30,12 @@ export NO_COLOR=1 CARGO_TERM_COLOR=never
 # The same build as that of scripts/test.sh, which runs clippy for rustc.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver
 [ "${CI:-}" = true ] && export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=none
-cargo test -p headwater --test interop --test store --no-run || { echo "0 passed, 1 failed"; exit 1; }
+cargo run -p streamgauge -- peers --install node-media-server gstreamer-hls || { echo "0 passed, 1 failed"; exit 1; }
+# Debian's Go is too old for it: then its test says that it is left out.
+cargo run -p streamgauge -- peers --install mediamtx
+cargo test -p headwater -p streamgauge --test interop --test store --test rivals --no-run ||
+    { echo "0 passed, 1 failed"; exit 1; }
 
 # Most of a test's time is that of its film, so two of them run at once.
-ignored_tests "$INTEROP_TIMEOUT" -p headwater --test interop --test store -- --ignored --test-threads 2
+ignored_tests "$INTEROP_TIMEOUT" -p headwater -p streamgauge --test interop --test store --test rivals -- \
+    --ignored --test-threads 2

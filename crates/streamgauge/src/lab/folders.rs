@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use super::binaries::Binaries;
+use super::peer::PROGRAM;
+
 /// Folders that templates can name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folders {
@@ -13,19 +16,21 @@ pub struct Folders {
     pub programs: PathBuf,
     /// Folder into which peers are installed.
     pub peers: PathBuf,
+    /// Programs of peers whose paths were given.
+    pub binaries: Binaries,
 }
 
 /// Replaces folders by names in records. A record says how to repeat a command, not where this
 /// machine keeps files.
 #[derive(Debug, Default)]
-pub struct Names(Vec<(String, &'static str)>);
+pub struct Names(Vec<(String, String)>);
 
 impl Names {
-    /// Takes the folders of a run, each with its name.
-    pub fn new(folders: &[(&Path, &'static str)]) -> Self {
+    /// Takes the folders and programs of a run, each with its name.
+    pub fn new(folders: &[(&Path, &str)]) -> Self {
         let mut names: Vec<_> = folders
             .iter()
-            .map(|(folder, name)| (folder.to_string_lossy().into_owned(), *name))
+            .map(|(folder, name)| (folder.to_string_lossy().into_owned(), (*name).to_owned()))
             .filter(|(folder, _)| folder.len() > 1)
             .collect();
         // The longest folder first, so that a folder within another has its own name.
@@ -81,6 +86,7 @@ impl Folders {
             peers: repository.join(target).join("peers"),
             repository: repository.to_owned(),
             programs: programs(&program).to_owned(),
+            binaries: Binaries::default(),
         })
     }
 
@@ -96,6 +102,10 @@ impl Folders {
 
     /// The value of a variable that is the same for all servers.
     pub fn value(&self, variable: &str) -> Option<String> {
+        if let Some(name) = variable.strip_prefix(PROGRAM) {
+            let path = self.binaries.find(name, &self.peers)?;
+            return Some(path.to_string_lossy().into_owned());
+        }
         let folder = match variable {
             "repository" => &self.repository,
             "programs" => &self.programs,
@@ -126,7 +136,8 @@ mod tests {
     #[test]
     fn records_name_folders_by_what_they_are() {
         let [run, programs, media] = ["/a/run", "/a/target/release", "/a"].map(Path::new);
-        let names = Names::new(&[(media, "media/"), (run, ""), (programs, "")]);
+        let server = Path::new("/opt/mine-2/mine");
+        let names = Names::new(&[(media, "media/"), (run, ""), (programs, ""), (server, "mine")]);
         for (argument, shown) in [
             ("/a/target/release/headwater", "headwater"),
             ("--output=/a/run/trials/x", "--output=trials/x"),
@@ -140,6 +151,8 @@ mod tests {
                 "open() \"log\" failed; media/film (media)",
             ),
             ("/a/target/release: not in /b/a", ".: not in /b/a"),
+            ("mine=/opt/mine-2/mine", "mine=mine"),
+            ("/opt/mine-2/mine.conf", "/opt/mine-2/mine.conf"),
         ] {
             assert_eq!(names.shorten(argument), shown);
         }

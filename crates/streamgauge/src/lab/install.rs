@@ -2,39 +2,34 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::binaries::{Binaries, PeerBin};
 use super::folders::Folders;
-use super::group::{Group, command};
+use super::group::command;
 use super::log::last_lines;
 use super::peer::{Install, Peer};
-use super::signals::{POLL, Stop};
+use super::signals::POLL;
+use super::version::version;
 use crate::progress::Steps;
 use crate::{Exit, text};
-
-/// How long a program may take to print its version.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// How much of a program's output is kept, in bytes.
-const LONGEST_OUTPUT: usize = 1 << 16;
-
-/// The longest version that is kept, in characters.
-const LONGEST: usize = 200;
 
 /// The servers that scenarios can compare: which are there, and installing them
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Install these, by name or file; all, if none is named
+    /// Install these, by name or file; all that need no more than packages, if none is named
     #[arg(long, value_name = "NAME", num_args = 0..)]
     install: Option<Vec<String>>,
+    /// The program NAME of a peer is at PATH; may be repeated
+    #[arg(long = "peer-bin", value_name = "NAME=PATH")]
+    peer_bins: Vec<PeerBin>,
     /// One document on standard output, docs/schema/peers.schema.json
     #[arg(long)]
     json: bool,
@@ -58,8 +53,10 @@ pub struct State {
     pub about: String,
     /// The jobs that it can do, keys of its `[serves]`.
     pub serves: Vec<String>,
-    /// The version that it prints; absent if it is not installed.
+    /// The version that it prints; absent if it cannot be used.
     pub version: Option<String>,
+    /// Why it cannot be used, and how to get it; absent if it can be used.
+    pub unusable: Option<String>,
     /// The packages that it comes from: `Debian nginx`, `npm deno@2.9.6`.
     pub from: Vec<String>,
     /// Why it could not be installed, if it should have been.
@@ -72,20 +69,23 @@ impl Arguments {
     /// # Errors
     /// There is no repository, or a peer's file is refused.
     pub fn run(&self) -> anyhow::Result<Exit> {
-        let folders = Folders::find()?;
+        let mut folders = Folders::find()?;
         let named = self.install.as_deref().unwrap_or_default();
         let peers = if named.is_empty() {
             Peer::read_all(&folders.own_peers())?
         } else {
             named.iter().map(|name| find(name, &folders)).collect::<anyhow::Result<_>>()?
         };
+        folders.binaries = Binaries::new(&self.peer_bins, &peers)?;
         let progress = Steps::new(peers.len() as u64);
+        let wanted = |peer: &Peer| !named.is_empty() || peer.install.hint.is_none();
         let mut installer =
             Installer { folders: &folders, progress: &progress, at: 0, done: HashMap::new() };
         let states = peers.iter().enumerate().map(|(at, peer)| {
             installer.at = at as u64;
             progress.show(installer.at, &peer.name);
-            let failed = self.install.as_ref().and_then(|_| installer.install(peer).err());
+            let install = self.install.is_some() && wanted(peer);
+            let failed = if install { installer.install(peer).err() } else { None };
             state(peer, &folders, failed.as_ref())
         });
         let document = Document { peers: states.collect() };
@@ -114,66 +114,18 @@ pub fn find(name: &str, folders: &Folders) -> anyhow::Result<Peer> {
     Peer::read(&path)
 }
 
-/// Asks a peer's program for its version: the first line that it prints.
-///
-/// # Errors
-/// The peer is not installed: its program does not exist, fails, prints nothing, or takes longer
-/// than 20 s.
-pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
-    let key = || format!("{}: version.command", peer.path.display());
-    let words = peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
-    let (mut said, end) = io::pipe().context("a pipe")?;
-    // A process that it started may hold the other end forever.
-    rustix::io::ioctl_fionbio(&said, true)?;
-    let group = Group::new()?;
-    let mut child = group.spawn(&mut command(&words, end.try_clone()?, end))?;
-    let mut text = Vec::new();
-    let ended = Stop::default().wait(PATIENCE, &mut || {
-        let status = child.try_wait()?;
-        take(&mut said, &mut text).with_context(|| words[0].clone())?;
-        Ok(status)
-    })?;
-    let Some(status) = ended else {
-        // The child may have left the group, which ends here.
-        child.kill()?;
-        child.wait()?;
-        bail!("{}: no version after {PATIENCE:?}", words[0]);
-    };
-    let text = String::from_utf8_lossy(&text);
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
-    ensure!(status.success(), "{}: {status}: {line}", words[0]);
-    ensure!(!line.is_empty(), "{}: it printed nothing", words[0]);
-    Ok(line.chars().filter(|c| !c.is_control()).take(LONGEST).collect())
-}
-
-/// Takes the bytes that can be read now. Drops bytes that do not fit, so that the writing process
-/// does not wait.
-fn take(from: &mut impl Read, to: &mut Vec<u8>) -> io::Result<()> {
-    let mut buffer = [0; 4096];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(length) => {
-                let room = LONGEST_OUTPUT.saturating_sub(to.len());
-                to.extend_from_slice(&buffer[..length.min(room)]);
-                if room == 0 {
-                    return Ok(());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 fn state(peer: &Peer, folders: &Folders, failed: Option<&anyhow::Error>) -> State {
+    let (version, unusable) = match version(peer, folders) {
+        Ok(version) => (Some(version), None),
+        Err(error) => (None, Some(format!("{error:#}"))),
+    };
     State {
         name: peer.name.clone(),
         title: peer.title.clone(),
         about: peer.about.clone(),
         serves: peer.serves.keys().map(ToString::to_string).collect(),
-        version: version(peer, folders).ok(),
+        version,
+        unusable,
         from: peer.install.sources(),
         failed: failed.map(|error| format!("{error:#}")),
     }
@@ -185,19 +137,15 @@ fn show(document: &Document) -> io::Result<()> {
     let header = ["peer", "serves", "version"];
     table.set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
     for peer in &document.peers {
-        let from = if peer.from.is_empty() {
-            "not installed".to_owned()
-        } else {
-            format!(
-                "not installed: {}\nstreamgauge peers --install {}",
-                peer.from.join(", "),
-                peer.name
-            )
-        };
+        let mut why = peer.unusable.clone().unwrap_or_default();
+        if !peer.from.is_empty() {
+            let from = peer.from.join(", ");
+            why += &format!("\n{from}: streamgauge peers --install {}", peer.name);
+        }
         table.add_row([
             peer.name.clone(),
             peer.serves.join(" "),
-            peer.version.clone().unwrap_or(from),
+            peer.version.clone().unwrap_or(why),
         ]);
     }
     let mut out = io::stdout().lock();
@@ -240,7 +188,9 @@ struct Installer<'a> {
 
 impl Installer<'_> {
     fn install(&mut self, peer: &Peer) -> anyhow::Result<()> {
-        for words in self.steps(&peer.install)? {
+        let steps = self.steps(&peer.install)?;
+        let installs = !steps.is_empty();
+        for words in steps {
             if !self.done.contains_key(&words) {
                 let failed = self.run(&words).err().map(|error| format!("{error:#}"));
                 self.done.insert(words.clone(), failed);
@@ -249,8 +199,8 @@ impl Installer<'_> {
                 bail!("{failed}");
             }
         }
-        version(peer, self.folders).context("installed, but")?;
-        Ok(())
+        let usable = version(peer, self.folders).map(|_| ());
+        if installs { usable.context("installed, but") } else { usable }
     }
 
     /// Runs a command to its end. Its output goes to standard error, because standard output is for

@@ -7,13 +7,13 @@
 //!     metrics, tool: figures out of what they printed ─▶ record: the folder of a run ─▶ report
 //! ```
 //!
-//! - What there is to do: `scenario` and `peer` are the files, read by `source`; `template` and
-//!   `arguments` fill in their variables; `plan` lists the trials; `known` is what a trial knows
-//!   before it runs.
+//! - What there is to do: `scenario` and `peer` (with `job`) are the files, read by `source`;
+//!   `template` and `arguments` fill in their variables; `plan` lists the trials; `known` is what a
+//!   trial knows before it runs.
 //! - The verbs: `run` and `request` are `streamgauge run`, `install` is `streamgauge peers`.
 //! - Preparation: `runner` prepares a run and repeats `trial`; `media` makes files, `needed` looks
-//!   for programs, `machine` chooses processors, `folders` knows where everything is; `bench` is
-//!   what the trials share.
+//!   for programs, `version` asks peers for theirs (a `number`), `machine` chooses processors,
+//!   `folders` and `binaries` know where everything is; `bench` is what the trials share.
 //! - A trial: `process` starts a server, `ready` tells when it can be used, `program` starts
 //!   anything else, both in a `group` that cannot outlive this program. `stage` starts publisher
 //!   and load while the server runs; `link` limits the rate between the two, `profile` is perf(1),
@@ -23,9 +23,11 @@
 
 pub mod arguments;
 mod bench;
+pub mod binaries;
 pub mod folders;
 mod group;
 pub mod install;
+pub mod job;
 mod known;
 pub mod link;
 mod log;
@@ -33,6 +35,7 @@ pub mod machine;
 pub mod media;
 pub mod metrics;
 mod needed;
+pub mod number;
 mod observe;
 pub mod origin;
 pub mod peer;
@@ -53,3 +56,4 @@ mod study_b;
 pub mod template;
 pub mod tool;
 mod trial;
+pub mod version;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::scenario::{Load, Publisher, Tool};
 
@@ -51,14 +51,19 @@ pub(super) fn absent(program: &str) -> String {
 
 /// Whether a program can be started, by its path or from a folder of PATH.
 pub(super) fn is_there(program: &str) -> bool {
-    let is_program = |path: &Path| {
+    find(program).is_some()
+}
+
+/// The path of a program that is given by its path, or lies in a folder of PATH.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| {
         path.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
     };
     if program.contains('/') {
-        return is_program(Path::new(program));
+        return Some(PathBuf::from(program)).filter(is_program);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| is_program(&folder.join(program)))
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(is_program)
 }
 
 #[cfg(test)]

@@ -2,15 +2,16 @@
 //!
 //! `docs/peers.md` explains every key; `lab/peers/` has one file for each server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use anyhow::{Context, ensure};
 use serde::de::Visitor;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 
+pub use super::job::Job;
+use super::number::Number;
 use super::source;
 use super::template::{Template, Unknown, is_name};
 
@@ -56,7 +57,7 @@ pub struct Peer {
     pub counters: Option<Counters>,
 }
 
-/// `[install]`: the packages to install. Empty if the server comes with the machine.
+/// `[install]`: where the server comes from. Empty if it comes with the machine.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Install {
@@ -70,6 +71,9 @@ pub struct Install {
     pub cargo: Vec<String>,
     /// A folder of this repository to run `make` in. The results go to BUILD.
     pub make: Option<PathBuf>,
+    /// How a person gets it, if none of the above installs it, or not on every machine: one
+    /// sentence.
+    pub hint: Option<String>,
 }
 
 /// `[version]`.
@@ -78,6 +82,10 @@ pub struct Install {
 pub struct Version {
     /// The first line that this command writes to standard output or error is the version.
     pub command: Command,
+    /// The oldest version that the file is written for.
+    pub at_least: Option<Number>,
+    /// The first version that the file is not written for any more.
+    pub below: Option<Number>,
 }
 
 /// `[[file]]`: a file in the work folder.
@@ -179,88 +187,6 @@ pub struct Counters {
     pub bytes: String,
 }
 
-/// What a server can do, the keys of `[serves]`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Job {
-    /// Any file of the folder of media, whole or in ranges.
-    File,
-    /// A playlist and segments, as files in that folder.
-    Pull,
-    /// The segments of such a playlist, pushed over WebSocket.
-    Push,
-    /// Without HTTP: for each byte received, the number of bytes that was asked for.
-    Limit,
-    /// A file as an RTMP stream.
-    RtmpVod,
-    /// A file as HLS, packaged by the server.
-    HlsVod,
-    /// A file as DASH, packaged by the server.
-    DashVod,
-    /// A live stream over RTMP.
-    RtmpLive,
-    /// A live stream as endless FLV over HTTP.
-    FlvLive,
-    /// A live stream as endless fragmented MP4 over HTTP.
-    Mp4Live,
-    /// A live stream by HLS with whole segments.
-    HlsLive,
-    /// A live stream by low-latency HLS.
-    LlhlsLive,
-    /// A live stream by DASH.
-    DashLive,
-    /// A live stream, pushed over WebSocket.
-    PushLive,
-}
-
-impl Job {
-    const ALL: [(&str, Self); 14] = [
-        ("file", Self::File),
-        ("pull", Self::Pull),
-        ("push", Self::Push),
-        ("limit", Self::Limit),
-        ("rtmp-vod", Self::RtmpVod),
-        ("hls-vod", Self::HlsVod),
-        ("dash-vod", Self::DashVod),
-        ("rtmp-live", Self::RtmpLive),
-        ("flv-live", Self::FlvLive),
-        ("mp4-live", Self::Mp4Live),
-        ("hls-live", Self::HlsLive),
-        ("llhls-live", Self::LlhlsLive),
-        ("dash-live", Self::DashLive),
-        ("push-live", Self::PushLive),
-    ];
-
-    /// Word for the job in files.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, job)| *job == self).map_or("", |(name, _)| name)
-    }
-}
-
-impl FromStr for Job {
-    type Err = UnknownJob;
-
-    fn from_str(word: &str) -> Result<Self, UnknownJob> {
-        let known = Self::ALL.iter().find(|(name, _)| *name == word);
-        known.map(|(_, job)| *job).ok_or_else(|| UnknownJob(word.to_owned()))
-    }
-}
-
-/// A word that is no [`Job`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown job `{0}`, expected one of {known}", known = known())]
-pub struct UnknownJob(String);
-
-fn known() -> String {
-    Job::ALL.map(|(name, _)| name).join(", ")
-}
-
-impl fmt::Display for Job {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// A program and its arguments, without a shell.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(try_from = "Vec<Template>")]
@@ -275,6 +201,11 @@ impl TryFrom<Vec<Template>> for Command {
 }
 
 impl Command {
+    /// Its words; there is at least one.
+    fn words(&self) -> &[Template] {
+        &self.0
+    }
+
     /// Fills in the words of the command; there is at least one.
     ///
     /// # Errors
@@ -285,10 +216,11 @@ impl Command {
 }
 
 /// The variables that templates of a peer can use (docs/peers.md).
-pub const VARIABLES: [&str; 13] = [
+pub const VARIABLES: [&str; 14] = [
     "host",
     "http",
     "rtmp",
+    "webrtc",
     "origin",
     "root",
     "work",
@@ -300,6 +232,9 @@ pub const VARIABLES: [&str; 13] = [
     "path",
     "name",
 ];
+
+/// A variable that begins with this and goes on with a program's name is the path of that program.
+pub const PROGRAM: &str = "bin.";
 
 /// Checks that all variables are known. This happens while the file is read, in a visitor, so that
 /// an error names the place in the file.
@@ -315,7 +250,8 @@ impl<'de> Deserialize<'de> for Template {
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Template, E> {
                 let template = Template::new(text);
-                if let Some(name) = template.variables().find(|name| !VARIABLES.contains(name)) {
+                let known = |name: &str| VARIABLES.contains(&name) || name.starts_with(PROGRAM);
+                if let Some(name) = template.variables().find(|name| !known(name)) {
                     return Err(E::custom(unknown(name)));
                 }
                 Ok(template)
@@ -327,7 +263,10 @@ impl<'de> Deserialize<'de> for Template {
 
 fn unknown(variable: &str) -> String {
     let known = VARIABLES.map(|name| format!("{{{name}}}")).join(", ");
-    format!("unknown variable {{{variable}}}, expected one of {known} (and {{{{ for a brace)")
+    format!(
+        "unknown variable {{{variable}}}, expected one of {known}, {{bin.PROGRAM}} (and {{{{ for a \
+         brace)"
+    )
 }
 
 /// A path that stays below the folder it is relative to.
@@ -388,6 +327,14 @@ impl Peer {
         self.serves.get(&job)
     }
 
+    /// The names of the programs in its variables `{bin.NAME}`, without those of its origin.
+    pub fn programs(&self) -> BTreeSet<&str> {
+        let commands = self.version.command.words().iter().chain(self.start.command.words());
+        let texts = self.files.iter().map(|file| &file.text);
+        let all = commands.chain(texts).chain(self.start.environment.values());
+        all.flat_map(Template::variables).filter_map(|name| name.strip_prefix(PROGRAM)).collect()
+    }
+
     /// Reads all peers of a folder, sorted by name.
     ///
     /// # Errors
@@ -414,6 +361,6 @@ mod tests {
     fn an_unknown_variable_is_refused_with_those_there_are() {
         let error = unknown("hots");
         assert!(error.starts_with("unknown variable {hots}, expected one of {host}, "), "{error}");
-        assert!(error.ends_with("{name} (and {{ for a brace)"), "{error}");
+        assert!(error.ends_with("{name}, {bin.PROGRAM} (and {{ for a brace)"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
@@ -81,6 +81,7 @@ pub struct Server {
 struct Ports {
     http: u16,
     rtmp: u16,
+    webrtc: u16,
     /// Port of the origin's HTTP.
     origin: Option<u16>,
 }
@@ -361,6 +362,7 @@ impl Placement {
             "host" => self.host.clone(),
             "http" => ports.http.to_string(),
             "rtmp" => ports.rtmp.to_string(),
+            "webrtc" => ports.webrtc.to_string(),
             "origin" => ports.origin?.to_string(),
             "root" => self.root.to_string_lossy().into_owned(),
             "work" => self.work.to_string_lossy().into_owned(),
@@ -386,18 +388,21 @@ impl Placement {
 }
 
 impl Ports {
-    /// Finds two ports that nobody listens on now. The choice is random, so that programs that
+    /// Finds three ports that nobody listens on now, neither by TCP nor by UDP. The choice is random, so that programs that
     /// search at the same time rarely find the same ports.
     fn free() -> anyhow::Result<Self> {
         let (random, width) = (RandomState::new(), u64::from(PORTS.end - PORTS.start));
         let mut found = (0..1000_u32).filter_map(|turn| {
             let offset = u16::try_from(random.hash_one(turn) % width).ok()?;
             let port = PORTS.start + offset;
-            TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok().then_some(port)
+            let address = (Ipv4Addr::UNSPECIFIED, port);
+            let is_free = TcpListener::bind(address).is_ok() && UdpSocket::bind(address).is_ok();
+            is_free.then_some(port)
         });
         let http = found.next().context("no free port")?;
         let rtmp = found.find(|port| *port != http).context("no free port")?;
-        Ok(Self { http, rtmp, origin: None })
+        let webrtc = found.find(|port| ![http, rtmp].contains(port)).context("no free port")?;
+        Ok(Self { http, rtmp, webrtc, origin: None })
     }
 }
 
@@ -451,7 +456,8 @@ mod tests {
     #[test]
     fn free_ports_differ_and_can_be_listened_on() {
         let ports = Ports::free().expect("free ports");
-        assert_ne!(ports.http, ports.rtmp);
-        assert!(PORTS.contains(&ports.http) && PORTS.contains(&ports.rtmp));
+        let Ports { http, rtmp, webrtc, .. } = ports;
+        assert!(http != rtmp && http != webrtc && rtmp != webrtc, "{ports:?}");
+        assert!([http, rtmp, webrtc].iter().all(|port| PORTS.contains(port)), "{ports:?}");
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::binaries::PeerBin;
 use super::record::Run;
 use crate::Exit;
 
@@ -19,6 +20,9 @@ pub struct Arguments {
     /// Only these peers: names of those in lab/peers, or files; may be repeated
     #[arg(long = "peer", value_name = "NAME|FILE.toml")]
     pub(super) peers: Vec<String>,
+    /// The program NAME of a peer is at PATH; may be repeated
+    #[arg(long = "peer-bin", value_name = "NAME=PATH")]
+    pub(super) peer_bins: Vec<PeerBin>,
     /// Only these loads; may be repeated
     #[arg(long = "load", value_name = "NAME")]
     pub(super) loads: Vec<String>,

@@ -29,7 +29,7 @@ impl Arguments {
             let usable = list.as_deref().is_none_or(|list| list == ANY || cpus(list).is_some());
             ensure!(usable, "--{name}-cpus is not a list of processors");
         }
-        let mut runner = Runner::new(self, &folders, &scenario)?;
+        let mut runner = Runner::new(self, folders, &scenario)?;
         let plan = runner.plan()?;
         if self.list {
             return list(&plan, &scenario, self.scale);
@@ -92,6 +92,9 @@ fn show(document: &Document, out: &mut dyn Write) -> std::io::Result<()> {
     )?;
     for (trial, why) in failed {
         writeln!(out, "{trial}: {why}")?;
+    }
+    for (peer, why) in &document.run.absent {
+        writeln!(out, "without {peer}: {why}")?;
     }
     if document.interrupted {
         writeln!(out, "interrupted: the same command goes on with it")?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 
 use super::bench::Bench;
+use super::binaries::Binaries;
 use super::folders::{Folders, Names};
 use super::known::expected;
 use super::link::Link;
@@ -20,6 +21,7 @@ use super::request::{Arguments, Document};
 use super::scenario::{Scenario, Until};
 use super::signals::Stop;
 use super::trial::now;
+use super::version::version;
 use super::{install, profile, record};
 use crate::files::replace_json;
 use crate::progress::Steps;
@@ -30,7 +32,7 @@ pub(super) const AROUND: Duration = Duration::from_secs(1);
 /// A prepared run.
 pub(super) struct Runner<'a> {
     arguments: &'a Arguments,
-    folders: &'a Folders,
+    folders: Folders,
     scenario: &'a Scenario,
     settings: Settings,
     peers: BTreeMap<String, Peer>,
@@ -43,16 +45,16 @@ impl<'a> Runner<'a> {
     /// Reads the peers.
     ///
     /// # Errors
-    /// A peer that was asked for does not exist, or the file of a peer is refused.
+    /// A peer or a program that was asked for does not exist, or the file of a peer is refused.
     pub(super) fn new(
         arguments: &'a Arguments,
-        folders: &'a Folders,
+        mut folders: Folders,
         scenario: &'a Scenario,
     ) -> anyhow::Result<Self> {
         let mut peers = BTreeMap::new();
         let mut names = Vec::new();
         for given in &arguments.peers {
-            let peer = install::find(given, folders)?;
+            let peer = install::find(given, &folders)?;
             names.push(peer.name.clone());
             peers.insert(peer.name.clone(), peer);
         }
@@ -67,6 +69,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        folders.binaries = Binaries::new(&arguments.peer_bins, peers.values())?;
         let settings = Settings {
             scale: arguments.scale,
             repeat: arguments.repeat,
@@ -126,7 +129,7 @@ impl<'a> Runner<'a> {
         let wanted: HashSet<&str> = plan.trials.iter().map(|trial| &*trial.peer).collect();
         let mut versions = BTreeMap::new();
         for (name, peer) in self.peers.iter().filter(|(name, _)| wanted.contains(&***name)) {
-            match install::version(peer, self.folders) {
+            match version(peer, &self.folders) {
                 Ok(version) => {
                     let title = peer.title.clone();
                     versions.insert(name.clone(), PeerVersion { title, version });
@@ -144,14 +147,16 @@ impl<'a> Runner<'a> {
         let present: HashSet<String> = versions.keys().cloned().collect();
         let mut run = self.record(before, versions, &made);
         fs::write(out.join("scenario.toml"), &self.scenario.text)?;
-        let names = Names::new(&[
-            (&out, ""),
+        let mut folders = vec![
+            (&*out, ""),
             (&self.folders.programs, ""),
             (&self.folders.repository, ""),
             (&self.folders.peers, "target/peers/"),
             (&work, "work/"),
             (&media, "media/"),
-        ]);
+        ];
+        self.folders.binaries.add_to(&mut folders);
+        let names = Names::new(&folders);
         let texts = run.command.iter_mut().chain(&mut run.warnings).chain(run.absent.values_mut());
         for text in texts {
             *text = names.shorten(text);
@@ -160,7 +165,7 @@ impl<'a> Runner<'a> {
         let bench = Bench {
             names: &names,
             scenario: self.scenario,
-            folders: self.folders,
+            folders: &self.folders,
             peers: &self.peers,
             made: &made,
             out: &out,

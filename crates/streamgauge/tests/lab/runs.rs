@@ -229,3 +229,78 @@ fn a_server_that_dies_has_failed_and_the_run_goes_on() {
     let (code, document, _) = lab.run(&peers);
     assert_eq!((code, &document["kept"]), (1, &1.into()), "{document:#}");
 }
+
+/// A server whose program only `--peer-bin` can tell.
+const RIVAL: &str = r#"
+title = "Rival"
+about = "Anybody's server, in a version."
+[install]
+hint = "write it."
+[version]
+command = ["{bin.no-such-rival}", "--version"]
+at_least = "2"
+[start]
+command = ["{bin.no-such-rival}", "{host}", "{root}", "{http}"]
+ready = { http = "http://{host}:{http}/" }
+[serves]
+file = "http://{host}:{http}/{path}"
+"#;
+
+#[test]
+fn a_peer_without_its_program_is_left_out_and_named() {
+    let lab = Lab::new(&[
+        ("mine.toml", REQUESTS),
+        ("python.toml", PYTHON),
+        ("rival.toml", RIVAL),
+        (
+            "script",
+            "#!/bin/sh\n[ $1 = --version ] && { cat \"$0.version\"; exit; }\n\
+             exec python3 -m http.server --bind $1 --directory $2 $3\n",
+        ),
+        ("rival.version", "rival 1.9\n"),
+    ]);
+    let program = lab.path("rival");
+    // Another process writes the program, so that nothing forked from this one has it open.
+    let mut install = std::process::Command::new("install");
+    install.args(["-m", "755"]).arg(lab.path("script")).arg(&program);
+    assert!(install.status().unwrap().success());
+    let paths = ["rival.toml", "python.toml"].map(|name| lab.path(name));
+    let peers: Vec<_> = paths.iter().flat_map(|path| ["--peer", path.to_str().unwrap()]).collect();
+    let named = format!("no-such-rival={}", program.display());
+    let with = [&peers[..], &["--peer-bin", &named]].concat();
+    for (arguments, expected) in [
+        (&peers, "there is no program no-such-rival on PATH, and no --peer-bin no-such-rival=PATH"),
+        (&with, "the program is \"rival 1.9\", but the peer's file is for versions from 2 on"),
+    ] {
+        let (code, document, told) = lab.run(arguments);
+        // While other tests run, the generator may be the limit.
+        assert!(code == 0 || code == 3, "{code} {told}");
+        let why = document["run"]["absent"]["rival"].as_str().unwrap();
+        assert!(why.starts_with(expected) && why.ends_with(". How to get it: write it."), "{why}");
+        assert!(told.contains(&format!("without rival: {expected}")), "{told}");
+        assert_eq!(document["trials"], 1, "{document:#}");
+        assert!(document["run"]["peers"].get("rival").is_none(), "{document:#}");
+        assert!(!lab.path("out/trials/requests/case/rival").exists());
+        assert_eq!(lab.trial("requests/case/python/1")["metrics"]["requests"], 50.0);
+    }
+    std::fs::write(lab.path("rival.version"), "rival 2.1\n").unwrap();
+    let (code, document, told) = lab.run(&with);
+    assert!(code == 0 || code == 3, "{code} {told}");
+    assert_eq!(document["run"]["peers"]["rival"]["version"], "rival 2.1");
+    assert_eq!(document["run"]["absent"], serde_json::json!({}));
+    let trial = lab.trial("requests/case/rival/1");
+    assert_eq!(trial["metrics"]["requests"], 50.0, "{trial:#}");
+    // Records name the program, not the place where this machine has it.
+    let words = trial["commands"][0]["arguments"].to_string();
+    assert!(
+        words.contains("no-such-rival") && !words.contains(program.to_str().unwrap()),
+        "{words}"
+    );
+    let wrong = [&peers[..], &["--peer-bin", "no-such-rival=/no/such/file"]].concat();
+    let (code, _, told) = lab.run(&wrong);
+    assert_eq!(code, 2, "{told}");
+    assert!(
+        told.contains("--peer-bin no-such-rival=/no/such/file: there is no such program"),
+        "{told}"
+    );
+}

@@ -1,6 +1,9 @@
 //! Files of peers: their keys, and errors that are refused.
 
-use streamgauge::lab::peer::{Job, Peer};
+use std::path::Path;
+use std::process::Command;
+
+use streamgauge::lab::peer::{Install, Job, Peer, VARIABLES};
 
 use crate::{Scene, lab};
 
@@ -88,6 +91,11 @@ fn errors_name_file_line_and_key() {
         ("\"etc/mine.conf\"", "\"/etc/mine.conf\"", "mine.toml:6: file[0].path: not a path below"),
         ("[\"mine\", \"--version\"]", "[]", "mine.toml:4: version.command: no program"),
         ("[\"mine\", \"--version\"]", "\"mine\"", "mine.toml:4: version.command: invalid type"),
+        (
+            "[version]",
+            "[version]\nbelow = \"v2\"",
+            "mine.toml:4: version.below: `v2` is not the number of a version, like 1.20 or 2",
+        ),
         ("rtmp = \"", "rtmps = \"", "mine.toml:15: publish.rtmps: unknown key, expected `rtmp`"),
         (
             "[serves]\n",
@@ -128,10 +136,91 @@ fn every_peer_of_the_lab_is_read() {
     for peer in Peer::read_all(&lab()).unwrap() {
         assert!(!peer.title.is_empty() && peer.about.ends_with('.'), "{}", peer.name);
         assert!(!peer.serves.is_empty(), "{}: serves nothing", peer.name);
-        for live in [Job::RtmpLive, Job::FlvLive, Job::HlsLive, Job::LlhlsLive, Job::DashLive] {
+        for live in [
+            Job::RtmpLive,
+            Job::FlvLive,
+            Job::HlsLive,
+            Job::LlhlsLive,
+            Job::DashLive,
+            Job::WhepLive,
+        ] {
             let takes = |peer: &Peer| peer.publish.rtmp.is_some();
             let published = takes(&peer) || peer.origin.as_deref().is_some_and(takes);
             assert!(peer.serves(live).is_none() || published, "{}: {live}", peer.name);
         }
+    }
+}
+
+/// A value for each variable that a server's texts can have.
+fn value(name: &str) -> Option<String> {
+    Some(match name {
+        "host" => "127.0.0.1".to_owned(),
+        "http" | "rtmp" | "webrtc" | "origin" => "20001".to_owned(),
+        "cpus" => "2".to_owned(),
+        "path" | "name" => "fish".to_owned(),
+        folder => format!("/{folder}"),
+    })
+}
+
+/// Each configuration that a peer of the lab writes has all its values, and is of its language.
+/// That of some servers no other test sees, because they are not there.
+#[test]
+fn every_configuration_of_the_lab_is_whole() {
+    let mut read = Vec::new();
+    for peer in Peer::read_all(&lab()).unwrap() {
+        for file in &peer.files {
+            let path: &Path = file.path.as_ref();
+            let at = format!("{}: {}", peer.name, path.display());
+            let text = file.text.fill(value).expect(&at);
+            for variable in VARIABLES {
+                assert!(!text.contains(&format!("{{{variable}}}")), "{at}: {variable}");
+            }
+            match path.extension().and_then(|ending| ending.to_str()) {
+                Some("json") => drop(serde_json::from_str::<serde_json::Value>(&text).expect(&at)),
+                Some("toml") => drop(text.parse::<toml::Table>().expect(&at)),
+                Some("xml") => drop(roxmltree::Document::parse(&text).expect(&at)),
+                Some("sh") => {
+                    let status = Command::new("sh").args(["-n", "-c", &text]).status().unwrap();
+                    assert!(status.success(), "{at}");
+                }
+                Some("conf") if peer.name == "srs" => assert_blocks(&text, &at),
+                _ => continue,
+            }
+            read.push(peer.name.clone());
+        }
+    }
+    for peer in ["mistserver", "node-media-server", "ovenmediaengine", "srs", "gstreamer-hls"] {
+        assert!(read.iter().any(|name| name == peer), "{peer} was not checked");
+    }
+}
+
+/// Checks that a text consists of directives with `;` at their end, and of blocks in braces.
+#[track_caller]
+fn assert_blocks(text: &str, at: &str) {
+    let mut depth = 0;
+    for line in text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {
+        match line.chars().last() {
+            Some('{') => depth += 1,
+            Some('}') => depth -= 1,
+            Some(last) => assert_eq!(last, ';', "{at}: {line}"),
+            None => {}
+        }
+        assert!(depth >= 0, "{at}: a brace too many: {line}");
+    }
+    assert_eq!(depth, 0, "{at}: a block without its end");
+}
+
+/// Whatever a peer needs that `--install` does not bring, the file says how to get it.
+#[test]
+fn every_peer_of_the_lab_can_be_got() {
+    for peer in Peer::read_all(&lab()).unwrap() {
+        let Install { debian, npm, pypi, cargo, make, hint } = &peer.install;
+        let packages = [debian, npm, pypi, cargo].iter().any(|names| !names.is_empty());
+        let comes_with_the_machine = ["node", "python"].contains(&&*peer.name);
+        assert!(
+            packages || make.is_some() || hint.is_some() || comes_with_the_machine,
+            "{}",
+            peer.name
+        );
     }
 }

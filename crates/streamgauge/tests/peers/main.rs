@@ -4,6 +4,7 @@
 
 mod files;
 mod servers;
+mod versions;
 
 use std::fs;
 use std::path::{Path, PathBuf};

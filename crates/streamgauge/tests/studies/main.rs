@@ -11,6 +11,7 @@ use serde_json::Value;
 use streamgauge::lab::folders::Folders;
 use streamgauge::lab::install;
 use streamgauge::lab::scenario::Scenario;
+use streamgauge::lab::version::version;
 use testkit::{Program, built, headwater};
 
 /// Longest duration including media and trials, on a machine that is busy with other tests.
@@ -139,7 +140,7 @@ fn study_c() {
     let peers = target("study-c").join("peers");
     let folders = Folders { peers, ..Folders::find().unwrap() };
     let push = install::find("python-push", &folders).unwrap();
-    if install::version(&push, &folders).is_err() {
+    if version(&push, &folders).is_err() {
         let mut install = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
         install.args(["peers", "--install", "python-push"]);
         install.env("CARGO_TARGET_DIR", target("study-c")).current_dir(&folders.repository);
