@@ -257,11 +257,13 @@ fn table(contests: &[&Contest<'_>]) -> Table {
             .chain(DELIVERED.iter().map(|(_, metric)| Some(*metric)))
             .collect();
         for entrant in &contest.entrants {
+            // Less than a tick of the kernel's clock reads as no processor time: it wins nothing.
             let is_best = |at: usize| {
                 let standings = CRITERIA.get(at).map(|criterion| criterion.standings(contest));
                 match standings.unwrap_or_default().as_slice() {
                     [first, second, ..] => {
                         first.entrant.peer == entrant.peer
+                            && first.summary.median > 0.0
                             && first.summary.median < second.summary.median
                     }
                     _ => false,
