@@ -12,7 +12,9 @@ use crate::agents::Crew;
 use crate::agents::args::{AgentArguments, CrewArguments};
 use crate::certificates::Certificates;
 use crate::fleet::{self, Original, Plan, Verify};
-use crate::{Exit, capacity, lab, load, meter, nodes, report, shard, text, units, viewers, watch};
+use crate::{
+    Exit, calibrate, capacity, lab, load, meter, nodes, report, shard, text, units, viewers, watch,
+};
 
 /// Loads, watches and measures any media server.
 #[derive(Debug, Parser)]
@@ -29,6 +31,7 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed 
 #[derive(Debug, Subcommand)]
 enum Verb {
     Agent(AgentArguments),
+    Calibrate(calibrate::Arguments),
     Http(Box<load::args::Arguments>),
     Meter(meter::args::Arguments),
     Peers(lab::install::Arguments),
@@ -257,6 +260,7 @@ impl Arguments {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Agent(arguments) => arguments.run(),
+            Verb::Calibrate(arguments) => arguments.run(),
             Verb::Http(arguments) => arguments.run(),
             Verb::Meter(arguments) => arguments.run(),
             Verb::Peers(arguments) => arguments.run(),
