@@ -13,7 +13,8 @@ use crate::agents::args::{AgentArguments, CrewArguments};
 use crate::certificates::Certificates;
 use crate::fleet::{self, Original, Plan, Verify};
 use crate::{
-    Exit, capacity, compare, lab, load, meter, nodes, report, shard, text, units, viewers, watch,
+    Exit, calibrate, capacity, compare, lab, load, meter, nodes, report, shard, text, units,
+    viewers, watch,
 };
 
 /// Loads, watches and measures any media server.
@@ -31,6 +32,7 @@ const EXIT_STATUS: &str = "Exit status: 0 success; 1 the measured server failed 
 #[derive(Debug, Subcommand)]
 enum Verb {
     Agent(AgentArguments),
+    Calibrate(calibrate::Arguments),
     Http(Box<load::args::Arguments>),
     Meter(meter::args::Arguments),
     Peers(lab::install::Arguments),
@@ -260,6 +262,7 @@ impl Arguments {
     pub fn run(self) -> anyhow::Result<Exit> {
         match self.verb {
             Verb::Agent(arguments) => arguments.run(),
+            Verb::Calibrate(arguments) => arguments.run(),
             Verb::Http(arguments) => arguments.run(),
             Verb::Meter(arguments) => arguments.run(),
             Verb::Peers(arguments) => arguments.run(),

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! cli ─┬─ watch, viewers, capacity ─▶ fleet: simulated players (crate viewer) ─▶ document
+//!      ├─ calibrate ─▶ a bundled server, and fleet ─▶ document
 //!      ├─ http ─▶ load: requests at a rate, or from clients that wait for answers ─▶ document
 //!      ├─ meter ─▶ samples of the system and of processes ─▶ CSV, JSON lines, document
 //!      ├─ run, peers ─▶ lab: starts servers, runs the verbs above against them ─▶ run folder
@@ -26,6 +27,7 @@
 //! - [`load`] is `http`, [`meter`] is `meter`.
 //! - [`lab`] is `run` and `peers`: studies repeated against any number of servers.
 //! - [`report`] and [`compare`] read the folders of `run`.
+//! - [`calibrate`] compares what viewers report with what a bundled server did to them.
 //! - [`agents`] is `agent`, and what shares a run among machines. [`nodes`] is `compare-nodes`.
 //!
 //! Shared by them:
@@ -42,6 +44,7 @@
 //!   `signals` handles interruptions.
 
 pub mod agents;
+pub mod calibrate;
 pub mod capacity;
 mod certificates;
 pub mod cli;
