@@ -106,7 +106,7 @@ mod tests {
             let parts: Vec<_> = parts.iter().map(u64::to_string).collect();
             let text = parts.join(".");
             let number: Number = text.parse().expect("a number");
-            prop_assert_eq!(number.to_string().parse::<Number>().expect("a number"), number.clone());
+            prop_assert_eq!(&number.to_string().parse::<Number>().expect("a number"), &number);
             prop_assert_eq!(Number::find(&format!("{before} v{text}-rc1")), Some(number));
         }
 
