@@ -125,7 +125,6 @@ fn measure(peer: &str, jobs: &[&str]) -> Option<String> {
 
 /// Measures a server that this machine may lack: PATH, `target/peers` or PEER_BINS has it, or the
 /// test says why it is left out.
-#[allow(clippy::explicit_write)]
 fn measure_where_found(peer: &str, jobs: &[&str]) {
     if let Some(why) = measure(peer, jobs) {
         // Not by println!, which the harness keeps to itself where a test succeeds.
