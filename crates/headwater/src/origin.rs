@@ -186,13 +186,30 @@ impl Origin {
     /// # Errors
     /// Another node has it, and cannot be reached.
     pub async fn stream(&self, name: &str) -> Result<Option<Arc<Stream>>, Unreachable> {
+        let known = self.known(name);
+        let Some(cluster) = self.cluster.get().filter(|_| known.is_none()) else {
+            return Ok(known);
+        };
+        let copy = cluster.copy(name).await;
         let here = self.registry.stream(name);
-        let Some(cluster) = self.cluster.get() else { return Ok(here) };
-        match here {
-            Some(stream) if stream.state().status != Status::Ended => Ok(Some(stream)),
-            // The rest of a stream that is over, unless another node has a new one of the name.
-            ended => Ok(cluster.copy(name).await?.or(ended)),
+        match copy {
+            Ok(copy) => Ok(copy.or(here)),
+            // Over a slow link, a copy takes longer than a viewer waits.
+            Err(error) => {
+                let goes_on = |stream: &Arc<Stream>| stream.state().status != Status::Ended;
+                here.filter(goes_on).map(Some).ok_or(error)
+            }
         }
+    }
+
+    /// A live stream by its name, if it can be had without a question to other nodes.
+    pub fn known(&self, name: &str) -> Option<Arc<Stream>> {
+        let stream = self.registry.stream(name)?;
+        let Some(cluster) = self.cluster.get() else { return Some(stream) };
+        // Another node may have a new stream of the name of one that is over.
+        let is_over = stream.state().status == Status::Ended;
+        let is_begun = || stream.is_mirrored() && cluster.begins_copy(name);
+        (!is_over && !is_begun()).then_some(stream)
     }
 
     /// The time by the clock that never steps. Time-outs use it.

@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::{Cluster, copy};
+use super::Cluster;
 
 /// The least time between two messages of announcements. Many streams may begin at once, and each announcement has all
 /// streams. One of several messages takes as much longer. So a node sends at most five messages a second, and the first
@@ -102,9 +102,8 @@ fn announcement(cluster: &Cluster, load: u16) -> Announcement {
         |stream: &Arc<Stream>| stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>();
     let viewers: usize = cluster.registry.streams().iter().map(of).sum();
     let copies = cluster.copies();
-    let copies = copies.iter().filter_map(|(name, progress)| match &*progress.borrow() {
-        copy::Progress::Copy(copied) => Some((name.clone(), copied.behind(now))),
-        copy::Progress::Asks | copy::Progress::Failed => None,
+    let copies = copies.iter().filter_map(|(name, progress)| {
+        Some((name.clone(), progress.borrow().copied()?.behind(now)))
     });
     Announcement {
         node: cluster.node.clone(),

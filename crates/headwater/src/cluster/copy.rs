@@ -37,12 +37,25 @@ pub(super) const WANTS: Duration = Duration::from_secs(3);
 /// How far the making of a copy is.
 #[derive(Debug, Clone)]
 pub(super) enum Progress {
-    /// The node that has the stream was asked.
+    /// The node that has the stream was asked. What has come of it so far is not the whole.
     Asks,
+    /// The same, but this node had the stream before.
+    Renews,
     /// There is a copy.
     Copy(Arc<Copied>),
     /// The node does not answer.
     Failed,
+}
+
+impl Progress {
+    /// Whether there is neither a copy yet nor an end of the attempt.
+    pub(super) fn is_under_way(&self) -> bool {
+        matches!(self, Self::Asks | Self::Renews)
+    }
+
+    pub(super) fn copied(&self) -> Option<&Arc<Copied>> {
+        if let Self::Copy(copied) = self { Some(copied) } else { None }
+    }
 }
 
 /// A copy, and how far it is.
@@ -106,7 +119,9 @@ pub(super) fn ensure(
     if let Some(known) = copies.get(name).filter(|known| known.has_changed().is_ok()) {
         return known.clone();
     }
-    let (progress, told) = watch::channel(Progress::Asks);
+    let was_here = cluster.registry.stream(name).is_some_and(|stream| stream.is_mirrored());
+    let first = if was_here { Progress::Renews } else { Progress::Asks };
+    let (progress, told) = watch::channel(first);
     copies.insert(name.to_owned(), told.clone());
     let (cluster, name) = (Arc::clone(cluster), name.to_owned());
     let runtime = cluster.runtime.clone();

@@ -242,14 +242,17 @@ impl Cluster {
             return if here.is_some() || self.is_connected() { Ok(here) } else { Err(Unreachable) };
         };
         let mut progress = copy::ensure(self, name, holder);
-        let made = timeout(
-            PATIENCE,
-            progress.wait_for(|progress| !matches!(progress, copy::Progress::Asks)),
-        );
+        let made = timeout(PATIENCE, progress.wait_for(|progress| !progress.is_under_way()));
         match made.await.map(|made| made.map(|made| made.clone())) {
             Ok(Ok(copy::Progress::Copy(copied))) => Ok(Some(Arc::clone(copied.stream()))),
             _ => Err(Unreachable),
         }
+    }
+
+    /// Whether the first copy of a stream is being made. What is here of it is then not the whole.
+    pub fn begins_copy(&self, name: &str) -> bool {
+        let copies = self.copies();
+        copies.get(name).is_some_and(|it| matches!(*it.borrow(), copy::Progress::Asks))
     }
 
     fn directory(&self) -> MutexGuard<'_, Directory> {
@@ -396,10 +399,7 @@ impl Cluster {
 
     /// The copy that this node has of a stream.
     fn copied(&self, stream: &str) -> Option<Arc<copy::Copied>> {
-        match &*self.copies().get(stream)?.borrow() {
-            copy::Progress::Copy(copied) => Some(Arc::clone(copied)),
-            copy::Progress::Asks | copy::Progress::Failed => None,
-        }
+        self.copies().get(stream)?.borrow().copied().cloned()
     }
 
     /// When the last copy gave way.

@@ -44,7 +44,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, count: usize) {
             continue;
         }
         let copies = cluster.copies().clone();
-        let is_made = |it: &&watch::Receiver<Progress>| matches!(*it.borrow(), Progress::Asks);
+        let is_made = |it: &&watch::Receiver<Progress>| it.borrow().is_under_way();
         let most = MOST_MADE.saturating_sub(copies.values().filter(is_made).count());
         let is_missing = |name: &&String| {
             let was_begun = begun.get(*name).is_some_and(|begun| begun.elapsed() < AGAIN);

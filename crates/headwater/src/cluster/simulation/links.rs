@@ -71,6 +71,30 @@ async fn a_copy_over_a_slow_link_takes_its_time() {
     assert_eq!(scene.network.sent("headwater.node.n0"), 1, "one answer brought all");
 }
 
+/// A second viewer comes to an edge while the copy is being made for the first one.
+#[tokio::test(start_paused = true)]
+async fn who_comes_while_a_copy_is_made_sees_all_of_it() {
+    let scene = Scene::begin().await;
+    // The window takes a second.
+    scene.nodes[1].bus.slow_down(Some(80_000));
+    let origin = Arc::clone(&scene.nodes[1].origin);
+    let first = tokio::spawn({
+        let origin = Arc::clone(&origin);
+        async move { origin.stream("x").await }
+    });
+    let version = |stream: &live::Stream| stream.track("a0").map(|track| track.window().version);
+    while origin.registry.stream("x").is_none_or(|copy| version(&copy).is_none()) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let of = scene.nodes[0].origin.registry.stream("x").expect("it is published");
+    let copy = origin.registry.stream("x").expect("it is begun");
+    assert!(version(&copy) < version(&of), "not all has come");
+    let second = origin.stream("x").await.expect("it is there").expect("it is there");
+    assert_eq!(version(&second), version(&of));
+    let first = first.await.expect("no panic").expect("it is there").expect("it is there");
+    assert!(Arc::ptr_eq(&first, &second));
+}
+
 /// A node asks for many windows of another, whose link is slow.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_asks_for_much_holds_up_no_other() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Transport;
-use live::{PublishError, PublisherInfo, Status, Stream};
+use live::{PublishError, PublisherInfo, Stream};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
 use tokio::time::Instant;
@@ -205,14 +205,10 @@ impl<S: Transport + 'static> Connection<S> {
 
     fn play(&mut self, name: &str) -> Result<(), Error> {
         let origin = &self.shared.origin;
-        match origin.registry.stream(name) {
-            Some(stream)
-                if stream.state().status != Status::Ended || origin.cluster.get().is_none() =>
-            {
-                self.play_live(name, stream)
-            }
+        match origin.known(name) {
+            Some(stream) => self.play_live(name, stream),
             None if origin.cluster.get().is_none() => self.refuse_unknown(name),
-            _ => {
+            None => {
                 self.lookup = Some(lookup::live(origin, name.to_owned()));
                 Ok(())
             }
