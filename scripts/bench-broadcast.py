@@ -176,25 +176,25 @@ def watched(asked, case, viewers, server, work):
         return spans(times, case, len(viewers.sockets))
 
 
-def push(ports):
+def push(ports, _seconds):
     return int(ports["http"]), (b"GET /live/last/push HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n"
                                 b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                                 b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: headwater.v1\r\n\r\n")
 
 
-def low_latency_hls(ports):
-    """Asks for the parts of the next minute, one after the other. Each is answered when it is there."""
+def low_latency_hls(ports, seconds):
+    """Asks for all parts that will come, one after the other. Each is answered when it is there."""
     url = f"http://127.0.0.1:{ports['http']}/live/last/v0"
     with urllib.request.urlopen(f"{url}/media.m3u8", timeout=LIMIT) as answer:
         hint = re.findall(r'PRELOAD-HINT:TYPE=PART,URI="(\d+)\.(\d+)\.m4s"', answer.read().decode())
     first = 2 * int(hint[0][0]) + int(hint[0][1])
     # Two parts of 1 s are a segment.
-    names = (f"{part // 2}.{part % 2}.m4s" for part in range(first, first + 60))
+    names = (f"{part // 2}.{part % 2}.m4s" for part in range(first, first + seconds + 30))
     return int(ports["http"]), "".join(
         f"GET /live/last/v0/{name} HTTP/1.1\r\nHost: h\r\n\r\n" for name in names).encode()
 
 
-def rtmp(ports):
+def rtmp(ports, _seconds):
     """The handshake and three commands, without a look at the answers (RTMP 1.0, 5.2 and 7.2)."""
     text = lambda words: struct.pack(">BH", 2, len(words)) + words.encode()
     key = lambda words: text(words)[1:]
@@ -246,7 +246,7 @@ def origin(asked, name, viewers, work):
         stack.enter_context(running(publish, stdout=subprocess.DEVNULL, stderr=sys.stderr))
         # A window with a few segments.
         time.sleep(6)
-        return watched(asked, case, Viewers(viewers, *ASKED[name](ports)), server, work)
+        return watched(asked, case, Viewers(viewers, *ASKED[name](ports, asked.seconds)), server, work)
 
 
 def uring(asked, name, viewers, work):

@@ -390,7 +390,7 @@ def ratios(rows):
 def measured_before(folder):
     """The rows of an earlier run."""
     with open(folder / "rounds.csv", newline="") as file:
-        return [(*row[:4], f"{folder.name} {row[4]}", int(row[5]), float(row[6])) for row in list(csv.reader(file))[1:]]
+        return [(*row[:4], f"{folder} {row[4]}", int(row[5]), float(row[6])) for row in list(csv.reader(file))[1:]]
 
 
 def main():
@@ -422,7 +422,8 @@ def main():
     print(tables, end="")
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        (arguments.output / "machine.txt").write_text(machine)
+        before = "".join(f"\n{folder}:\n{(folder / 'machine.txt').read_text()}" for folder in arguments.add)
+        (arguments.output / "machine.txt").write_text(machine + before)
         (arguments.output / "table.md").write_text(tables)
         with open(arguments.output / "rounds.csv", "w", newline="") as file:
             writer = csv.writer(file)

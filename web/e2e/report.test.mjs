@@ -9,6 +9,7 @@ import { pathToFileURL } from 'node:url';
 import { promisify } from 'node:util';
 import { startBrowser } from './support.mjs';
 
+if (!process.env.HEADWATER_BIN) throw new Error('HEADWATER_BIN is needed: streamgauge is in its folder');
 const STREAMGAUGE = join(dirname(process.env.HEADWATER_BIN), 'streamgauge');
 const SCENARIO = `
 title = "Small"

@@ -212,7 +212,7 @@ mod tests {
     use crate::source::Sources;
 
     /// One call to the kernel can send as much of a file as was looked at together.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_is_in_memory_is_looked_at_in_long_stretches() {
         const SIZE: u64 = LOOK + 100_000;
         let mut file = tempfile::tempfile().unwrap();

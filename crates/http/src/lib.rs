@@ -24,8 +24,9 @@
 //!
 //! The driver takes no lock for a request: all connections of a worker share only data of that
 //! worker's thread. It uses another thread only to read bytes that are not in the page cache. A
-//! [`Handler`] may lock what it needs. After a connection has sent 512 KiB, the other connections
-//! of its thread have their turn; each answer counts 8 KiB in addition to its bytes. A peer's use
+//! [`Handler`] may lock what it needs. After a connection has sent 512 KiB, or by one call at most 2 MiB of a
+//! file, the other connections of its thread have their turn; each answer counts 8 KiB in addition to
+//! its bytes. A peer's use
 //! of memory is limited, per connection: one head and one read of input, one [`Handler`] call, and
 //! one unsent answer (of short pipelined answers up to 64 KiB).
 //!

@@ -2,9 +2,9 @@
 //!
 //! The opened file is the one that is sent: if a file is replaced or deleted meanwhile, sending
 //! continues from its descriptor. A write into the file is detected by its size and modification
-//! time, which are queried whenever a response had to wait. A file that has grown, and still has
-//! the bytes that were sent first and last, is a recording in progress. It is sent up to the
-//! announced length.
+//! time, which are queried whenever a response had to wait or a send was cut short. A file that has
+//! grown, and still has the bytes that were sent first and last, is a recording in progress. It is
+//! sent up to the announced length.
 //!
 //! Some changes cannot be detected. `sendfile` gives the kernel pages of the file, which it reads
 //! when it sends them, and again when it retransmits them. After the kernel has taken the last

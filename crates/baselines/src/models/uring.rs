@@ -3,6 +3,9 @@
 //! Bytes come from memory. All that is to be sent and received since the last call goes to the
 //! kernel in one `io_uring_enter`: a broadcast to thousands of clients, or the answers to all
 //! requests that had come. There is one loop. The kernel must be Linux 6.1 or later.
+//!
+//! A send is done when the client has taken all of it. So a client is closed, too, that takes one
+//! answer for longer than twice `--timeout`.
 
 // The crate io-uring leaves to its callers that buffers live until the kernel has done with them.
 #![allow(unsafe_code)]
@@ -47,9 +50,16 @@ pub(crate) fn run(
         .setup_defer_taskrun()
         .setup_cqsize(4 * ENTRIES)
         .build(ENTRIES)?;
-    // The kernel may read them for as long as the process lives.
-    let mut all =
-        Loop { ring, listener, bytes: bytes.leak(), connections: Vec::new(), done: Vec::new() };
+    // The kernel may use this memory for as long as the process lives.
+    let room = Box::leak(Box::new([0; ASKED])).as_mut_ptr();
+    let mut all = Loop {
+        ring,
+        listener,
+        bytes: bytes.leak(),
+        room,
+        connections: Vec::new(),
+        done: Vec::new(),
+    };
     net::say_ready(&all.listener)?;
     all.accept()?;
     all.run(timeout, broadcast)
@@ -59,17 +69,18 @@ struct Loop {
     ring: IoUring,
     listener: TcpListener,
     bytes: &'static [u8],
+    /// Where the kernel puts all requests. Only their number counts.
+    room: *mut u8,
     /// Indexed by descriptor. The kernel keeps descriptors small.
     connections: Vec<Option<Box<Connection>>>,
     /// Room for what the kernel has completed.
     done: Vec<cqueue::Entry>,
 }
 
-/// A connection. It lives until the kernel has done all that it was asked to do for it.
+/// A connection. It lives until the kernel has done all that it was asked to do for it: another
+/// connection may then have its number.
 struct Connection {
     socket: TcpStream,
-    /// Where the kernel puts requests.
-    requests: [u8; ASKED],
     /// Requests that were received and not answered yet.
     asked: usize,
     /// Bytes sent of the answer to the first of these.
@@ -176,7 +187,6 @@ impl Loop {
         let Some(place) = self.connections.get_mut(index) else { return Ok(()) };
         *place = Some(Box::new(Connection {
             socket,
-            requests: [0; ASKED],
             asked: 0,
             sent: 0,
             receives: false,
@@ -213,13 +223,12 @@ impl Loop {
         // A client is not read from while it has not taken its answers.
         if connection.asked == 0 && !connection.receives {
             connection.receives = true;
-            let room = connection.requests.as_mut_ptr();
-            let entry = opcode::Recv::new(fd, room, ASKED as u32).build();
+            let entry = opcode::Recv::new(fd, self.room, ASKED as u32).build();
             entries[1] = Some(entry.user_data(index as u64));
         }
         for entry in entries.iter().flatten() {
-            // SAFETY: the bytes live forever. The room for requests lives in a box for as long as
-            // `receives` is set.
+            // SAFETY: the bytes and the room for requests live forever. Nobody reads that room, so
+            // it does not matter who writes there.
             unsafe { self.push(entry)? };
         }
         Ok(())

@@ -17,7 +17,8 @@ use crate::{Body, BodyStream, Handler, Piece, Response, Version, date, length, s
 /// Answers to pipelined requests are collected up to this many bytes before they are sent.
 const COALESCE: u64 = 64 << 10;
 
-/// How many bytes a connection may send before the other connections of its thread have their turn.
+/// After how many bytes the other connections of the thread have their turn. The last call may send
+/// more.
 const BURST: usize = 512 << 10;
 
 /// How many unsent bytes the kernel may take of a payload in files or in a window. They are not

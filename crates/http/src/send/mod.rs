@@ -56,7 +56,7 @@ pub struct Outbox {
     /// The files of the response that is being sent.
     sources: Sources,
     ahead: Ahead,
-    /// Whether time may pass between the last write and the next.
+    /// Whether the last write had to wait, or was cut short. Then time may pass before the next.
     waited: bool,
     /// Whether the socket took less of the last write from a file than was offered.
     cut_short: bool,

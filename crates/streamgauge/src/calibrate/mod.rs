@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use viewer::{Options, Report, RequestTimes};
 
 use self::case::{Case, PICTURES};
@@ -85,6 +85,11 @@ fn chosen<T: Copy + PartialEq>(given: &[T], all: &[T]) -> Vec<T> {
 
 /// Does one thing after the other to the players, each to all of them at once.
 fn calibrate(players: &[Player], injections: &[Injection]) -> anyhow::Result<Document> {
+    let concerns = |injection: &Injection| players.iter().any(|player| injection.concerns(*player));
+    ensure!(
+        injections.iter().any(concerns),
+        "no injection that was chosen concerns a player that was"
+    );
     let begun = Instant::now();
     let stream = Arc::new(Stream::new(PICTURES)?);
     let (reference, _file) = stream.reference()?;

@@ -1,8 +1,8 @@
 //! Compares one figure of both runs: how much it changed, and whether that is better or worse.
 
 use crate::lab::scenario::Better;
+use crate::runs::bootstrap::Statistic;
 use crate::runs::marks::marks;
-use crate::runs::statistics::Summary;
 use crate::runs::{Kept, bootstrap, metric};
 
 use super::document::{Change, Sample, Verdict};
@@ -40,12 +40,14 @@ impl Rule {
 
     fn change(&self, pair: &Pair<'_>, name: &str, better: Better) -> Option<Change> {
         let (before, after) = (values(&pair.before, name), values(&pair.after, name));
-        let (earlier, later) = (median(&before)?, median(&after)?);
+        // Of repetitions that failed or did not, the mean is the share.
+        let statistic = if name == FAILED { Statistic::Mean } else { Statistic::Median };
+        let (earlier, later) = (statistic.of(&before)?, statistic.of(&after)?);
         if name == FAILED && earlier == 0.0 && later == 0.0 {
             return None;
         }
         let change = bootstrap::change(earlier, later);
-        let interval = bootstrap::interval(&before, &after);
+        let interval = bootstrap::interval(&before, &after, statistic);
         let judged = interval.or(self.single.then_some((change, change)));
         let verdict = judged.map_or(Verdict::Single, |ends| self.verdict(ends, better));
         let marks = if name == FAILED { String::new() } else { both_marks(pair, name) };
@@ -92,10 +94,6 @@ fn values(trials: &[&Kept], name: &str) -> Vec<f64> {
         name => kept.metric(name),
     };
     trials.iter().filter_map(value).collect()
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    Summary::of(values.iter().copied()).map(|summary| summary.median)
 }
 
 /// The marks of both sides. Each side is marked alone: that both differ is no noise.

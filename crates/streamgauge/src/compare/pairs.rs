@@ -86,12 +86,20 @@ fn other_loads<'a>(earlier: &'a Scenario, later: &Scenario) -> Vec<&'a str> {
     earlier.loads.iter().map(|load| load.name.as_str()).filter(differs).collect()
 }
 
-/// The loads by name, as the scenario's file has them.
+/// Keys of a load that change no trial.
+const BESIDE: [&str; 3] = ["peers", "repeat", "title"];
+
+/// The loads by name, as the scenario's file has them, without what changes no trial.
 fn loads(scenario: &str) -> BTreeMap<String, toml::Value> {
     // A scenario was read from this text, so it can be parsed.
     let scenario: toml::Table = toml::from_str(scenario).unwrap_or_default();
     let loads = scenario.get("load").and_then(toml::Value::as_array);
-    let named = |load: &toml::Value| Some((load.get("name")?.as_str()?.to_owned(), load.clone()));
+    let named = |load: &toml::Value| {
+        let name = load.get("name")?.as_str()?.to_owned();
+        let mut load = load.as_table()?.clone();
+        load.retain(|key, _| !BESIDE.contains(&key));
+        Some((name, load.into()))
+    };
     loads.into_iter().flatten().filter_map(named).collect()
 }
 

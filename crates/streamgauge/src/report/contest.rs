@@ -29,7 +29,7 @@ pub(super) struct Entrant<'a> {
 }
 
 /// What a load asks for, by its job.
-const DELIVERIES: [(&str, &str); 13] = [
+const DELIVERIES: [(&str, &str); 14] = [
     ("file", "files over HTTP"),
     ("pull", "segments of files over HTTP"),
     ("push", "segments of files pushed over WebSocket"),
@@ -43,6 +43,7 @@ const DELIVERIES: [(&str, &str); 13] = [
     ("llhls-live", "low-latency HLS"),
     ("dash-live", "live DASH"),
     ("push-live", "live push over WebSocket"),
+    ("whep-live", "live WebRTC by WHEP"),
 ];
 
 /// Finds the contests of all studies, in the order of the scenarios. A load beside another load in

@@ -97,6 +97,13 @@ impl Figure {
         let is_timed = figure.kind == Kind::Time;
         let shared = share(&mut plots, |lines| &mut lines.y, |lines| lines.ys().collect())
             && (is_timed || share(&mut plots, |lines| &mut lines.x, |lines| lines.xs().collect()));
+        if !shared {
+            for plot in &mut plots {
+                if let Plot::Lines(lines) = &mut **plot {
+                    lines.y.range = None;
+                }
+            }
+        }
         let mut notes: Vec<String> = Vec::new();
         notes.extend((!shared).then(|| OWN_AXES.to_owned()));
         notes.extend(Some(figure.note.trim().to_owned()).filter(|note| !note.is_empty()));

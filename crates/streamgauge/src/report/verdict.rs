@@ -10,6 +10,7 @@ use super::figure::{Figure, Panel};
 use super::plot::{Bar, Bars, Plot, Style};
 use super::table::{Aspect, Cell, Row, Table};
 use crate::number;
+use crate::runs::bootstrap::Statistic;
 use crate::runs::marks::{MARKS, marks};
 use crate::runs::statistics::Summary;
 use crate::runs::{Study, bootstrap};
@@ -127,7 +128,8 @@ impl Criterion {
         let standings = self.standings(contest);
         let [first, second, ..] = standings.as_slice() else { return None };
         let (least, next) = (first.summary.median, second.summary.median);
-        if least <= 0.0 {
+        // A time below a tick of the clock has no ratio.
+        if first.summary.min <= 0.0 {
             return None;
         }
         let title =
@@ -135,7 +137,7 @@ impl Criterion {
         let (winner, other) = (title(first), title(second));
         let unit = unit(self.metric(contest)?);
         let (least, times) = (number::sensible(least), number::fixed(next / least, 2));
-        let interval = bootstrap::interval(&first.values, &second.values);
+        let interval = bootstrap::interval(&first.values, &second.values, Statistic::Median);
         let Some((low, high)) = interval else {
             return Some(format!(
                 "In one repetition, which may be chance, {winner} {}, {least} {unit}; {other} comes \
@@ -170,7 +172,9 @@ impl Criterion {
         let name = &contest.study.peers[peer].name;
         let (mut wins, mut of) = (0, 0);
         for other in all.iter().filter(|other| other.delivery == contest.delivery) {
-            if let [first, _, ..] = self.standings(other).as_slice() {
+            if let [first, _, ..] = self.standings(other).as_slice()
+                && first.summary.min > 0.0
+            {
                 of += 1;
                 wins += usize::from(other.study.peers[first.entrant.peer].name == *name);
             }

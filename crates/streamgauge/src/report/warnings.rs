@@ -7,13 +7,17 @@ use crate::runs::Study;
 
 /// The most warnings of a kind that are printed.
 const MOST: usize = 100;
+/// The most kinds. The last of them has all other warnings.
+const KINDS: usize = 100;
+/// The last kind.
+const OTHERS: &str = "others";
 
 /// Warnings of one kind.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct Warnings {
     /// What they have in common: the text, with an ellipsis for numbers in which they differ.
     pub reason: String,
-    /// How many there are.
+    /// How many different ones there are.
     pub count: usize,
     /// The first hundred.
     pub first: Vec<String>,
@@ -23,6 +27,8 @@ pub struct Warnings {
 pub(super) fn collect(study: &Study) -> Vec<Warnings> {
     let mut groups: Vec<Warnings> = Vec::new();
     let mut say = |reason: &str, warning: String| {
+        let is_known = groups.iter().any(|group| group.reason == reason);
+        let reason = if is_known || groups.len() + 1 < KINDS { reason } else { OTHERS };
         let group = match groups.iter_mut().position(|group| group.reason == reason) {
             Some(at) => &mut groups[at],
             None => {
@@ -31,9 +37,11 @@ pub(super) fn collect(study: &Study) -> Vec<Warnings> {
                 &mut groups[last]
             }
         };
-        group.count += 1;
-        if group.first.len() < MOST && !group.first.contains(&warning) {
-            group.first.push(warning);
+        if !group.first.contains(&warning) {
+            group.count += 1;
+            if group.first.len() < MOST {
+                group.first.push(warning);
+            }
         }
     };
     const OF_RUNS: &str = "of the run as a whole";

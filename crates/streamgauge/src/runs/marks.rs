@@ -45,7 +45,8 @@ pub(crate) fn marks(trials: &[&Kept], metric: &str) -> String {
     if trials.iter().any(|kept| kept.trial.saturated) {
         marks.push('†');
     }
-    if trials.iter().any(others) || is_noisy(trials, metric) {
+    // Numbers of those who were refused may differ much: any of them tells something.
+    if trials.iter().any(others) || (metric != "errors" && is_noisy(trials, metric)) {
         marks.push('‡');
     }
     if trials.iter().any(|kept| kept.trial.failed.is_some()) {

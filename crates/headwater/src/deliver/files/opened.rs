@@ -81,16 +81,18 @@ impl Opened {
     pub(super) fn find(&self, path: &str, received: Instant) -> Option<Found> {
         let mut files = self.0.files.borrow_mut();
         let known = files.get_mut(path)?;
-        if known.looked.is_none_or(|looked| looked < received) {
-            let now = Instant::now();
-            if now - known.since >= KEPT || !known.is_current() {
-                files.remove(path);
-                return None;
-            }
-            known.looked = Some(now);
+        let now = Instant::now();
+        let must_look = known.looked.is_none_or(|looked| looked < received);
+        if now - known.since >= KEPT || (must_look && !known.is_current()) {
+            files.remove(path);
+            return None;
         }
-        if known.found.bytes.is_none() {
-            known.found.bytes = known.found.read();
+        if must_look {
+            known.looked = Some(now);
+            // Only right after a look are the bytes surely those of this version.
+            if known.found.bytes.is_none() {
+                known.found.bytes = known.found.read();
+            }
         }
         Some(known.found.clone())
     }

@@ -1,7 +1,8 @@
 // Sorts a table by a column: a heading becomes a button. Rising, falling, and as it was.
 const rising = (a, b) => {
   const [x, y] = [Number.parseFloat(a), Number.parseFloat(b)];
-  return Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, 'en', { numeric: true }) : x - y;
+  const words = () => a.localeCompare(b, 'en', { numeric: true });
+  return Number.isNaN(x) || Number.isNaN(y) ? words() : x - y || words();
 };
 const value = (row, column) => row.cells[column].dataset.value ?? '';
 
