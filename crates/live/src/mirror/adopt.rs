@@ -11,6 +11,13 @@ use crate::stream::Stream;
 /// How many versions are left out. Other copies may have seen newer ones than this machine, and versions only grow.
 const LEFT_OUT: u64 = 1000;
 
+/// The version from which on these are left out. A copy that was begun just now may have shown nothing of a track of which
+/// others have seen much. There are fewer than a thousand versions in a second, so none of them is above the stream's age
+/// in milliseconds, or above that of the machine that went on with it last.
+fn least_version(since: UnixMicros, now: UnixMicros) -> u64 {
+    u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX / 2)
+}
+
 impl Stream {
     /// Makes a copy the stream itself, which waits for its publisher. What is published then begins a period, and goes
     /// on with the numbers, names and dates that there are. Returns whether it does. A copy of a stream that is
@@ -48,10 +55,10 @@ impl Stream {
         }
         let places = super::copy::places(&inner);
         inner.adoptions.push(Adoption { at: now, places });
-        let learnt = inner.learnt;
+        let (learnt, least) = (inner.learnt, least_version(self.since(), now));
         for track in &mut inner.tracks {
             track.follow_another();
-            track.packager.adopt(learnt, LEFT_OUT);
+            track.packager.adopt(learnt, least, LEFT_OUT);
             track.last_sample = now;
             (track.silent, track.missing) = (false, false);
             track.began = track.packager.window().newest().map(|_| now);

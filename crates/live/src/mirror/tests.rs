@@ -421,6 +421,54 @@ fn whoever_comes_first_to_another_machine_begins_a_period() {
     drop(rendition);
 }
 
+/// A copy that was begun just now has parts of the tracks, but has shown none of them, when it becomes the stream. Another
+/// copy, which has seen many versions, still shows what comes.
+#[test]
+fn versions_grow_where_a_young_copy_goes_on() {
+    let mut scene = Scene::new(5);
+    (0..10_000).for_each(|_| {
+        scene.publish(25, true);
+        scene.carry(0);
+    });
+    let old = scene.other.stream("x").unwrap();
+    let version = |stream: &Stream, name| stream.track(name).expect(name).window().version;
+    assert!(version(&old, "v0") > 1100 && version(&old, "a0") > 1100, "many versions");
+
+    let third = Registry::new(Settings::default());
+    let mut changes = Changes::new(&scene.stream);
+    let Some(Change::Stream(of)) = changes.take() else { panic!("no description") };
+    let mut young = third.mirror("x", &of, scene.now).unwrap();
+    young.apply(&Change::Stream(of), scene.now).unwrap();
+    while let Some(change) = changes.take() {
+        if matches!(change, Change::Part(_)) {
+            assert_eq!(young.apply(&change, scene.now).unwrap(), Taken::Yes);
+        }
+    }
+    let stream = third.stream("x").unwrap();
+    assert_eq!(version(&stream, "v0"), 0, "nothing is shown");
+    assert!(third.adopt("x", scene.now));
+    drop(young);
+
+    scene.now.0 += 1_000_000;
+    scene.publisher = Some(third.publish("x", info(), scene.now).unwrap());
+    scene.announce();
+    scene.frame = 0;
+    (0..100).for_each(|_| scene.publish(25, true));
+    let mut mirror = scene.mirror.take().expect("a copy");
+    let mut changes = Changes::since(&stream, mirror.places());
+    while let Some(change) = changes.take() {
+        mirror.apply(&change, scene.now).unwrap();
+    }
+    for name in ["v0", "a0"] {
+        assert_eq!(version(&old, name), version(&stream, name), "{name}");
+        let newest = |stream: &Stream| {
+            let window = stream.track(name).expect(name).window();
+            window.newest().map(|newest| (newest.msn, newest.parts.len()))
+        };
+        assert_eq!(newest(&old), newest(&stream), "{name}");
+    }
+}
+
 #[test]
 fn a_copy_gives_way_where_memory_is_short() {
     let mut scene = Scene::new(4);

@@ -148,9 +148,10 @@ impl Packager {
         &mut self.segments
     }
 
-    /// Continues a track that another machine has cut, with the next period, and so many versions later.
-    pub(crate) fn adopt(&mut self, learnt: Option<Learnt>, versions: u64) {
-        self.segments.leave_out(versions);
+    /// Continues a track that another machine has cut, with the next period. The versions of its window go on above
+    /// `least`, and leave out so many.
+    pub(crate) fn adopt(&mut self, learnt: Option<Learnt>, least: u64, left_out: u64) {
+        self.segments.leave_out(least, left_out);
         self.new_header = None;
         if let Some(newest) = self.segments.newest() {
             self.period = newest.period;

@@ -26,9 +26,9 @@ impl Segments {
         self.open.as_ref().or(self.window.segments.back().map(Arc::as_ref))
     }
 
-    /// Leaves out so many versions.
-    pub(crate) fn leave_out(&mut self, versions: u64) {
-        self.window.version += versions;
+    /// Leaves out so many versions above this one, or above `least` if that is more.
+    pub(crate) fn leave_out(&mut self, least: u64, versions: u64) {
+        self.window.version = self.window.version.max(least) + versions;
     }
 
     /// Adds the next part, or the first of a segment. Viewers do not see it before [`Segments::copy_window`].
