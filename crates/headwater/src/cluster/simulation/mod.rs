@@ -281,8 +281,9 @@ impl World {
             for node in &mut self.nodes {
                 node.watch(name).await;
             }
-            // Until what is under way has come.
-            sleep(Duration::from_millis(50)).await;
+            // Until what is under way has come. What changed while a copy was made is asked for when its stream's node
+            // tells how far it is, each half second.
+            sleep(Duration::from_secs(1)).await;
             for node in &self.nodes {
                 let found = node.origin.stream(name).await;
                 let copy = found.expect("the node answers").expect("it is published");
