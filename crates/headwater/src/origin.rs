@@ -22,7 +22,7 @@ use crate::titles::{self, FlvTitles};
 /// between the two, the wall clock looks as if somebody had set it.
 const AT_ONCE: Duration = Duration::from_millis(10);
 
-/// How long a publisher waits for what other nodes have of its stream.
+/// How long a publisher waits until it is known which nodes are still there, and then for what they have of its stream.
 const FETCH: Duration = Duration::from_secs(3);
 
 /// State that all listeners share: the configuration, the live streams, the clock.
@@ -140,22 +140,21 @@ impl Origin {
     /// a few seconds at most.
     pub async fn fetch(&self, name: &str, role: Role) {
         let Some(cluster) = self.cluster.get() else { return };
-        let fetched = async {
+        let published = || cluster.elsewhere(name).filter(|holder| holder.is_live);
+        let looked = async {
             cluster.look_for_waiting(name, role).await;
-            if !self.is_elsewhere(name) {
-                return;
-            }
-            let published = || cluster.elsewhere(name).filter(|holder| holder.is_live);
-            if let Some(holder) = published() {
+            if self.is_elsewhere(name)
+                && let Some(holder) = published()
+            {
                 cluster.has_gone(&holder.node).await;
             }
-            // A node that did not answer may have been forgotten meanwhile, because it was silent for too long.
-            if published().is_none() {
-                // Where nothing comes, the stream begins anew.
-                drop(self.stream(name).await);
-            }
         };
-        let _ = timeout(FETCH, fetched).await;
+        let _ = timeout(FETCH, looked).await;
+        // A node that did not answer may have been forgotten meanwhile, because it was silent for too long.
+        if self.is_elsewhere(name) && published().is_none() {
+            // Where nothing comes, the stream begins anew.
+            let _ = timeout(FETCH, self.stream(name)).await;
+        }
     }
 
     /// Whether no stream of this name goes on here.

@@ -130,10 +130,20 @@ impl Client {
     /// It reports another failure or none, or sends nothing for too long.
     #[track_caller]
     pub fn until_failed(&mut self, why: &str) {
-        let end = self.rest().into_iter().find_map(|event| match event {
-            ClientEvent::Ended { code, description } => Some((code, description)),
-            _ => None,
-        });
+        let mut end = None;
+        loop {
+            while let Some(event) = self.poll() {
+                if let ClientEvent::Ended { code, description } = event {
+                    end.get_or_insert((code, description));
+                }
+            }
+            match self.read(4096) {
+                Ok(0) => break,
+                // It has not read all that it was sent. What it said before has come.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+                read => drop(read.expect("the server answers")),
+            }
+        }
         let (code, description) = end.expect("the server says that it is over");
         assert_eq!(code, "NetStream.Failed");
         assert!(description.contains(why), "{description}");

@@ -3,16 +3,30 @@
   whip_server.py
 
 Prints one JSON object per line: its URL, then, when the publisher has deleted its session, what came
-of each kind: the time of each frame in seconds, the MD5 of each picture, and how many packets were lost.
+of each kind: the time of each frame in seconds, the MD5 of each picture, and how many packets were lost or came only when
+they were asked for. These may be too late for their picture.
 """
 
 import asyncio
 import hashlib
 import json
 
-from aiortc import RTCConfiguration, RTCPeerConnection, RTCSessionDescription
+from aiortc import RTCConfiguration, RTCPeerConnection, RTCRtpReceiver, RTCSessionDescription
 
 SESSION = "/session"
+
+# How many packets were asked for. aiortc counts a packet as lost only if it never came.
+asked = 0
+ask = RTCRtpReceiver._send_rtcp_nack
+
+
+async def count_and_ask(self, media_ssrc, lost):
+    global asked
+    asked += len(lost)
+    await ask(self, media_ssrc, lost)
+
+
+RTCRtpReceiver._send_rtcp_nack = count_and_ask
 
 
 def say(**fields):
@@ -64,7 +78,7 @@ async def main():
     for receiver in peer.getReceivers():
         for stats in (await receiver.getStats()).values():
             if stats.type == "inbound-rtp":
-                lost[stats.kind] = stats.packetsLost
+                lost[stats.kind] = stats.packetsLost + (asked if stats.kind == "video" else 0)
     for kind, frames in seen.items():
         say(kind=kind, frames=frames, lost=lost[kind])
     await peer.close()

@@ -263,6 +263,8 @@ impl World {
             self.turn(false).await;
         }
         for name in STREAMS {
+            // Nobody sent anything while the stream before was compared.
+            self.turn(false).await;
             let publishing = |role| {
                 let of = |it: &&Encoder| (&*it.stream, it.role) == (name, role);
                 let publishing = self.encoders.iter().filter(of).filter(|it| it.is_publishing());
@@ -283,7 +285,7 @@ impl World {
             }
             // Until what is under way has come. What changed while a copy was made is asked for when its stream's node
             // tells how far it is, each half second.
-            sleep(Duration::from_secs(1)).await;
+            sleep(Duration::from_millis(600)).await;
             for node in &self.nodes {
                 let found = node.origin.stream(name).await;
                 let copy = found.expect("the node answers").expect("it is published");
