@@ -62,7 +62,7 @@ pub struct Request {
     method: Method,
     version: Version,
     peer: SocketAddr,
-    received: Instant,
+    received: Option<Instant>,
     keep_alive: bool,
     payload: PayloadFraming,
 }
@@ -146,7 +146,7 @@ impl Request {
             method,
             version,
             peer,
-            received: Instant::now(),
+            received: None,
             keep_alive: framing.keep_alive,
             payload: framing.payload,
         }))
@@ -241,12 +241,12 @@ impl Request {
 
     /// A time when all of the head had been received. Requests that came in one read have the same.
     pub fn received(&self) -> Instant {
-        self.received
+        self.received.unwrap_or_else(Instant::now)
     }
 
-    /// Sets [`received`](Self::received), which is the time of parsing otherwise.
+    /// Sets [`received`](Self::received), which is the present otherwise.
     pub(crate) fn set_received(&mut self, at: Instant) {
-        self.received = at;
+        self.received = Some(at);
     }
 
     /// Whether the peer wants the connection to stay open (RFC 9112 9.3).

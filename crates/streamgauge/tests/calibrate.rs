@@ -96,6 +96,16 @@ fn only_the_chosen_players_are_calibrated() {
     assert_eq!(players, ["push", "push", "push", "hls", "hls", "hls"]);
 }
 
+/// A file has no hole, because its index lists just what is there.
+#[test]
+fn where_nothing_would_be_checked_nothing_passes() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
+    command.args(["calibrate", "--player", "file", "--injection", "hole"]);
+    let finished = Program::spawn(&mut command).wait(LIMIT);
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    assert!(finished.stderr.contains("none of the chosen injections"), "{finished:?}");
+}
+
 #[test]
 fn the_table_has_a_line_for_every_figure() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));

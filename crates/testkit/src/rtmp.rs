@@ -139,7 +139,8 @@ impl Client {
             }
             match self.read(4096) {
                 Ok(0) => break,
-                // It has not read all that it was sent. What it said before has come.
+                // A server that has not read all that it was sent resets the connection. Its words have come
+                // before that.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 read => drop(read.expect("the server answers")),
             }

@@ -88,7 +88,7 @@ fn calibrate(players: &[Player], injections: &[Injection]) -> anyhow::Result<Doc
     let concerns = |injection: &Injection| players.iter().any(|player| injection.concerns(*player));
     ensure!(
         injections.iter().any(concerns),
-        "no injection that was chosen concerns a player that was"
+        "none of the chosen injections concerns one of the chosen players"
     );
     let begun = Instant::now();
     let stream = Arc::new(Stream::new(PICTURES)?);

@@ -84,7 +84,7 @@ pub struct Change {
     pub before: Sample,
     /// The repetitions of the later run.
     pub after: Sample,
-    /// Relative change of the median; null from 0 to another value.
+    /// Relative change from the one to the other; null from 0 to another value.
     pub change: Option<f64>,
     /// Lower and upper end of the change's interval. An end is null if it is a change from 0. Null
     /// if one of the runs has a single repetition.
@@ -101,7 +101,7 @@ pub struct Change {
 /// The repetitions of a figure.
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct Sample {
-    /// Their median.
+    /// Their median; of `failed`, the mean, which is the share.
     pub median: f64,
     /// All of them.
     pub values: Vec<f64>,

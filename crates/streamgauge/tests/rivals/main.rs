@@ -14,78 +14,50 @@ use testkit::{Program, headwater};
 /// Longest duration of a peer's trials, on a machine that is busy with other tests.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A load for each way to watch, on one live stream. It comes by RTMP, and for WHEP by WHIP.
-const SCENARIO: &str = r#"
-title = "Rivals"
-
-[media.aac]
-path = "aac.mp4"
+/// The scenario: a load for each way to watch, on one live stream. It comes by RTMP, and for WHEP by
+/// WHIP.
+fn scenario() -> String {
+    let media = [("aac", "aac"), ("opus", "libopus")].map(|(name, codec)| {
+        format!(
+            r#"
+[media.{name}]
+path = "{name}.mp4"
 make = [
     "ffmpeg", "-nostdin", "-loglevel", "error", "-y",
     "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=30:duration=10",
     "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000:duration=10",
     "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-threads", "1",
     "-b:v", "500k", "-minrate", "500k", "-maxrate", "500k", "-bufsize", "500k", "-x264-params", "nal-hrd=cbr",
-    "-g", "30", "-keyint_min", "30", "-sc_threshold", "0", "-c:a", "aac", "-b:a", "96k", "-ac", "2", "{out}",
+    "-g", "30", "-keyint_min", "30", "-sc_threshold", "0", "-c:a", "{codec}", "-b:a", "96k", "-ac", "2", "{{out}}",
 ]
-
-[media.opus]
-path = "opus.mp4"
-make = [
-    "ffmpeg", "-nostdin", "-loglevel", "error", "-y",
-    "-f", "lavfi", "-i", "testsrc2=size=320x180:rate=30:duration=10",
-    "-f", "lavfi", "-i", "sine=frequency=440:sample_rate=48000:duration=10",
-    "-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-pix_fmt", "yuv420p", "-threads", "1",
-    "-b:v", "500k", "-minrate", "500k", "-maxrate", "500k", "-bufsize", "500k", "-x264-params", "nal-hrd=cbr",
-    "-g", "30", "-keyint_min", "30", "-sc_threshold", "0", "-c:a", "libopus", "-b:a", "96k", "-ac", "2", "{out}",
-]
-
+"#
+        )
+    });
+    let (aac, opus) = (r#"file = "aac""#, r#"file = "opus", with = "whip""#);
+    let loads = [
+        ("rtmp-live", r#""6s""#, aac),
+        ("flv-live", r#""6s""#, aac),
+        // A player waits for a segment of 6 s.
+        ("hls-live", r#""15s", "--no-low-latency""#, aac),
+        ("llhls-live", r#""6s""#, aac),
+        ("whep-live", r#""6s""#, opus),
+    ];
+    let loads = loads.map(|(job, duration, publish)| {
+        format!(
+            r#"
 [[load]]
-name = "rtmp-live"
-job = "rtmp-live"
+name = "{job}"
+job = "{job}"
 peers = []
 stream = "rival"
 with = "viewers"
-arguments = ["{url}", "--batch-size", "3", "--duration", "6s"]
-publish = { file = "aac" }
-
-[[load]]
-name = "flv-live"
-job = "flv-live"
-peers = []
-stream = "rival"
-with = "viewers"
-arguments = ["{url}", "--batch-size", "3", "--duration", "6s"]
-publish = { file = "aac" }
-
-# A player waits for a segment of 6 s.
-[[load]]
-name = "hls-live"
-job = "hls-live"
-peers = []
-stream = "rival"
-with = "viewers"
-arguments = ["{url}", "--batch-size", "3", "--duration", "15s", "--no-low-latency"]
-publish = { file = "aac" }
-
-[[load]]
-name = "llhls-live"
-job = "llhls-live"
-peers = []
-stream = "rival"
-with = "viewers"
-arguments = ["{url}", "--batch-size", "3", "--duration", "6s"]
-publish = { file = "aac" }
-
-[[load]]
-name = "whep-live"
-job = "whep-live"
-peers = []
-stream = "rival"
-with = "viewers"
-arguments = ["{url}", "--batch-size", "3", "--duration", "6s"]
-publish = { file = "opus", with = "whip" }
-"#;
+arguments = ["{{url}}", "--batch-size", "3", "--duration", {duration}]
+publish = {{ {publish} }}
+"#
+        )
+    });
+    format!("title = \"Rivals\"\n{}{}", media.concat(), loads.concat())
+}
 
 /// Runs the loads for the jobs of a peer, and checks that its viewers got media without errors.
 /// Returns why the peer is left out, if it is.
@@ -93,7 +65,7 @@ fn measure(peer: &str, jobs: &[&str]) -> Option<String> {
     headwater();
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (folder.path().join("rivals.toml"), folder.path().join("out"));
-    std::fs::write(&file, SCENARIO).unwrap();
+    std::fs::write(&file, scenario()).unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
     run.arg("run").arg(&file).args(["--json", "--peer", peer, "-o"]).arg(&out);
     run.args(jobs.iter().flat_map(|job| ["--load", job]));
