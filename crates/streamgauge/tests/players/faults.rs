@@ -10,7 +10,8 @@ use serde_json::Value;
 use testkit::{Program, eventually};
 
 use crate::support::{
-    LIMIT, assert_verdict, deliveries, document, document_of, origin, start, start_timed,
+    LIMIT, assert_verdict, deliveries, document, document_of, newest_tick, origin, start,
+    start_timed,
 };
 
 /// What a server does with any request.
@@ -214,10 +215,8 @@ fn a_server_that_goes_away_while_they_play() {
         .collect();
     eventually(LIMIT, "all play", || {
         (0..urls.len()).all(|number| {
-            let ticks = folder.path().join(number.to_string()).join("ticks.jsonl");
-            let ticks = std::fs::read_to_string(ticks).unwrap_or_default();
-            let last = ticks.lines().last().and_then(|line| serde_json::from_str(line).ok());
-            last.is_some_and(|tick: Value| tick["playing"] == 4)
+            let tick = newest_tick(&folder.path().join(number.to_string()));
+            tick.is_some_and(|tick| tick["playing"] == 4)
         })
     });
     drop(server);

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testkit::{Program, eventually};
 
-use crate::support::{LIMIT, document, origin, start};
+use crate::support::{LIMIT, document, newest_tick, origin, start};
 
 /// Starts the instrument in a process that may open this many files.
 fn start_with_files(files: u32, arguments: &[&str]) -> Program {
@@ -44,7 +44,7 @@ fn lines(path: &Path) -> Vec<Value> {
 /// Waits until this many viewers have joined.
 fn joined(folder: &Path, viewers: u64) {
     eventually(LIMIT, "all viewers have joined", || {
-        lines(&folder.join("ticks.jsonl")).last().is_some_and(|tick| tick["joined"] == viewers)
+        newest_tick(folder).is_some_and(|tick| tick["joined"] == viewers)
     });
 }
 

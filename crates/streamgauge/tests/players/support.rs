@@ -1,6 +1,7 @@
 //! The instrument and the origin as programs.
 
 use std::ffi::OsStr;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -42,6 +43,13 @@ pub(crate) fn start<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> 
 pub(crate) fn start_timed<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Program {
     let instrument = env!("CARGO_BIN_EXE_streamgauge");
     Program::spawn(Command::new("time").args(["-f", "%M", instrument]).args(arguments))
+}
+
+/// The newest tick of a run that writes to this folder.
+pub(crate) fn newest_tick(folder: &Path) -> Option<Value> {
+    let text = std::fs::read_to_string(folder.join("ticks.jsonl")).unwrap_or_default();
+    // During the run, the last line may be incomplete.
+    text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
 /// Waits for the end; returns the exit status and the document. A generator may be saturated while

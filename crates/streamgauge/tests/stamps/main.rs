@@ -8,14 +8,15 @@ mod relay;
 #[path = "../players/support.rs"]
 mod support;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{Port, Program, Server, demo_clip, headwater};
+use testkit::{Port, Program, Server, demo_clip, eventually, headwater};
 
 use relay::Relay;
-use support::{LIMIT, document, start};
+use support::{LIMIT, document, newest_tick, start};
 
 /// For how long the relay holds bytes back.
 const HELD: Duration = Duration::from_millis(300);
@@ -34,8 +35,8 @@ fn publish(url: &str) -> Program {
 fn watch(url: &str) -> Program {
     let reference = demo_clip();
     let reference = reference.to_str().unwrap();
-    // 100 samples of video take 3.4 s, and a busy machine takes a while to begin.
-    start(["watch", url, "--duration", "9s", "--json", "--reference", reference])
+    // 100 samples of video take 3.4 s. A busy machine takes a while to begin, and may stand still for seconds.
+    start(["watch", url, "--duration", "15s", "--json", "--reference", reference])
 }
 
 /// Checks that every access unit was verified and that stamps gave the latency; returns the
@@ -66,9 +67,15 @@ fn told(url: &str, viewer: &Value) -> f64 {
     least("delivery")
 }
 
-/// Starts a viewer that does not verify.
-fn viewer(url: &str, folder: &str) -> Program {
-    start(["viewers", url, "--batch-size", "1", "--duration", "5s", "--json", "-o", folder])
+/// Starts a viewer that does not verify, until it is told to end.
+fn viewer(url: &str, folder: &Path) -> Program {
+    let folder = folder.to_str().unwrap();
+    start(["viewers", url, "--batch-size", "1", "--duration", "10m", "--json", "-o", folder])
+}
+
+/// Whether the viewer of a run that writes to this folder plays, and knows the publisher's clock.
+fn knows_the_clock(folder: &Path) -> bool {
+    newest_tick(folder).is_some_and(|tick| tick["playing"] == 1 && tick["delivery"] != 0.0)
 }
 
 #[test]
@@ -93,12 +100,13 @@ fn every_delivery_of_the_origin_tells_the_publishers_clock() {
     let folder = tempfile::tempdir().unwrap();
     let folders: Vec<_> =
         (0..urls.len()).map(|number| folder.path().join(number.to_string())).collect();
-    let skimmed: Vec<_> = urls
-        .iter()
-        .zip(&folders)
-        .map(|(url, folder)| viewer(url, folder.to_str().unwrap()))
-        .collect();
+    let skimmed: Vec<_> =
+        urls.iter().zip(&folders).map(|(url, folder)| viewer(url, folder)).collect();
+    for (url, folder) in urls.iter().zip(&folders) {
+        eventually(LIMIT, url, || knows_the_clock(folder));
+    }
     for ((url, program), folder) in urls.iter().zip(skimmed).zip(&folders) {
+        program.terminate();
         document(program);
         let lines = std::fs::read_to_string(folder.join("viewers.jsonl")).unwrap();
         told(url, &serde_json::from_str(lines.lines().next().unwrap()).unwrap());
