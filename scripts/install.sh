@@ -47,7 +47,7 @@ fuzz) wanted="cc:gcc :libc6-dev c++:g++" ;;
 esac
 
 # For our own scripts, for generating test media, and for making certificates.
-[ "$purpose" != check ] || wanted="$wanted python3:python3 ffmpeg:ffmpeg openssl:openssl"
+[ "$purpose" != check ] || wanted="$wanted python3:python3 ffmpeg:ffmpeg openssl:openssl pgrep:procps"
 
 # For the NATS server, which comes from PyPI, and for what starts the cluster.
 [ "$purpose" != cluster ] || wanted="$wanted python3:python3 :python3-venv"
@@ -64,7 +64,7 @@ if [ "$purpose" = test ]; then
         rtmpdump:rtmpdump
         nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
         python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
-        :time
+        :time pgrep:procps
         chromium:chromium chromium-headless-shell:chromium-headless-shell"
 fi
 

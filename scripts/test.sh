@@ -39,7 +39,17 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 work=$(mktemp -d)
 beside=
 trap 'busy_end; rm -rf "$work"' EXIT
-trap '[ -n "$beside" ] && kill $beside 2>/dev/null; exit 130' INT TERM
+trap 'end $(below $$); exit 130' INT TERM
+
+# below PROCESS: the processes that it has started, and those that they have.
+below() {
+    for below_child in $(pgrep -P "$1"); do
+        below "$below_child"
+        echo "$below_child"
+    done
+}
+# end PROCESS…: ends them. Those in groups of their own do not get the signal of a terminal.
+end() { kill "$@" 2>/dev/null; }
 
 # step NAME COMMAND…: runs a command, shows and keeps its output, and records its status and time.
 step() {
@@ -47,7 +57,11 @@ step() {
     shift
     printf '\n== %s\n' "$step_name"
     step_began=$(date +%s)
-    { "$@" 2>&1; echo $? >"$work/$step_name.status"; } | tee "$work/$step_name.log"
+    # A signal interrupts only `wait`. A command in the background keeps its input under another number.
+    exec 3<&0
+    { "$@" 2>&1; echo $? >"$work/$step_name.status"; } <&3 | tee "$work/$step_name.log" &
+    wait $!
+    exec 3<&-
     echo $(($(date +%s) - step_began)) >"$work/$step_name.seconds"
 }
 

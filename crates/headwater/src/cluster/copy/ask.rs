@@ -113,6 +113,9 @@ impl Copying<'_> {
                 }
                 Some((_, Message::Ceded)) => return Ok(true),
                 Some((_, Message::Change(change))) if is_copied => {
+                    // If a message was lost, those after it are not taken. A copy asks for them when the stream's node
+                    // tells how far it is. A publisher that goes on here goes on without them: the node that gave the
+                    // stream away does not tell them any more.
                     self.apply(&change)?;
                 }
                 // No change follows a refusal, and nobody waits for the changes that follow consent.

@@ -49,8 +49,10 @@ const STREAMS: [&str; 2] = ["x", "y"];
 const TURN: Duration = Duration::from_millis(100);
 /// The time that passes until the next fault begins, at most.
 const PEACE: u64 = 12_000;
-/// After this time without faults, all is well again.
+/// After this time without faults, all is well again, unless a primary has to be steady for longer.
 const HEALED: Duration = Duration::from_secs(60);
+/// After this time it is in any case: a primary that flapped must be steady for two minutes (`live::backup`).
+const STEADY: Duration = HEALED.saturating_add(Duration::from_mins(2));
 
 struct World {
     network: Arc<Network>,
@@ -256,10 +258,16 @@ impl World {
         }
     }
 
+    /// Whether the media of a backup go on.
+    fn is_on_backup(&self) -> bool {
+        let mut live = self.nodes.iter().flat_map(|node| node.origin.seats.live().into_values());
+        live.any(|role| role == Role::Backup)
+    }
+
     /// Faults end. After a while, each stream has one node, and all nodes show the same of it.
     async fn heal(&mut self) {
         let since = Instant::now();
-        while since.elapsed() < HEALED {
+        while since.elapsed() < HEALED || self.is_on_backup() && since.elapsed() < STEADY {
             self.turn(false).await;
         }
         for name in STREAMS {
@@ -275,8 +283,9 @@ impl World {
                 panic!("{name}: {} primaries, {} backups", primaries.len(), backups.len())
             };
             let origin = &self.nodes[backup.at].origin;
-            let waiting = origin.seats.presence(name, origin.now()).waiting;
-            assert!(waiting.iter().any(|(role, _)| *role == Role::Backup), "{name}");
+            let seats = origin.seats.presence(name, origin.now());
+            let waits = seats.waiting.iter().any(|(role, _)| *role == Role::Backup);
+            assert!(waits, "{name} at {}: {seats:?}", self.nodes[backup.at].name);
             let owner = &self.nodes[encoder.at];
             let stream = owner.origin.registry.stream(name).expect("it is published");
             assert!(!stream.is_mirrored() && stream.state().status == Status::Live, "{name}");
