@@ -26,7 +26,7 @@ fn a_clock_that_is_behind_is_corrected() {
     let folder = tempfile::tempdir().unwrap();
     let url = server.url("/live/demo/v0/media.m3u8");
     let output = folder.path().to_str().unwrap();
-    let viewers = ["viewers", &url, "--batch-size", "4", "--duration", "2s", "--loops", "2"];
+    let viewers = ["viewers", &url, "--batch-size", "4", "--duration", "15s", "--loops", "2"];
     let (_, document) = block_on(async {
         let client = client(&nats).await;
         let real = hellos(&client, 1).await["real"].clone();

@@ -6,7 +6,8 @@ use serde_json::Value;
 use testkit::{Nats, Server, headwater, http};
 
 use crate::support::{
-    LIMIT, agent, all_idle, block_on, document, hellos, lines, origin, run, silent, start,
+    LIMIT, agent, all_idle, block_on, client_of, document, hellos, lines, origin, run, silent,
+    start,
 };
 
 fn names(document: &Value) -> Vec<&str> {
@@ -22,7 +23,7 @@ fn viewers_of_two_agents_are_one_run() {
     let output = folder.path().join("run");
     let url = server.url("/live/demo/index.m3u8");
     let reference = testkit::demo_clip();
-    let arguments = ["viewers", &url, "--batch-size", "5", "--duration", "4s", "--loops", "2"];
+    let arguments = ["viewers", &url, "--batch-size", "5", "--duration", "15s", "--loops", "2"];
     let checks = ["--verify", "full", "--reference", reference.to_str().unwrap()];
     let kept = ["--at-least", "0.2", "-o", output.to_str().unwrap()];
     let program = run(&nats, 2, &[&arguments[..], &checks, &kept].concat());
@@ -65,7 +66,8 @@ fn steps_of_capacity_keep_their_agents() {
     let _agents = [agent(&nats, "a"), agent(&nats, "b")];
     let url = server.url("/live/demo/v0/media.m3u8");
     let steps = ["--start", "2", "--step", "2", "--max", "4", "--pause", "10ms"];
-    let criterion = ["--min-bitrate", "1k", "--duration", "2s", "--processes", "4"];
+    // Viewers get something also where the machine stands still for some seconds.
+    let criterion = ["--min-bitrate", "1k", "--duration", "12s", "--processes", "4"];
     let program = run(&nats, 2, &[&["capacity", &url], &steps[..], &criterion].concat());
     let (_, document) = document(&program.wait(LIMIT));
     assert_eq!(document["capacity"], 4, "{document:#}");
@@ -179,7 +181,7 @@ fn a_crew_and_its_agents_may_use_different_servers_of_nats() {
     let load = ["http", &server.url("/healthz"), "--requests", "20", "--json"];
     let machines = ["--agents", "1", "--nats", &second];
     // The two servers may not know each other yet.
-    block_on(async { hellos(&async_nats::connect(&second).await.unwrap(), 1).await });
+    block_on(async { hellos(&client_of(&second).await, 1).await });
     let finished = start(&[&load[..], &machines].concat()).wait(LIMIT);
     let (_, document) = document(&finished);
     assert_eq!((names(&document), &document["statuses"]["200"]), (vec!["far"], &20.into()));

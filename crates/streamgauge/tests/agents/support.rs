@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use async_nats::{Client, Subscriber};
+use async_nats::{Client, ConnectOptions, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde_json::Value;
@@ -102,7 +102,14 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 pub(crate) async fn client(nats: &Nats) -> Client {
-    async_nats::connect(nats.url(0)).await.unwrap()
+    client_of(&nats.url(0)).await
+}
+
+/// Connects to the server of NATS at this URL.
+pub(crate) async fn client_of(url: &str) -> Client {
+    // By itself a client waits only for some seconds.
+    let patient = ConnectOptions::new().connection_timeout(LIMIT).request_timeout(Some(LIMIT));
+    patient.connect(url).await.unwrap()
 }
 
 pub(crate) async fn next(subscriber: &mut Subscriber) -> async_nats::Message {

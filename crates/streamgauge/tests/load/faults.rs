@@ -168,7 +168,7 @@ fn a_server_that_is_not_there_is_counted_and_the_run_ends() {
 fn answers_that_never_come_time_out() {
     let server = Server::start(&["ok", "timeout"]);
     // Time enough for the good answers, also where the server is late.
-    let arguments = ["--requests", "20", "--connections", "10", "--timeout", "5s"];
+    let arguments = ["--requests", "20", "--connections", "10", "--timeout", "20s"];
     let url = server.url("/mix/1000");
     let document = run(&[&[url.as_str()], &arguments[..]].concat());
     assert_only(&document, "timeout", 10);
@@ -185,7 +185,8 @@ fn a_silent_server_does_not_hold_a_run_past_its_end() {
     // The run waited for these answers, and they did not come. To leave them out would flatter the
     // server.
     assert_only(&document, "timeout", 20);
-    let document = run(&[&url, "--connections", "5", "--duration", "1s", "--timeout", "10m"]);
+    // All clients have asked by then.
+    let document = run(&[&url, "--connections", "5", "--duration", "10s", "--timeout", "10m"]);
     assert_eq!(count(&document, "/unfinished"), 5);
 }
 

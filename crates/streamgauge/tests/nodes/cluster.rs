@@ -4,7 +4,7 @@ use std::process::Command;
 
 use testkit::{NO_ARGUMENTS, Nats, Program, Server, headwater};
 
-use crate::{LIMIT, count, document};
+use crate::{LIMIT, count, document_of, spawn};
 
 fn node(nats: &Nats, name: &str) -> Server {
     let text = format!("[cluster]\nnats = {:?}\nnode = \"{name}\"\n", nats.urls());
@@ -24,9 +24,14 @@ fn two_nodes_of_a_cluster_are_the_same() {
             response.status() == 200 && response.text().matches("#EXTINF").count() >= 3
         });
     }
-    for (path, objects) in [("/live/x/index.m3u8", 40), ("/live/x/manifest.mpd", 6)] {
-        let [a, b] = [0, 1].map(|at| nodes[at].url(path));
-        let (code, document) = document(&[&a, &b, "--duration", "5s", "--timeout", "30s"]);
+    // Both at the same time.
+    let running =
+        [("/live/x/index.m3u8", 40), ("/live/x/manifest.mpd", 6)].map(|(path, objects)| {
+            let [a, b] = [0, 1].map(|at| nodes[at].url(path));
+            (objects, spawn(&[&a, &b, "--duration", "20s", "--timeout", "30s", "--json"]))
+        });
+    for (objects, program) in running {
+        let (code, document) = document_of(&program.wait(LIMIT));
         assert_eq!((code, &document["passed"]), (0, &true.into()), "{document:#}");
         assert_eq!(count(&document, "differences"), 0);
         assert!(count(&document, "objects") >= objects, "{document:#}");

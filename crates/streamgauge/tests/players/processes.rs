@@ -129,7 +129,8 @@ fn capacity_and_requests_by_kind_are_shared_alike() {
         "--min-bitrate",
         "1k",
         "--duration",
-        "2s",
+        // Viewers get something also where the machine stands still for some seconds.
+        "12s",
         "--pause",
         "10ms",
         "--processes",

@@ -164,7 +164,8 @@ fn an_interrupted_capacity_tells_the_steps_before() {
     let server = crate::support::origin();
     let folder = tempfile::tempdir().unwrap();
     let url = server.rtmp_url("live/demo");
-    let arguments = ["--start", "1", "--step", "1", "--min-bitrate", "1k", "--duration", "3s"];
+    // The viewer gets something also where the machine stands still for some seconds.
+    let arguments = ["--start", "1", "--step", "1", "--min-bitrate", "1k", "--duration", "12s"];
     let pause = ["--pause", "300s", "--json", "-o", folder.path().to_str().unwrap()];
     let program = start(["capacity", &url].into_iter().chain(arguments).chain(pause));
     let step = folder.path().join("000001/summary.json");
