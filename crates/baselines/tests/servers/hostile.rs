@@ -3,8 +3,8 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use testkit::SlowReader;
 use testkit::http::Client;
+use testkit::{SlowReader, eventually};
 
 use crate::support::{Kind, LIMIT, Server, Site, each_server};
 
@@ -89,6 +89,20 @@ fn garbage_after_a_good_request_does_not_spoil_its_answer(kind: Kind) {
 }
 each_server!(garbage_after_a_good_request_does_not_spoil_its_answer);
 
+/// Waits until a good client is served. One that a busy machine holds up is itself given up.
+#[track_caller]
+fn eventually_served(server: &Server) {
+    eventually(LIMIT, "a good client is served", || {
+        let mut client = server.connect();
+        let sent = client.send("GET", "/small.txt", &[], b"");
+        match sent.and_then(|()| client.receive()) {
+            Ok(answer) if answer.status() != 408 => assert_eq!(answer.text(), "hello"),
+            _ => return false,
+        }
+        true
+    });
+}
+
 /// Each of three peers alone could occupy a server with one worker.
 fn silent_peers_are_given_up(kind: Kind) {
     let site = Site::new();
@@ -101,19 +115,35 @@ fn silent_peers_are_given_up(kind: Kind) {
     let server = Server::start(kind, &site.root(), &options);
     let before = server.descriptors().len();
 
+    let half_head = || {
+        let mut client = server.connect();
+        let sent = client.send_raw(b"GET /small.txt HTTP/1.1\r\nHo");
+        sent.map(|()| client)
+    };
     let mut mute = server.connect();
-    let mut half = server.connect();
-    half.send_raw(b"GET /small.txt HTTP/1.1\r\nHo").unwrap();
+    let mut half = half_head();
     let slow = SlowReader::get(server.address, "/big.bin", 0).unwrap();
 
     // A later client is served as well.
-    assert_eq!(server.ask("GET", "/small.txt", &[]).text(), "hello");
+    eventually_served(&server);
     assert!(mute.is_closed_within(LIMIT));
-    match half.receive() {
-        Ok(response) => assert_eq!(response.status(), 408),
-        // hyper closes the connection without an answer.
-        Err(error) => assert_eq!((kind, error.kind()), (Kind::Hyper, ErrorKind::UnexpectedEof)),
-    }
+    // One whose half of a head came when it had been given up is told nothing. Then another one is.
+    eventually(LIMIT, "the server says why", || {
+        let answer = half
+            .as_mut()
+            .map_err(|error| error.kind())
+            .and_then(|half| half.receive().map_err(|error| error.kind()));
+        match answer {
+            Ok(response) => assert_eq!(response.status(), 408),
+            // hyper closes the connection without an answer.
+            Err(ErrorKind::UnexpectedEof) if kind == Kind::Hyper => {}
+            Err(_) => {
+                half = half_head();
+                return false;
+            }
+        }
+        true
+    });
     server.wait_for_descriptors("all given up", |now| now.len() <= before);
     drop(slow);
 }
@@ -129,7 +159,7 @@ fn a_dripping_head_has_an_end(kind: Kind) {
         client.send_raw(b"G").is_err()
     });
     assert!(dripped || client.is_closed_within(LIMIT), "200 bytes in 10 s were waited for");
-    assert_eq!(server.ask("GET", "/small.txt", &[]).text(), "hello");
+    eventually_served(&server);
 }
 each_server!(a_dripping_head_has_an_end);
 
