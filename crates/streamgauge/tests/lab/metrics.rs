@@ -43,7 +43,8 @@ fn metrics_are_those_of_the_documents() {
         "--interval",
         "100ms",
         "--duration",
-        "2s",
+        // Media come also where the machine stands still for some seconds.
+        "12s",
     ]);
     let found = Loaded::of(Tool::Viewers, &of_viewers);
     let metric =
@@ -92,7 +93,7 @@ fn metrics_are_those_of_the_documents() {
     assert_eq!(counts, [5.0, 5.0, 0.0], "{of_nothing:#}");
 
     let flv = server.url("/live/demo/live.flv");
-    let steps = ["--start", "1", "--step", "1", "--max", "2", "--duration", "1s", "--pause", "0s"];
+    let steps = ["--start", "1", "--step", "1", "--max", "2", "--duration", "12s", "--pause", "0s"];
     let of_capacity = document(&[&["capacity", &flv, "--min-bitrate", "1k"][..], &steps].concat());
     let found = Loaded::of(Tool::Capacity, &of_capacity);
     assert_eq!(found.metrics["capacity"], 2.0, "{of_capacity:#}");
