@@ -97,6 +97,13 @@ export function play(page, url, names = ['H264', 'AV1', 'VP8']) {
   );
 }
 
+/**
+ * Whether a viewer had a reason for each keyframe that it asked for: it began, packets were lost, or a machine that
+ * stood still for seconds sent it nothing.
+ */
+export const asksWithReason = ({ pliCount, packetsLost, totalFreezesDuration }) =>
+  pliCount <= 1 || packetsLost > 0 || totalFreezesDuration > 2;
+
 /** What a page received of a kind of media, once it passes `enough`. */
 export async function received(page, kind, enough) {
   const deadline = Date.now() + PATIENCE;
