@@ -24,9 +24,10 @@ const SLACK: u64 = 8 << 10;
 const PER_PUBLISHER: u64 = 4 << 10;
 
 /// The server closes a publisher that is silent for three times four seconds, and a peer without a
-/// role after ten seconds. A busy machine does not hold up a client for so long.
+/// role after ten seconds. A busy machine does not hold up a client for so long. The window is longer than a bystander
+/// may be held up.
 fn start() -> Origin {
-    Origin::start(&brisk("silence = \"4s\""))
+    Origin::start(&brisk("silence = \"4s\"").replace("window = \"4s\"", "window = \"20s\""))
 }
 
 /// A chunk header of format 0.

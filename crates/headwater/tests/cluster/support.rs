@@ -15,7 +15,11 @@ pub(crate) fn node(nats: &Nats, name: &str) -> Server {
 
 /// Starts a node with further options of its table.
 pub(crate) fn node_with(nats: &Nats, name: &str, options: &str) -> Server {
-    let text = format!("[cluster]\nnats = {:?}\nnode = \"{name}\"\n{options}", nats.urls());
+    // The tests compare what was there before with what there is now: a busy machine takes a while.
+    let text = format!(
+        "[live]\nwindow = \"5m\"\n[cluster]\nnats = {:?}\nnode = \"{name}\"\n{options}",
+        nats.urls()
+    );
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, NO_ARGUMENTS)
 }
 

@@ -65,7 +65,8 @@ fn is_installed(program: &str) -> bool {
 fn wrk(script: Option<&str>, in_flight: u64) {
     let (server, url) = site();
     let path = server.folder().join("script.lua");
-    let mut arguments = vec!["-t1", "-c8", "-d1s"];
+    // What wrk waits for for two seconds is an error to it by default.
+    let mut arguments = vec!["-t1", "-c8", "-d1s", "--timeout", "60s"];
     if let Some(script) = script {
         std::fs::write(&path, script).unwrap();
         arguments.extend(["-s", path.to_str().unwrap()]);

@@ -18,7 +18,8 @@ fn maps(playlist: &str) -> Vec<&str> {
 #[test]
 fn a_publisher_comes_back_and_its_viewers_stay() {
     let server = server_with("window = \"5m\"\nreconnect = \"15s\"\nsilence = \"20s\"\n");
-    let file = media("mp4/film.mp4");
+    // It does not come to its end before the publisher is ended.
+    let file = media("mp4/minute.mp4");
     let source = Received::of(&file);
     let url = server.rtmp_url(STREAM);
 
@@ -32,7 +33,7 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
     // The name is free once the server has seen the connection's end.
     let state = format!("/api/v1/streams/{STREAM}");
     server.get_until(&state, LIMIT, |r| r.text().contains("offline"));
-    finish(publish(&file, &url, "2"));
+    finish(publish(&file, &url, "10"));
 
     for track in ["v0", "a0"] {
         let playlist = until_ended(&server, STREAM, track);

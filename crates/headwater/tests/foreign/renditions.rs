@@ -2,17 +2,18 @@
 
 use crate::support::{
     Begin, LIMIT, Received, assert_came_through, cut, ffmpeg_done, finish, headwater_publish,
-    media, over_hls, play, publish, server, server_with, until_ended, until_ready,
+    media, over_hls, play, publish, server_with, until_ended, until_ready,
 };
 
 #[test]
 fn a_second_publisher_is_refused_and_the_first_goes_on() {
-    let server = server();
+    let server = server_with("window = \"5m\"\nreconnect = \"1s\"\nsilence = \"1m\"\n");
     let file = media("flv/legacy.flv");
     let url = server.rtmp_url("live/taken");
-    // In real time, 10 s: the others have to come meanwhile.
     let mut first = publish(&file, &url, "1");
     until_ready(&server, "live/taken");
+    // It does not come to its end before the others have come.
+    first.pause();
 
     let ours = headwater_publish(&file, &url, &[]);
     let second = publish(&file, &url, "1").wait(LIMIT);
@@ -23,6 +24,7 @@ fn a_second_publisher_is_refused_and_the_first_goes_on() {
     assert!(ours.stderr.contains("NetStream.Publish.BadName"), "{}", ours.stderr);
 
     assert!(first.is_running(), "{}", first.stderr());
+    first.resume();
     finish(first);
     let playlist = until_ended(&server, "live/taken", "v0");
     assert!(!playlist.contains("#EXT-X-DISCONTINUITY"), "{playlist}");

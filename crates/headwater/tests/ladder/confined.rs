@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use testkit::Server;
 
 use crate::support::{LIMIT, RUNGS, clip, ffmpeg, is_over, media, named, program, with_renditions};
-use crate::support::{publish, server};
+use crate::support::{publish, server, server_waiting};
 
 /// Acts like a decoder that an attacker controls, reports each result, and waits for the end of its
 /// input.
@@ -245,7 +245,7 @@ fn one_that_wants_too_much_memory_fails_and_the_stream_goes_on() {
 #[test]
 fn a_confined_ffmpeg_makes_renditions_as_any() {
     let folder = tempfile::tempdir().unwrap();
-    let server = server(&format!("sandbox = \"require\"\n{RUNGS}"), &[]);
+    let server = server_waiting("12s", &format!("sandbox = \"require\"\n{RUNGS}"), &[]);
     let publisher = publish(&server, &clip(&folder, "640x360", 5), "live/x", &[]);
     let offered = with_renditions(&server, "live/x");
     let low = media(&server, "live/x", &named(&offered, "160x90"), is_over);

@@ -75,7 +75,7 @@ fn renditions_are_cut_where_their_source_is() {
 #[test]
 fn dash_is_played_by_gstreamer() {
     let folder = tempfile::tempdir().unwrap();
-    let server = server(RUNGS, &[]);
+    let server = server_waiting("12s", RUNGS, &[]);
     let publisher = publish(&server, &clip(&folder, "640x360", 6), "live/x", &[]);
     let offered = with_renditions(&server, "live/x");
     media(&server, "live/x", &named(&offered, "160x90"), is_over);
@@ -166,7 +166,7 @@ fn a_source_of_another_codec_is_made_into_what_all_can_play() {
 #[test]
 fn a_source_that_changes_its_size_has_other_renditions() {
     let folder = tempfile::tempdir().unwrap();
-    let server = server(RUNGS, &[]);
+    let server = server_waiting("12s", RUNGS, &[]);
     let (large, small) = (clip(&folder, "640x360", 5), clip(&folder, "256x144", 6));
     let publisher = publish(&server, &large, "live/x", &[]);
     let offered = with_renditions(&server, "live/x");

@@ -401,7 +401,9 @@ fn a_rendition_that_goes_away_is_replaced_by_its_neighbour() {
 #[test]
 fn a_publisher_that_dies_within_a_frame_leaves_no_half_chunk() {
     let server = server("[live]\nreconnect = \"1s\"\n");
-    // A publisher whose connection breaks after this many bytes, anywhere in a message.
+    // A publisher whose connection breaks after this many bytes, anywhere in a message. The clients come when fewer have
+    // passed.
+    let (connected, clients_wait) = std::sync::mpsc::channel::<()>();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let (address, origin) = (listener.local_addr().unwrap(), server.rtmp);
     let relay = std::thread::spawn(move || {
@@ -409,8 +411,11 @@ fn a_publisher_that_dies_within_a_frame_leaves_no_half_chunk() {
         let origin = TcpStream::connect(origin).unwrap();
         let (mut from, mut to) = (origin.try_clone().unwrap(), publisher.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-        let (mut few, mut to) = ((&publisher).take(700_001), &origin);
-        let _ = std::io::copy(&mut few, &mut to).and_then(|_| to.flush());
+        for bytes in [400_000, 300_001] {
+            let (mut few, mut to) = ((&publisher).take(bytes), &origin);
+            let _ = std::io::copy(&mut few, &mut to).and_then(|_| to.flush());
+            let _ = clients_wait.recv();
+        }
         for socket in [&publisher, &origin] {
             let _ = socket.shutdown(Shutdown::Both);
         }
@@ -423,6 +428,9 @@ fn a_publisher_that_dies_within_a_frame_leaves_no_half_chunk() {
         .into();
     for client in &mut clients {
         assert_eq!(client.next().unwrap().event()["event"], "hello");
+    }
+    drop(connected);
+    for client in &mut clients {
         let mut film = client.next().unwrap().payload;
         let mut chunks = 0;
         loop {

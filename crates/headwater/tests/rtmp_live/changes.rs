@@ -3,7 +3,7 @@
 
 use std::thread;
 
-use crate::support::{Kind, Player, Publisher, assert_all_got, assert_run, server};
+use crate::support::{Kind, Player, Publisher, assert_all_got, assert_run, server, server_waiting};
 
 const STREAM: &str = "live/changes";
 
@@ -37,7 +37,7 @@ fn another_configuration_comes_before_its_first_frame() {
 
 #[test]
 fn players_stay_when_a_publisher_comes_back() {
-    let server = server("workers = 1");
+    let server = server_waiting("workers = 1", "12s");
     let address = server.rtmp;
     let mut first = Publisher::start(address, STREAM, 1);
     thread::scope(|scope| {

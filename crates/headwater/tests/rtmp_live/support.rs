@@ -35,9 +35,15 @@ const SIZE: usize = 20_000;
 /// soon after its publisher has left.
 #[track_caller]
 pub(crate) fn server(options: &str) -> Server {
+    server_waiting(options, "2s")
+}
+
+/// Like [`server`], with a stream that ends only so long after its publisher has left.
+#[track_caller]
+pub(crate) fn server_waiting(options: &str, reconnect: &str) -> Server {
     let configuration = format!(
         "{options}\n[http]\nsend_timeout = \"1m\"\n\
-         [live]\nwindow = \"2m\"\nreconnect = \"2s\"\nsilence = \"1m\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
+         [live]\nwindow = \"2m\"\nreconnect = \"{reconnect}\"\nsilence = \"1m\"\nviewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n"
     );
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
 }

@@ -136,8 +136,8 @@ fn ask(site: &Site, path: &str) -> Request<()> {
 /// The server gives up a stream that nobody reads. The others of its connection go on.
 #[tokio::test]
 async fn a_stream_that_is_not_read() {
-    let site = Site::start("send_timeout = \"5s\"", &[]);
-    let bytes = noise(2, 2_000_000);
+    let site = Site::start("send_timeout = \"12s\"", &[]);
+    let bytes = noise(2, 4_000_000);
     std::fs::write(site.server.vod("a.bin"), &bytes).unwrap();
     let (mut requests, _) = http2(&site, 20_000).await;
     let (answer, _) = requests.send_request(ask(&site, "/vod/a.bin"), true).unwrap();

@@ -3,8 +3,8 @@
   peer.py publish|publish-plain|see|hear|hold URL [ADDRESS RELAY]
 
 `see` plays until it has enough of the video, `hear` until it has enough of both video and audio, and `hold` does not
-end by itself. `publish` ends when it gets SIGTERM; `publish-plain` does the same, and offers no RTX. None lasts
-longer than LONGEST. The peer sends to the relay's port in the place of the server's, if both are given. Prints one
+end by itself. `publish` ends when it gets SIGTERM; `publish-plain` does the same, and offers no RTX. Players last no
+longer than LONGEST, and publishers no longer than PUBLISHES. The peer sends to the relay's port in the place of the server's, if both are given. Prints one
 JSON object per line: what was agreed, then what came.
 """
 
@@ -40,7 +40,8 @@ FRAME = fractions.Fraction(1, 30)
 ENOUGH = 150
 
 # In seconds.
-LONGEST = 50
+LONGEST = 85
+PUBLISHES = 300
 
 
 def say(**fields):
@@ -154,7 +155,7 @@ async def publish(url, rtx=True):
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     try:
-        await asyncio.wait_for(ended.wait(), LONGEST)
+        await asyncio.wait_for(ended.wait(), PUBLISHES)
     except TimeoutError:
         pass
     status, _, _ = await asyncio.to_thread(ask, session, "DELETE")

@@ -343,7 +343,7 @@ fn draining() {
 /// An answer of either plane that is made while draining announces the close of the connection.
 #[test]
 fn connections_during_a_drain_are_answered_once() {
-    let mut origin = Origin::start();
+    let mut origin = Origin::with(Config { grace: 3 * LIMIT, ..config() });
     // The drain does not end while this request is served.
     let mut held = origin.client();
     held.send("GET", "/media/wait", &[], b"").unwrap();
