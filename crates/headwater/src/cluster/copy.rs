@@ -195,7 +195,7 @@ async fn follow(
         Err(End::NoAnswer)
     };
     let asked = tokio::select! {
-        asked = copying.ask() => asked,
+        asked = copying.ask_for_all() => asked,
         ended = dropping => ended,
     };
     let (Ok(()), Some(mirror)) = (&asked, &copying.mirror) else {

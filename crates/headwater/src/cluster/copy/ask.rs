@@ -28,7 +28,33 @@ const REST: Duration = Duration::from_secs(10);
 const CONSENT: Duration = Duration::from_secs(4);
 
 impl Copying<'_> {
-    /// Asks for all that is missing here.
+    /// Asks for all of the stream. Of a long answer the end may be lost, because more messages come than wait here. Then
+    /// this asks for the rest, as long as each answer brings more.
+    pub(super) async fn ask_for_all(&mut self) -> Result<(), End> {
+        let begun = Instant::now();
+        loop {
+            let before = self.places();
+            let asked = self.ask().await;
+            let has_more = self.places() != before;
+            if !(matches!(asked, Err(End::NoAnswer)) && has_more)
+                || begun.elapsed() > longest_answer(self.window())
+            {
+                return asked;
+            }
+        }
+    }
+
+    /// What is here of each track: the place after the last part.
+    fn places(&self) -> Vec<(u32, PartIndex)> {
+        self.mirror.as_ref().map(Mirror::places).unwrap_or_default()
+    }
+
+    /// How long the stream's window is, as far as that is known.
+    fn window(&self) -> Duration {
+        self.mirror.as_ref().map_or(Duration::ZERO, |it| it.stream().window())
+    }
+
+    /// Asks for what is missing here.
     pub(super) async fn ask(&mut self) -> Result<(), End> {
         self.question(Ask::Changes, true).await.map(|_| ())
     }
@@ -79,8 +105,7 @@ impl Copying<'_> {
         self.asked = Instant::now();
         let is_first = self.mirror.is_none();
         let bus = &self.cluster.bus;
-        let places = self.mirror.as_ref().map(Mirror::places).unwrap_or_default();
-        let question = self.cluster.question(self.name, ask(places));
+        let question = self.cluster.question(self.name, ask(self.places()));
         let question = question.map_err(|error| End::Refused(error.to_string()))?;
         let inbox = bus.inbox();
         let to = name::questions(&self.holder.node);
@@ -91,8 +116,7 @@ impl Copying<'_> {
         let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
         let mut reader = Reader::default();
         loop {
-            let window = self.mirror.as_ref().map_or(Duration::ZERO, |it| it.stream().window());
-            let most = if is_first { longest_answer(window) } else { REST };
+            let most = if is_first { longest_answer(self.window()) } else { REST };
             let at_last = self.asked + most;
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };

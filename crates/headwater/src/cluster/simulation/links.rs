@@ -71,6 +71,22 @@ async fn a_copy_over_a_slow_link_takes_its_time() {
     assert_eq!(scene.network.sent("headwater.node.n0"), 1, "one answer brought all");
 }
 
+/// The window is more messages than wait for a subscriber, and all come at once.
+#[tokio::test(start_paused = true)]
+async fn a_long_window_is_copied_bit_by_bit() {
+    let mut scene = Scene::begin().await;
+    scene.network.shorten(40);
+    let took = scene.until_copied(1).await;
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(scene.network.sent("headwater.node.n0") > 2, "one answer did not bring all");
+    let copy = scene.nodes[1].origin.registry.stream("x").expect("it is copied");
+    let of = scene.nodes[0].origin.registry.stream("x").expect("it is published");
+    let first = |stream: &live::Stream| {
+        stream.track("v0").and_then(|track| Some(track.window().all().next()?.msn))
+    };
+    assert_eq!(first(&copy), first(&of), "the copy has the whole window");
+}
+
 /// A second viewer comes to an edge while the copy is being made for the first one.
 #[tokio::test(start_paused = true)]
 async fn who_comes_while_a_copy_is_made_sees_all_of_it() {

@@ -29,6 +29,8 @@ use live::Status;
 use live::backup::{Role, Seat};
 use testkit::Random;
 use tokio::time::{Instant, sleep};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 use self::encoder::Encoder;
 use self::network::Network;
@@ -297,7 +299,8 @@ impl World {
             sleep(Duration::from_millis(600)).await;
             for node in &self.nodes {
                 let found = node.origin.stream(name).await;
-                let copy = found.expect("the node answers").expect("it is published");
+                let copy = found.unwrap_or_else(|error| panic!("{name} at {}: {error}", node.name));
+                let copy = copy.expect("it is published");
                 let (of, it) = (stream.state(), copy.state());
                 assert_eq!(of.tracks.len(), it.tracks.len(), "{name} at {}", node.name);
                 for (of, it) in of.tracks.iter().zip(&it.tracks) {
@@ -322,7 +325,8 @@ fn start(
     (at, copies): (usize, u8),
     random: &mut Random,
 ) -> Node {
-    let ahead = Duration::from_millis(random.below(500));
+    // Microseconds as well: a node that goes on with a stream is known by when it did.
+    let ahead = Duration::from_micros(random.below(500_000));
     let mut config = Config::default();
     config.cluster.copies = copies;
     Node::start(network, began, &format!("n{at}"), ahead, config)
@@ -336,6 +340,9 @@ fn walk(seed: u64, steps: u64) {
         .build()
         .unwrap();
     runtime.block_on(async {
+        if std::env::var_os("SIMULATION_LOG").is_some() {
+            print_log();
+        }
         let mut world = World::new(seed);
         while world.network.steps() < steps {
             for _ in 0..1200 {
@@ -355,7 +362,22 @@ fn walk(seed: u64, steps: u64) {
     });
 }
 
-/// `SIMULATION_STEPS` and `SIMULATION_SEED` ask for a longer walk, or another one.
+/// Prints what nodes log, with the time of the world in seconds.
+fn print_log() {
+    struct World(Instant);
+    impl FormatTime for World {
+        fn format_time(&self, to: &mut Writer<'_>) -> std::fmt::Result {
+            write!(to, "{:.3}", self.0.elapsed().as_secs_f64())
+        }
+    }
+    tracing_subscriber::fmt()
+        .with_timer(World(Instant::now()))
+        .with_max_level(tracing::Level::DEBUG)
+        .with_test_writer()
+        .init();
+}
+
+/// `SIMULATION_STEPS` and `SIMULATION_SEED` ask for a longer walk, or another one. `SIMULATION_LOG` prints the log.
 #[test]
 fn one_node_tells_a_stream_and_viewers_miss_nothing_that_is_not_told() {
     let steps = std::env::var("SIMULATION_STEPS").ok().and_then(|steps| steps.parse().ok());

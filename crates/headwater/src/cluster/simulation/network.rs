@@ -18,7 +18,7 @@ use crate::clock::Clock;
 
 /// The longest way of a message that is not held up.
 pub(super) const WAY: u64 = 20;
-/// The most messages that wait for a subscriber. Further ones are lost.
+/// The most messages that wait for a subscriber, at first. Further ones are lost.
 const MOST_WAITING: usize = 256;
 
 /// What all nodes share.
@@ -33,6 +33,8 @@ pub(super) struct State {
     pub(super) subscriptions: BTreeMap<String, Vec<Subscriber>>,
     /// A life that gets no answers of more bytes than these.
     pub(super) narrow: Option<(u64, usize)>,
+    /// The most messages that wait for a subscriber. Further ones are lost.
+    most_waiting: usize,
     /// The lives of nodes that go on. A node that starts again has another one.
     pub(super) lives: HashMap<u64, Life>,
     /// The side on which the bucket is, if it is there at all.
@@ -145,6 +147,7 @@ impl Network {
             random: Random::new(seed),
             bad: 0,
             narrow: None,
+            most_waiting: MOST_WAITING,
             subscriptions: BTreeMap::new(),
             lives: HashMap::new(),
             bucket_side: Some(0),
@@ -182,6 +185,11 @@ impl Network {
     /// How many messages in a thousand are lost, come twice, and overtake another one.
     pub(super) fn worsen(&self, bad: u64) {
         lock(&self.0).bad = bad;
+    }
+
+    /// How many messages wait for a subscriber at most.
+    pub(super) fn shorten(&self, most: usize) {
+        lock(&self.0).most_waiting = most;
     }
 
     /// On which side the bucket is; on none, it does not answer.
@@ -262,7 +270,8 @@ impl State {
         let overtakes = self.happens(self.bad);
         let way = Duration::from_millis(1 + self.random.below(WAY));
         let mut messages = lock(&inbox.messages);
-        let Some(life) = self.lives.get_mut(&to).filter(|_| messages.len() < MOST_WAITING) else {
+        let has_room = messages.len() < self.most_waiting;
+        let Some(life) = self.lives.get_mut(&to).filter(|_| has_room) else {
             return;
         };
         let through = life.down.carry(message.payload.len());
