@@ -63,7 +63,7 @@ calibrate: ## hold every player of the instrument against known delays, rates, s
 audit: ## licences, bans and sources of the dependencies (cargo-deny)
 	@scripts/audit.sh
 
-simulate: ## walk STEPS (1000000) of a cluster whose nodes and network fail; SEED=N for a walk of before
+simulate: ## walk STEPS (1000000) of a cluster whose nodes and network fail; SEED=N for a walk of before, LOG=1 for its log
 	@scripts/simulate.sh
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (30) each; TARGET=NAME for one of them

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Walks STEPS (1000000) steps of a simulated cluster, from SEED. Without one, the walk is another each time; with the
-# one that a walk has printed, it is that walk again. LOG=1 prints what the nodes log.
+# one that a walk of the same commit has printed, it is that walk again. LOG=1 prints what the nodes log.
 set -eu
 cd "$(dirname "$0")/.."
 scripts/install.sh run

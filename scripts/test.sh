@@ -39,13 +39,15 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 work=$(mktemp -d)
 beside=
 trap 'busy_end; rm -rf "$work"' EXIT
-trap 'end $(below $$); exit 130' INT TERM
+# Who was told to end needs a moment before its files are removed.
+trap 'trap "" HUP INT TERM; end $(below $$); sleep 1; exit 130' HUP INT TERM
 
 # below PROCESS: the processes that it has started, and those that they have.
 below() {
     for below_child in $(pgrep -P "$1"); do
-        below "$below_child"
+        # What the call sets is set here, too, so it comes last.
         echo "$below_child"
+        below "$below_child"
     done
 }
 # end PROCESS…: ends them. Those in groups of their own do not get the signal of a terminal.
@@ -57,9 +59,10 @@ step() {
     shift
     printf '\n== %s\n' "$step_name"
     step_began=$(date +%s)
-    # A signal interrupts only `wait`. A command in the background keeps its input under another number.
+    # The shell handles a signal only when a foreground command has ended, but it interrupts `wait` at once. A command in
+    # the background would read /dev/null, so its input is passed as 3.
     exec 3<&0
-    { "$@" 2>&1; echo $? >"$work/$step_name.status"; } <&3 | tee "$work/$step_name.log" &
+    { "$@" 2>&1; echo $? >"$work/$step_name.status"; } <&3 3<&- | tee "$work/$step_name.log" 3<&- &
     wait $!
     exec 3<&-
     echo $(($(date +%s) - step_began)) >"$work/$step_name.seconds"

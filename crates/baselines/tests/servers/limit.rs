@@ -123,7 +123,7 @@ fn everybody_gets_a_broadcast() {
 fn silent_peers_are_given_up() {
     let site = Site::new();
     let are_given_up = |ways: &[&str]| {
-        // Long enough to see both, where the machine stands still for some seconds.
+        // Long enough that both are seen as open, where the machine stands still for some seconds.
         let server = start(&site, &[ways, &["--timeout", "10s"]].concat());
         let before = server.descriptors().len();
         let mut mute = connect(&server);

@@ -150,6 +150,8 @@ struct Copying<'a> {
     /// gone on with the stream where this copy had more.
     described: Option<u64>,
     asked: Instant,
+    /// Whether the copy takes changes as they come, which it does not while it asks.
+    is_kept: bool,
     /// Single units, while viewers read these.
     units: Option<Subscription>,
     /// What viewers want was told then.
@@ -186,6 +188,7 @@ async fn follow(
         mirror: cluster.registry.resume_mirror(name),
         described: None,
         asked: Instant::now(),
+        is_kept: false,
         units: None,
         told: None,
     };
@@ -218,6 +221,7 @@ impl Copying<'_> {
 
     /// Takes changes as they come.
     async fn keep(&mut self, changes: &mut Subscription, copied: &Copied) -> End {
+        self.is_kept = true;
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);

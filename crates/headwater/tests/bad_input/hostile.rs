@@ -27,7 +27,10 @@ const PER_PUBLISHER: u64 = 4 << 10;
 /// role after ten seconds. A busy machine does not hold up a client for so long. The window is longer than a bystander
 /// may be held up.
 fn start() -> Origin {
-    Origin::start(&brisk("silence = \"4s\"").replace("window = \"4s\"", "window = \"20s\""))
+    let brisk = brisk("silence = \"4s\"");
+    let long = brisk.replace("window = \"4s\"", "window = \"20s\"");
+    assert_ne!(long, brisk);
+    Origin::start(&long)
 }
 
 /// A chunk header of format 0.

@@ -10,7 +10,7 @@ use testkit::{Program, Server, certificate, eventually, time_of, track_of};
 
 use crate::support::{LIMIT, metric, server};
 
-/// Python's `websockets` reads so many messages of media and writes each message, after its kind and its
+/// Python's `websockets` reads the given number of messages of media and writes each message, after its kind and its
 /// length.
 const WATCH: &str = r#"
 import asyncio, ssl, struct, sys, websockets

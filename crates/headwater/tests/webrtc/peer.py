@@ -4,8 +4,8 @@
 
 `see` plays until it has enough of the video, `hear` until it has enough of both video and audio, and `hold` does not
 end by itself. `publish` ends when it gets SIGTERM; `publish-plain` does the same, and offers no RTX. Players last no
-longer than LONGEST, and publishers no longer than PUBLISHES. The peer sends to the relay's port in the place of the server's, if both are given. Prints one
-JSON object per line: what was agreed, then what came.
+longer than LONGEST, and publishers no longer than PUBLISHES. The peer sends to the relay's port in the place of the
+server's, if both are given. Prints one JSON object per line: what was agreed, then what came.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ FRAME = fractions.Fraction(1, 30)
 ENOUGH = 150
 
 # In seconds.
-LONGEST = 85
+LONGEST = 70
 PUBLISHES = 300
 
 

@@ -309,12 +309,13 @@ fn reports_tell_when_packets_were_captured_and_how_many_there_are() {
     for (kind, rate) in [("video", 90_000.0), ("audio", 48_000.0)] {
         let reports = of(&viewer, kind);
         let (first, ..) = reports[0];
-        // A machine that stands still makes some of them late.
+        // A machine that stands still for some seconds makes few of them late.
         let late = |(info, at, _): &(SenderInfo, SystemTime, u64)| {
             at.duration_since(info.ntp_time).unwrap_or_default()
         };
-        let soonest = reports.iter().map(late).min().unwrap();
-        assert!(soonest < Duration::from_secs(5), "{kind} {soonest:?}");
+        let mut delays: Vec<_> = reports.iter().map(late).collect();
+        delays.sort();
+        assert!(delays[delays.len() / 2] < Duration::from_secs(5), "{kind} {delays:?}");
         for (info, _, newest) in &reports {
             // All packets of a source are counted, and they come in order: the first is 1.
             assert_eq!(u64::from(info.sender_packet_count), *newest, "{kind}");

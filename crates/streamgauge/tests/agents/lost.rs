@@ -81,7 +81,7 @@ fn capacity_has_the_steps_before_an_agent_was_lost() {
     let (nats, server) = (Nats::start(), origin());
     let [_a, b] = [agent(&nats, "a"), agent(&nats, "b")];
     let url = server.url("/live/demo/v0/media.m3u8");
-    let steps = ["--start", "2", "--step", "2", "--max", "200", "--pause", "30s"];
+    let steps = ["--start", "2", "--step", "2", "--max", "200", "--pause", "15s"];
     // Viewers get something also where the machine stands still for some seconds.
     let criterion = ["--min-bitrate", "1k", "--duration", "12s", "--processes", "2"];
     let program = run(&nats, 2, &[&["capacity", &url], &steps[..], &criterion].concat());

@@ -111,7 +111,7 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
     assert_eq!(lab.trial("requests/rate=20/nginx/1"), first);
     for (trial, clients, seconds) in [
         ("requests/rate=20/origin/1", None, 9.9),
-        // It ends when all players have the film.
+        // It ends when all players have the film, however soon that is.
         ("players/batches=2/origin/1", Some(4.0), 0.1),
         ("live/case/origin/1", Some(2.0), 7.9),
     ] {

@@ -41,8 +41,9 @@ fn every_delivery_of_the_demo_is_the_published_file_whole() {
         }
         // There are some 77 access units per second.
         assert!(verified["samples"].as_u64().unwrap() > 100, "{url}: {viewer:#}");
-        // A machine may stand still for some seconds of these.
-        assert!(number("startup") < 14.0, "{url}: {viewer:#}");
+        // The generator tells if it stood still for some of this.
+        let longest = if document["generator"]["saturated"] == true { 14.0 } else { 6.5 };
+        assert!(number("startup") < longest, "{url}: {viewer:#}");
         let watched = number("watched");
         let media = number("media_bytes");
         assert!((300e3..4e5 * watched).contains(&media), "{url}: {viewer:#}");
@@ -72,9 +73,10 @@ fn a_file_that_is_pushed_is_the_file_whole_and_its_end_is_no_failure() {
         assert_verdict(code, &document, true);
         let viewer = &document["viewer"];
         assert_eq!(viewer["end"], "ended", "{viewer:#}");
-        // A busy machine makes a viewer of media that come in real time wait for a moment, and one that stands still for
-        // some seconds.
-        assert!(viewer["stalled"].as_f64().unwrap() < 10.0, "{viewer:#}");
+        // A busy machine makes a viewer of media that come in real time wait for a moment. The generator tells if it
+        // stood still for some seconds.
+        let longest = if document["generator"]["saturated"] == true { 10.0 } else { 3.0 };
+        assert!(viewer["stalled"].as_f64().unwrap() < longest, "{viewer:#}");
         assert_eq!((&viewer["holes"], &viewer["reconnects"]), (&0.into(), &0.into()), "{viewer:#}");
         // A file has no latency.
         assert!(viewer["behind_live"].is_null() && viewer["delivery"].is_null(), "{viewer:#}");

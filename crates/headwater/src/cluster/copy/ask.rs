@@ -21,15 +21,15 @@ pub(in crate::cluster) fn longest_answer(window: Duration) -> Duration {
     window.clamp(Duration::from_mins(1), Duration::from_hours(1))
 }
 
-/// How long a whole answer may take where there is a copy already. Its loop stands still meanwhile. What is missing after
+/// How long a whole answer may take where a copy is kept already. Its loop stands still meanwhile. What is missing after
 /// that is asked for again.
 const REST: Duration = Duration::from_secs(10);
 /// For how long after a question the consent of the stream's node counts. Its publisher goes on there after 5 s.
 const CONSENT: Duration = Duration::from_secs(4);
 
 impl Copying<'_> {
-    /// Asks for all of the stream. Of a long answer the end may be lost, because more messages come than wait here. Then
-    /// this asks for the rest, as long as each answer brings more.
+    /// Asks for all of the stream. The end of a long answer may be lost, because only so many messages wait for a
+    /// subscriber. Then this asks for the rest, as long as each answer brings something new.
     pub(super) async fn ask_for_all(&mut self) -> Result<(), End> {
         let begun = Instant::now();
         loop {
@@ -103,7 +103,6 @@ impl Copying<'_> {
         is_copied: bool,
     ) -> Result<bool, End> {
         self.asked = Instant::now();
-        let is_first = self.mirror.is_none();
         let bus = &self.cluster.bus;
         let question = self.cluster.question(self.name, ask(self.places()));
         let question = question.map_err(|error| End::Refused(error.to_string()))?;
@@ -116,7 +115,7 @@ impl Copying<'_> {
         let Ok(Ok(mut answer)) = asked.await else { return Err(End::NoAnswer) };
         let mut reader = Reader::default();
         loop {
-            let most = if is_first { longest_answer(self.window()) } else { REST };
+            let most = if self.is_kept { REST } else { longest_answer(self.window()) };
             let at_last = self.asked + most;
             let message = timeout_at(at_last.min(Instant::now() + ANSWER), answer.next()).await;
             let Ok(Some(message)) = message else { return Err(End::NoAnswer) };
@@ -137,9 +136,9 @@ impl Copying<'_> {
                 }
                 Some((_, Message::Ceded)) => return Ok(true),
                 Some((_, Message::Change(change))) if is_copied => {
-                    // If a message was lost, those after it are not taken. A copy asks for them when the stream's node
-                    // tells how far it is. A publisher that goes on here goes on without them: the node that gave the
-                    // stream away does not tell them any more.
+                    // If a message is lost, those after it are not taken. A copy asks for them when the stream's node
+                    // tells how far it is. If the answer is `Ceded`, they stay lost: the node that gave the stream away
+                    // does not send them again.
                     self.apply(&change)?;
                 }
                 // No change follows a refusal, and nobody waits for the changes that follow consent.

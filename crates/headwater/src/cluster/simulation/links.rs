@@ -71,13 +71,24 @@ async fn a_copy_over_a_slow_link_takes_its_time() {
     assert_eq!(scene.network.sent("headwater.node.n0"), 1, "one answer brought all");
 }
 
-/// The window is more messages than wait for a subscriber, and all come at once.
+/// The window is more messages than wait for a subscriber, and all are sent at once.
 #[tokio::test(start_paused = true)]
-async fn a_long_window_is_copied_bit_by_bit() {
+async fn a_long_window_is_copied_by_several_answers() {
+    a_long_window_is_copied(None, Duration::from_secs(30)).await;
+}
+
+/// The same over a link on which the window takes some 20 s.
+#[tokio::test(start_paused = true)]
+async fn a_long_window_is_copied_by_several_answers_over_a_slow_link() {
+    a_long_window_is_copied(Some(6500), Duration::from_secs(90)).await;
+}
+
+async fn a_long_window_is_copied(rate: Option<u64>, within: Duration) {
     let mut scene = Scene::begin().await;
-    scene.network.shorten(40);
+    scene.network.keep_at_most(40);
+    scene.nodes[1].bus.slow_down(rate);
     let took = scene.until_copied(1).await;
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(took < within, "{took:?}");
     assert!(scene.network.sent("headwater.node.n0") > 2, "one answer did not bring all");
     let copy = scene.nodes[1].origin.registry.stream("x").expect("it is copied");
     let of = scene.nodes[0].origin.registry.stream("x").expect("it is published");

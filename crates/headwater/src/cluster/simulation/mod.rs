@@ -29,6 +29,7 @@ use live::Status;
 use live::backup::{Role, Seat};
 use testkit::Random;
 use tokio::time::{Instant, sleep};
+use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
 
@@ -340,9 +341,7 @@ fn walk(seed: u64, steps: u64) {
         .build()
         .unwrap();
     runtime.block_on(async {
-        if std::env::var_os("SIMULATION_LOG").is_some() {
-            print_log();
-        }
+        let _log = std::env::var_os("SIMULATION_LOG").map(|_| print_log());
         let mut world = World::new(seed);
         while world.network.steps() < steps {
             for _ in 0..1200 {
@@ -362,19 +361,21 @@ fn walk(seed: u64, steps: u64) {
     });
 }
 
-/// Prints what nodes log, with the time of the world in seconds.
-fn print_log() {
-    struct World(Instant);
-    impl FormatTime for World {
+/// Prints what nodes log, with the time of the world in seconds, until the result is dropped.
+fn print_log() -> DefaultGuard {
+    struct WorldTime(Instant);
+    impl FormatTime for WorldTime {
         fn format_time(&self, to: &mut Writer<'_>) -> std::fmt::Result {
             write!(to, "{:.3}", self.0.elapsed().as_secs_f64())
         }
     }
-    tracing_subscriber::fmt()
-        .with_timer(World(Instant::now()))
+    let log = tracing_subscriber::fmt()
+        .with_timer(WorldTime(Instant::now()))
         .with_max_level(tracing::Level::DEBUG)
         .with_test_writer()
-        .init();
+        .finish();
+    // Only the walk's: other tests run at the same time, on threads and clocks of their own.
+    tracing::subscriber::set_default(log)
 }
 
 /// `SIMULATION_STEPS` and `SIMULATION_SEED` ask for a longer walk, or another one. `SIMULATION_LOG` prints the log.

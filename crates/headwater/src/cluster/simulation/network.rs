@@ -18,7 +18,7 @@ use crate::clock::Clock;
 
 /// The longest way of a message that is not held up.
 pub(super) const WAY: u64 = 20;
-/// The most messages that wait for a subscriber, at first. Further ones are lost.
+/// [`State::most_waiting`] at first.
 const MOST_WAITING: usize = 256;
 
 /// What all nodes share.
@@ -188,7 +188,7 @@ impl Network {
     }
 
     /// How many messages wait for a subscriber at most.
-    pub(super) fn shorten(&self, most: usize) {
+    pub(super) fn keep_at_most(&self, most: usize) {
         lock(&self.0).most_waiting = most;
     }
 
