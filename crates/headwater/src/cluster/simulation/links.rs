@@ -74,28 +74,28 @@ async fn a_copy_over_a_slow_link_takes_its_time() {
 /// The window is more messages than wait for a subscriber, and all are sent at once.
 #[tokio::test(start_paused = true)]
 async fn a_long_window_is_copied_by_several_answers() {
-    a_long_window_is_copied(None, Duration::from_secs(30)).await;
+    a_long_window_is_copied(40, None).await;
 }
 
-/// The same over a link on which the window takes some 20 s.
+/// The same over a link on which one answer takes more than ten seconds. Meanwhile 3,500 bytes a second are added.
 #[tokio::test(start_paused = true)]
 async fn a_long_window_is_copied_by_several_answers_over_a_slow_link() {
-    a_long_window_is_copied(Some(6500), Duration::from_secs(90)).await;
+    a_long_window_is_copied(100, Some(9000)).await;
 }
 
-async fn a_long_window_is_copied(rate: Option<u64>, within: Duration) {
+async fn a_long_window_is_copied(most: usize, rate: Option<u64>) {
     let mut scene = Scene::begin().await;
-    scene.network.keep_at_most(40);
+    scene.network.keep_at_most(most);
     scene.nodes[1].bus.slow_down(rate);
     let took = scene.until_copied(1).await;
-    assert!(took < within, "{took:?}");
-    assert!(scene.network.sent("headwater.node.n0") > 2, "one answer did not bring all");
+    assert!(took < Duration::from_secs(60), "{took:?}");
+    assert!(scene.network.sent("headwater.node.n0") > 1, "one answer did not bring all");
     let copy = scene.nodes[1].origin.registry.stream("x").expect("it is copied");
     let of = scene.nodes[0].origin.registry.stream("x").expect("it is published");
     let first = |stream: &live::Stream| {
-        stream.track("v0").and_then(|track| Some(track.window().all().next()?.msn))
+        stream.track("v0").and_then(|track| Some(track.window().all().next()?.msn)).expect("media")
     };
-    assert_eq!(first(&copy), first(&of), "the copy has the whole window");
+    assert!(first(&copy) <= first(&of), "the copy has the whole window");
 }
 
 /// A second viewer comes to an edge while the copy is being made for the first one.
