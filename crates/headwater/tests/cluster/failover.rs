@@ -46,6 +46,8 @@ fn a_publisher_goes_on_at_a_node_that_has_no_copy() {
     });
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert!(shown.contains(&before), "{before} is not in {shown:?}");
+    let text = http::get(c.http, playlist);
+    assert_eq!(text.text().matches("#EXT-X-DISCONTINUITY\n").count(), 1, "{}", text.text());
     let received = viewer.wait(LIMIT);
     let frames = String::from_utf8(received.stdout).unwrap();
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
-use testkit::{Nats, Program, Server, eventually, http};
+use testkit::{Nats, Program, Server, eventually, http, push};
 
 use crate::support::{LIMIT, clip, node, publish};
 
@@ -69,8 +69,20 @@ fn each_object_of_a_stream_is_the_same_on_every_node() {
         }
     }
     assert!(compared.len() > 20, "{compared:?}");
-    // Players by RTMP, and by an endless file, on a node that has a copy.
-    for source in [nodes[2].rtmp_url("live/x.y/z"), nodes[2].url(&path("live.flv"))] {
+    // Push has the same bytes, on a node that has a copy.
+    let mut viewer = push::Client::connect(nodes[2].http, &path("push?latency=segment"));
+    let pushed: Vec<_> = (0..8).map(|_| viewer.until(|frame| frame.opcode == 2).payload).collect();
+    let playlist = http::get(nodes[0].http, &path("v0/media.m3u8"));
+    let whole = |name: &&str| name.ends_with(".m4s") && name.matches('.').count() == 1;
+    let is_pushed = |name: &&str| {
+        let segment = http::get(nodes[0].http, &path(&format!("v0/{name}"))).body;
+        pushed.contains(&segment)
+    };
+    let found = playlist.text().lines().filter(whole).filter(is_pushed).count();
+    assert!(found >= 2, "{found} of {}", pushed.len());
+    // Players by RTMP, and by endless files, there as well.
+    let sources = ["live.flv", "live.mp4"].map(|file| nodes[2].url(&path(file)));
+    for source in sources.into_iter().chain([nodes[2].rtmp_url("live/x.y/z")]) {
         let mut player = Command::new("ffmpeg");
         player.args([
             "-v",

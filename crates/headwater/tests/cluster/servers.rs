@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use ::cluster::wire;
 use testkit::{Nats, Program, Server, eventually, http};
 
 use crate::support::{LIMIT, clip, node_with, publish};
@@ -46,9 +47,14 @@ fn viewer(input: &str, count: &str) -> Program {
     Program::spawn(viewer.args(["-frames:v", count, "-f", "framemd5", "-"]))
 }
 
+/// The frames of a clip.
+fn all_frames(clip: &Path) -> Vec<String> {
+    frames(&viewer(clip.to_str().unwrap(), "100000").wait(LIMIT).stdout)
+}
+
 /// All frames that a viewer got are those of the clip, one after the other.
 fn assert_in_order(got: &[String], clip: &Path) {
-    let all = frames(&viewer(clip.to_str().unwrap(), "100000").wait(LIMIT).stdout);
+    let all = all_frames(clip);
     let first = all.iter().position(|frame| Some(frame) == got.first()).expect("the first frame");
     let wrong = got.iter().zip(&all[first..]).position(|(got, sent)| got != sent);
     assert_eq!(wrong, None, "{} frames, from {first} on", got.len());
@@ -90,18 +96,20 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
     // Node a knows only the first server, and loses it.
     let (a, b) = (node(&nats.urls()[..1], 0), node(&nats.urls()[1..], 1));
     let c = node(&nats.urls()[2..], 2);
-    let clip = clip();
+    let (clip, other) = (clip(), testkit::clip("long/backup.flv"));
     let _first = publish(&a, &clip, "live/x");
     for node in [&b, &c] {
         eventually(LIMIT, "a copy", || http::get(node.http, PLAYLIST).status() == 200);
     }
     wait_for_segments(&b, 2);
+    let viewer = viewer(&c.url("/live/x/live.flv"), "100000");
+    eventually(LIMIT, "it plays", || !frames(&viewer.stdout()).is_empty());
     nats.program(0).pause();
-    // The first encoder still publishes to a, and a serves it.
-    let mut second = publish(&b, &clip, "live/x");
+    // The first encoder still publishes to a, and a serves it. The second has another film.
+    let mut second = publish(&b, &other, "live/x");
     eventually(LIMIT, "b goes on", || {
         if !second.is_running() {
-            second = publish(&b, &clip, "live/x");
+            second = publish(&b, &other, "live/x");
         }
         http::get(b.http, PLAYLIST).text().contains("#EXT-X-DISCONTINUITY\n")
     });
@@ -122,6 +130,15 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
         b.text().contains("#EXT-X-DISCONTINUITY\n") && a.text() == b.text() && c.text() == b.text()
     });
     assert!(second.is_running());
+    wait_for_segments(&c, 2);
+    // The viewer got some of the first film, and then only the second.
+    viewer.terminate();
+    let received = frames(&viewer.wait(LIMIT).stdout);
+    let second_film = all_frames(&other);
+    let of_second = |frame: &String| second_film.contains(frame);
+    let change = received.iter().position(of_second).expect("the second film");
+    assert_in_order(&received[..change], &clip);
+    assert_in_order(&received[change..], &other);
     assert!(a.log().contains("another node has the stream"), "{}", a.log());
     assert!(!b.log().contains("another node has the stream"), "{}", b.log());
 }
@@ -139,17 +156,30 @@ fn what_other_programs_write_to_the_subjects_harms_nobody() {
     let received = frames(&viewer.wait(LIMIT).stdout);
     assert_eq!(received.len(), 200);
     assert_in_order(&received, &clip);
-    for node in [&a, &b] {
+    let refused = |node: &Server| -> u64 {
         let metrics = http::get(node.http, "/metrics");
-        let refused =
+        let count =
             metrics.text().lines().find(|l| l.starts_with("headwater_cluster_refused_total"));
-        let count: u64 = refused.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
-        assert!(count >= 20, "{refused:?}");
-    }
+        count.unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert!(refused(&a) >= 20 && refused(&b) >= 20, "{} {}", refused(&a), refused(&b));
+    // A message as nodes write it, of a lease that nobody has.
+    let before = refused(&b);
+    runtime.block_on(tell_of_epoch(1, &nats.url(0)));
+    eventually(LIMIT, "it is refused", || refused(&b) > before);
     eventually(LIMIT, "both have the same", || {
         http::get(a.http, PLAYLIST).text() == http::get(b.http, PLAYLIST).text()
     });
     drop(publisher);
+}
+
+/// Says to the subject of the stream that all is told, by a lease of this epoch.
+async fn tell_of_epoch(epoch: u64, url: &str) {
+    let client = async_nats::connect(url).await.unwrap();
+    for message in wire::write(epoch, &wire::Message::Done).unwrap() {
+        client.publish("headwater.live.x", message).await.unwrap();
+    }
+    client.flush().await.unwrap();
 }
 
 /// Writes noise, and damaged copies of what nodes write, to all subjects.
