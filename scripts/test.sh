@@ -39,7 +39,7 @@ export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-1}
 work=$(mktemp -d)
 beside=
 trap 'busy_end; rm -rf "$work"' EXIT
-# Who was told to end needs a moment before its files are removed.
+# The processes need a moment to end before their files are removed.
 trap 'trap "" HUP INT TERM; end $(below $$); sleep 1; exit 130' HUP INT TERM
 
 # below PROCESS: the processes that it has started, and those that they have.

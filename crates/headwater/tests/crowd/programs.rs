@@ -65,7 +65,7 @@ fn is_installed(program: &str) -> bool {
 fn wrk(script: Option<&str>, in_flight: u64) {
     let (server, url) = site();
     let path = server.folder().join("script.lua");
-    // What wrk waits for for two seconds is an error to it by default.
+    // By default wrk counts an answer as an error if it takes longer than two seconds.
     let mut arguments = vec!["-t1", "-c8", "-d1s", "--timeout", "60s"];
     if let Some(script) = script {
         std::fs::write(&path, script).unwrap();

@@ -154,8 +154,8 @@ fn a_server_of_another_hand_takes_it() {
         (line["frames"].as_array().unwrap().clone(), line["lost"].as_i64().unwrap())
     };
     // All pictures that it decoded have the times of the file. If no packet was lost, none is missing between them, and
-    // each is that of the file. A busy machine may lose some packets. aiortc asks for each only once, and what then comes may be too late. It also shows
-    // what it predicts from a picture that is not whole.
+    // each is that of the file. A busy machine may lose some packets. aiortc asks for each only once, and the packet that
+    // then comes may be too late. It also shows pictures that it predicts from one that is not whole.
     let ((video, lost), of_file) = (came("video"), pictures(clip.to_str().unwrap()));
     assert!(video.len() > of_file.len() / 2, "{} of {}", video.len(), of_file.len());
     let began = video[0][0].as_f64().unwrap();

@@ -3,8 +3,8 @@
   whip_server.py
 
 Prints one JSON object per line: its URL, then, when the publisher has deleted its session, what came
-of each kind: the time of each frame in seconds, the MD5 of each picture, and how many packets were lost or came only when
-they were asked for. These may be too late for their picture.
+of each kind: the time of each frame in seconds, the MD5 of each picture, and how many packets were lost or came only
+when they were asked for. These may be too late for their picture.
 """
 
 import asyncio

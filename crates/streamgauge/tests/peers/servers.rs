@@ -83,11 +83,11 @@ fn a_server_that_never_becomes_ready_is_ended() {
     let marker = scene.path("marker");
     let script = format!("echo almost; sleep 600 & : {}; wait", marker.display());
     // It has printed something by then.
-    let peer = scene.script(&script, "seconds = 15");
+    let peer = scene.script(&script, "seconds = 8");
     let begun = Instant::now();
     let error = format!("{:#}", scene.start(&peer).expect_err("never ready"));
-    assert_eq!(error, "mine: not ready after 15 s; it printed last:\nalmost");
-    assert!(begun.elapsed() >= Duration::from_secs(15));
+    assert_eq!(error, "mine: not ready after 8 s; it printed last:\nalmost");
+    assert!(begun.elapsed() >= Duration::from_secs(8));
     assert_eq!(running(&marker), 0);
 }
 

@@ -35,10 +35,8 @@ impl Copying<'_> {
         loop {
             let before = self.places();
             let asked = self.ask().await;
-            let has_more = self.places() != before;
-            if !(matches!(asked, Err(End::NoAnswer)) && has_more)
-                || begun.elapsed() > longest_answer(self.window())
-            {
+            let is_cut_off = matches!(asked, Err(End::NoAnswer)) && self.places() != before;
+            if !is_cut_off || begun.elapsed() > longest_answer(self.window()) {
                 return asked;
             }
         }
