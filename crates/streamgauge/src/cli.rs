@@ -77,6 +77,9 @@ struct Behaviour {
     /// Ask for parts only once a playlist lists them, not by EXT-X-PRELOAD-HINT
     #[arg(long)]
     no_hints: bool,
+    /// RTMP, FLV, MP4 and WHEP, live: connect again where a connection is lost; other players always do
+    #[arg(long)]
+    reconnect: bool,
     #[command(flatten)]
     certificates: Certificates,
     /// Event loops, each on a core; one for each core if not given
@@ -102,6 +105,7 @@ impl Behaviour {
             rendition: self.rendition,
             low_latency: !self.no_low_latency,
             hints: !self.no_hints,
+            reconnect: self.reconnect,
             trust,
         })
     }

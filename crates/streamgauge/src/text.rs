@@ -68,7 +68,11 @@ fn write_report(out: &mut impl Write, report: &Report) -> io::Result<()> {
         }
     }
     writeln!(out, "stalls       {}, {:.3} s in all", report.stalls, report.stalled)?;
-    writeln!(out, "holes        {}, {:.3} s in all", report.holes, report.missing)?;
+    writeln!(
+        out,
+        "holes        {}, {:.3} s in all, {:.3} s at most",
+        report.holes, report.missing, report.longest_hole
+    )?;
     for (name, latency) in [
         ("delivery", &report.delivery),
         ("behind live", &report.behind_live),

@@ -104,6 +104,9 @@ pub struct Options {
     pub low_latency: bool,
     /// Whether players ask for parts before they exist, by EXT-X-PRELOAD-HINT.
     pub hints: bool,
+    /// Whether players of RTMP, FLV, MP4 and WHEP connect again where a connection is lost. Players of playlists,
+    /// manifests and pushed streams always do.
+    pub reconnect: bool,
     /// Which certificates are trusted where a URL asks for TLS.
     pub trust: Trust,
 }
@@ -118,6 +121,7 @@ impl Default for Options {
             rendition: Rendition::Highest,
             low_latency: true,
             hints: true,
+            reconnect: false,
             trust: Trust::System,
         }
     }

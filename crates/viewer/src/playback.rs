@@ -91,6 +91,7 @@ pub struct Span {
 struct Holes {
     count: u32,
     missing: Micros,
+    longest: Micros,
     /// The last ones of each track, the newest last.
     last: [VecDeque<(Micros, Micros)>; 2],
 }
@@ -98,13 +99,20 @@ struct Holes {
 impl Holes {
     /// Counts a hole of a track. Where the other track has one as well, a viewer misses the time only once.
     fn add(&mut self, track: usize, (from, to): (Micros, Micros)) {
-        let others = self.last[1 - track].iter();
-        let shared: Micros =
-            others.map(|&(begin, end)| (end.min(to) - begin.max(from)).max(0)).sum();
+        let mut shared = 0;
+        let mut whole = (from, to);
+        for &(begin, end) in &self.last[1 - track] {
+            let both = end.min(to) - begin.max(from);
+            if both > 0 {
+                shared += both;
+                whole = (whole.0.min(begin), whole.1.max(end));
+            }
+        }
         if shared == 0 {
             self.count = self.count.saturating_add(1);
         }
         self.missing = self.missing.saturating_add(to - from - shared);
+        self.longest = self.longest.max(whole.1.saturating_sub(whole.0));
         let own = &mut self.last[track];
         if own.len() >= HOLES {
             own.pop_front();
@@ -441,6 +449,11 @@ impl Playback {
         self.holes.as_ref().map_or((0, 0), |holes| (holes.count, holes.missing))
     }
 
+    /// Duration of the longest hole: without a pause, video or audio was missing for so long.
+    pub fn longest_hole(&self) -> Micros {
+        self.holes.as_ref().map_or(0, |holes| holes.longest)
+    }
+
     /// What has arrived of a track.
     pub fn span(&self, track: Track) -> Option<Span> {
         self.spans[track as usize]
@@ -582,18 +595,18 @@ mod tests {
             playback.media(0, 0, track, from * MS, to * MS);
         }
         // Video misses 100 to 300, audio 80 to 310.
-        assert_eq!(playback.holes(), (1, 230 * MS));
+        assert_eq!((playback.holes(), playback.longest_hole()), ((1, 230 * MS), 230 * MS));
         playback.media(0, 0, Track::Audio, 420 * MS, 500 * MS);
         playback.media(0, 0, Track::Video, 500 * MS, 600 * MS);
         // Audio misses 380 to 420, video 400 to 500.
-        assert_eq!(playback.holes(), (2, 350 * MS));
+        assert_eq!((playback.holes(), playback.longest_hole()), ((2, 350 * MS), 230 * MS));
         for (track, from, to) in
             [(Track::Audio, 600, 700), (Track::Audio, 800, 900), (Track::Video, 1000, 1100)]
         {
             playback.media(0, 0, track, from * MS, to * MS);
         }
         // Audio misses 500 to 600 and 700 to 800, video 600 to 1000.
-        assert_eq!(playback.holes(), (4, 850 * MS));
+        assert_eq!((playback.holes(), playback.longest_hole()), ((4, 850 * MS), 400 * MS));
     }
 
     #[test]

@@ -173,6 +173,7 @@ impl Stats {
             stalled: seconds(stalled),
             holes,
             missing: seconds(missing),
+            longest_hole: seconds(playback.longest_hole()),
             delivery: Latency::of(playback.delivery()),
             delivery_p50: playback.delivered(0.5).map(seconds),
             delivery_p99: playback.delivered(0.99).map(seconds),
@@ -235,6 +236,9 @@ pub struct Report {
     pub holes: u32,
     /// Duration of all holes together: the time for which video or audio is missing.
     pub missing: f64,
+    /// Duration of the longest hole.
+    #[serde(default)]
+    pub longest_hole: f64,
     /// Time from capture to arrival, if the stream says when it was captured.
     pub delivery: Option<Latency>,
     /// The time from capture to arrival within which half of the media arrived, with one exact digit.

@@ -7,6 +7,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::ops::Range;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -179,6 +180,42 @@ fn drops_in_the_middle_are_got_over_and_counted() {
     assert_eq!((report.holes, report.troubles.len()), (1, 2), "{report:#?}");
     near(report.missing, 0.512, 1e-6);
     near(report.received, 5.0 * 0.512, 1e-6);
+}
+
+#[test]
+fn a_stream_that_is_cut_off_is_asked_for_again_if_that_is_wanted() {
+    let clip = AudioClip::new(8);
+    let (header, fragments) = (clip.header(), |of: Range<u32>| of.flat_map(|it| clip.fragment(it)));
+    let mp4 = |of| header.iter().copied().chain(fragments(of)).collect::<Vec<_>>();
+    let (flv, begin, end) = (clip.flv(), mp4(0..3), mp4(4..8));
+    let server = Server::start(move |asked| {
+        let is_first = asked.before == 0;
+        match (asked.target.as_str(), is_first) {
+            ("/x.flv" | "/again.flv", true) => chunked(&flv[..flv.len() / 2], ""),
+            ("/x.mp4" | "/again.mp4", true) => chunked(&begin, ""),
+            ("/again.flv", false) => chunked(&flv, "0\r\n\r\n"),
+            ("/again.mp4", false) => chunked(&end, "0\r\n\r\n"),
+            _ => status("404 Not Found"),
+        }
+    });
+    for (kind, holes, received) in [("flv", 0, 8.0), ("mp4", 1, 7.0)] {
+        let report = plain(&server.url(&format!("/x.{kind}")));
+        assert_eq!((failure(&report).0, report.reconnects), ("dropped", 0), "{report:#?}");
+        let wanted = Options { reconnect: true, ..options() };
+        let url = server.url(&format!("/again.{kind}"));
+        let report = watch(&url, wanted, true, Some(clip.reference()), LIMIT);
+        assert_eq!((report.end, report.reconnects), (End::Ended, 1), "{report:#?}");
+        assert_eq!(report.troubles.get("dropped"), Some(&1), "{report:#?}");
+        assert_eq!((report.holes, report.troubles.len()), (holes, 1), "{report:#?}");
+        // What came twice counts once. How long the last unit of an FLV lasts is not known.
+        near(report.received, received * 0.512, 0.03);
+    }
+}
+
+/// A body in chunks: one, and `rest`.
+fn chunked(body: &[u8], rest: &str) -> Vec<Act> {
+    let head = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len());
+    vec![Act::Send([head.as_bytes(), body, b"\r\n", rest.as_bytes()].concat()), Act::Close]
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub(super) struct OptionsOnWire {
     rendition: Rendition,
     low_latency: bool,
     hints: bool,
+    reconnect: bool,
     trust: Trust,
 }
 
@@ -71,6 +72,7 @@ mod tests {
                     ahead: None,
                     patience: Duration::from_nanos(1_500_000_001),
                     announce_buffer: Duration::from_millis(100),
+                    reconnect: true,
                     ..Options::default()
                 },
                 batches: 3,

@@ -19,7 +19,7 @@ use protocol::rtmp::Url as RtmpUrl;
 use tokio::time::sleep;
 
 use crate::url::Url;
-use crate::{Error, Viewer};
+use crate::{Error, Kind, Viewer};
 
 /// What to play. The kind decides which player plays it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,15 +133,40 @@ fn rtmps(url: &str) -> Result<RtmpUrl, protocol::rtmp::Error> {
 /// # Errors
 /// The viewer cannot go on; the cause is the server or this machine.
 pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
+    let again = viewer.lane.options.reconnect;
     match target {
         // Boxed: each viewer takes only the memory that its own player needs.
-        Target::Rtmp(url) => Box::pin(rtmp::play(viewer, url)).await,
+        Target::Rtmp(url) => stay(viewer, again, || Box::pin(rtmp::play(viewer, url))).await,
         Target::Hls(url) => Box::pin(hls::play(viewer, url)).await,
         Target::Dash(url) => Box::pin(dash::play(viewer, url)).await,
-        Target::Flv(url) => Box::pin(progressive::flv(viewer, url)).await,
-        Target::Mp4(url) => Box::pin(progressive::mp4(viewer, url)).await,
-        Target::Push(url) => Box::pin(push::play(viewer, url)).await,
-        Target::Whep(url) => Box::pin(whep::play(viewer, url)).await,
+        Target::Flv(url) => stay(viewer, again, || Box::pin(progressive::flv(viewer, url))).await,
+        Target::Mp4(url) => stay(viewer, again, || Box::pin(progressive::mp4(viewer, url))).await,
+        Target::Push(url) => stay(viewer, true, || Box::pin(push::play(viewer, url))).await,
+        Target::Whep(url) => stay(viewer, again, || Box::pin(whep::play(viewer, url))).await,
+    }
+}
+
+/// Plays what comes by one connection. If `again` is true, a connection that is lost after media came is made again.
+async fn stay<F: Future<Output = Result<(), Error>> + Unpin>(
+    viewer: &Viewer,
+    again: bool,
+    play: impl Fn() -> F,
+) -> Result<(), Error> {
+    let mut tries = Tries::default();
+    let mut began = false;
+    loop {
+        let before = viewer.stats().media_bytes;
+        let Err(error) = play().await else { return Ok(()) };
+        if viewer.stats().media_bytes > before {
+            began = true;
+            tries.reset();
+        }
+        let passes = matches!(error.kind, Kind::Dropped | Kind::Timeout | Kind::Refused);
+        if !(again && began && passes) {
+            return Err(error);
+        }
+        tries.failed(viewer, error).await?;
+        viewer.stats().reconnects += 1;
     }
 }
 
@@ -190,7 +215,7 @@ impl Tries {
     /// The failure itself, if it was one too many or trying again is of no use.
     async fn failed(&mut self, viewer: &Viewer, error: Error) -> Result<(), Error> {
         self.0 += 1;
-        if self.0 > TRIES || error.kind == crate::Kind::Corrupt {
+        if self.0 > TRIES || error.kind == Kind::Corrupt {
             return Err(error);
         }
         viewer.trouble(error.kind);
@@ -243,7 +268,7 @@ mod tests {
             ("dash", size_of_val(&dash::play(&viewer, &url)), 5500),
             ("mp4", size_of_val(&progressive::mp4(&viewer, &url)), 2000),
             ("flv", size_of_val(&progressive::flv(&viewer, &url)), 2000),
-            ("push", size_of_val(&push::play(&viewer, &url)), 2000),
+            ("push", size_of_val(&push::play(&viewer, &url)), 1000),
             ("whep", size_of_val(&whep::play(&viewer, &url)), 2000),
         ] {
             assert!(size <= most, "{name}: {size} bytes");

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Tries;
 use super::progressive::Mp4;
 use crate::socket::{Socket, write_all};
 use crate::url::Url;
@@ -24,34 +23,13 @@ const MAX_TEXT: usize = 64 << 10;
 /// How much of a server's error text is kept, in characters: each viewer keeps its own.
 const MAX_TOLD: usize = 200;
 
-/// Plays until the end of the stream. A connection that is lost after media came is made again.
+/// Plays until the end of the stream, or until the connection is lost.
 pub(super) async fn play(viewer: &Viewer, url: &Url) -> Result<(), Error> {
-    let mut tries = Tries::default();
-    let mut began = false;
-    loop {
-        let before = viewer.stats().media_bytes;
-        let mut player = Box::pin(Player::open(viewer, url)).await;
-        let outcome = match &mut player {
-            Ok(player) => player.run().await.map_err(|error| player.place(error)),
-            Err(error) => Err(error.clone()),
-        };
-        let Err(error) = outcome.map_err(|error| error.at(url)) else {
-            let now = viewer.now();
-            viewer.stats().playback.complete(now);
-            return Ok(());
-        };
-        drop(player);
-        if viewer.stats().media_bytes > before {
-            began = true;
-            tries.reset();
-        }
-        let passes = matches!(error.kind, Kind::Dropped | Kind::Timeout | Kind::Refused);
-        if !began || !passes {
-            return Err(error);
-        }
-        tries.failed(viewer, error).await?;
-        viewer.stats().reconnects += 1;
-    }
+    let mut player = Box::pin(Player::open(viewer, url)).await.map_err(|error| error.at(url))?;
+    player.run().await.map_err(|error| player.place(error).at(url))?;
+    let now = viewer.now();
+    viewer.stats().playback.complete(now);
+    Ok(())
 }
 
 /// A connection and the state of what comes over it.

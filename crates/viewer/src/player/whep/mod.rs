@@ -100,7 +100,8 @@ impl<'a> Player<'a> {
             let what = "the server sends no H.264, AV1, HEVC or Opus";
             return Err(Error::new(Kind::Unsupported, what));
         }
-        viewer.stats().webrtc = Some(Box::default());
+        // What was counted before a connection was lost stays.
+        viewer.stats().webrtc.get_or_insert_default();
         let now = Instant::now();
         Ok(Self {
             viewer,
