@@ -15,7 +15,7 @@ use futures_util::StreamExt;
 use live::mirror::{Change, Mirror, NewUnit, Taken};
 use live::{Status, Stream, UnixMicros};
 use tokio::sync::watch;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::bus::{Incoming, Subscription};
 use super::{Cluster, PATIENCE};
@@ -225,16 +225,25 @@ impl Copying<'_> {
         let mut reader = Reader::default();
         let mut heard = Instant::now();
         let (mut watched, mut gone) = (Instant::now(), None);
-        let begun = Instant::now();
+        let (begun, mut claimed) = (Instant::now(), Instant::now());
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let claims = self.silent_from().map(|from| from.max(claimed + BETWEEN));
             let message = tokio::select! {
                 message = changes.next() => match message {
                     Some(message) => message,
                     None => return End::NoAnswer,
                 },
                 Some(message) = next(&mut self.units) => message,
+                // A publisher that waits here goes on at once: a tick more would be missing at the viewers.
+                () = sleep_until(claims.unwrap_or(claimed)), if claims.is_some() => {
+                    if self.claim().await {
+                        return End::Taken;
+                    }
+                    claimed = Instant::now();
+                    continue;
+                }
                 _ = ticks.tick() => {
                     if !copied.stream().is_mirrored() {
                         return End::Taken;
@@ -330,6 +339,12 @@ impl Copying<'_> {
                 }
             }
         }
+    }
+
+    /// When the stream's publisher counts as silent, if another one waits here.
+    fn silent_from(&self) -> Option<Instant> {
+        let from = self.cluster.seats.silent_from(self.name)?;
+        Some(Instant::now() + from.since(self.now()))
     }
 
     /// How long viewers can watch what is here of a stream that no node has any more.

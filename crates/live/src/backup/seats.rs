@@ -115,6 +115,13 @@ impl Seats {
         pair.lock().claims(silent, now)
     }
 
+    /// When the publisher at another machine counts as silent, if a publisher waits here and there is a copy.
+    pub fn silent_from(&self, name: &str) -> Option<UnixMicros> {
+        self.get(name)?;
+        let newest = self.registry.stream(name)?.newest_arrival();
+        Some(newest.after(self.times.after))
+    }
+
     /// Lets a publisher that waits here go on with a stream, from the copy if there is one: the other machine gave the
     /// stream away, which it had by a lease of this epoch.
     pub fn take(&self, name: &str, epoch: u64, now: UnixMicros) {
