@@ -7,7 +7,7 @@ use streamgauge::agents::wire::{self, Answer, Ask, Hello, Report};
 use testkit::{Nats, noise};
 
 use crate::support::{
-    LIMIT, agent, all_idle, block_on, client, document, hellos, next, run, silent, waiting,
+    LIMIT, agent, all_idle, block_on, client, document, hello, hellos, next, run, silent, waiting,
 };
 
 /// Sends a message to an agent; returns what it answers.
@@ -99,15 +99,7 @@ fn an_agent_of_another_version_is_refused_by_name() {
         let call = next(&mut calls).await;
         let old = Bytes::from_static(b"{\"protocol\": 999, \"name\": \"old\", \"age\": 7}\n");
         let odd = Bytes::from_static(b"{\"protocol\": 1, \"name\": \"od\\nd\"}\n");
-        let hello = Hello {
-            protocol: wire::PROTOCOL,
-            name: "other".to_owned(),
-            id: "other".to_owned(),
-            version: "0.0.0".to_owned(),
-            busy: false,
-            cores: 0,
-            files: 1000,
-        };
+        let hello = Hello { version: "0.0.0".to_owned(), ..hello("other") };
         for hello in [odd, old, wire::write(&hello, b"")] {
             client.publish(call.reply.clone().unwrap(), hello).await.unwrap();
         }

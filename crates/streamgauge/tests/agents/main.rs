@@ -6,6 +6,8 @@ mod clocks;
 mod faults;
 mod hostile;
 mod lost;
+mod merged;
 mod reserving;
+mod saturated;
 mod shared;
 mod support;

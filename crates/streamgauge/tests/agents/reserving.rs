@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
-use streamgauge::agents::wire::{self, Answer, Ask, Hello};
+use streamgauge::agents::wire::{self, Answer, Ask};
 use testkit::Nats;
 
-use crate::support::{LIMIT, agent, block_on, client, next, run};
+use crate::support::{LIMIT, agent, block_on, client, hello, next, run};
 
 const VIEWERS: [&str; 4] = ["viewers", "rtmp://127.0.0.1:9/live/x", "--duration", "1s"];
 
@@ -46,18 +46,8 @@ fn agents_are_asked_together() {
         while replies.len() < 3 {
             tokio::select! {
                 Some(call) = calls.next() => for id in ["x", "y", "z"] {
-                    let hello = Hello {
-                        protocol: wire::PROTOCOL,
-                        name: id.to_owned(),
-                        id: id.to_owned(),
-                        version: env!("CARGO_PKG_VERSION").to_owned(),
-                        busy: false,
-                        // An agent may say what it likes.
-                        cores: 0,
-                        files: 1000,
-                    };
                     let reply = call.reply.clone().unwrap();
-                    client.publish(reply, wire::write(&hello, b"")).await.unwrap();
+                    client.publish(reply, wire::write(&hello(id), b"")).await.unwrap();
                 },
                 message = next(&mut asked) => {
                     let (ask, _) = wire::read::<Ask>(&message.payload).unwrap();

@@ -84,19 +84,20 @@ fn steps_of_capacity_keep_their_agents() {
 #[test]
 fn requests_are_shared_as_by_processes_of_one_machine() {
     let (nats, server) = (Nats::start(), origin());
-    let _agents = [agent(&nats, "a"), agent(&nats, "b")];
+    let _agents = ["a", "b", "c"].map(|name| agent(&nats, name));
     let file = server.put("file", &[7; 5000]);
     let url = server.url("/vod/file");
     assert_eq!(http::get(server.http, "/vod/file").body.len(), 5000);
-    let load = ["http", &url, "--rate", "100", "--requests", "120", "--connections", "4"];
-    let rest = ["--processes", "2", "--check", file.to_str().unwrap()];
+    let load = ["http", &url, "--rate", "100", "--requests", "120", "--connections", "6"];
+    let rest = ["--processes", "3", "--check", file.to_str().unwrap()];
     let arguments = [&load[..], &rest].concat();
-    let (_, apart) = document(&run(&nats, 2, &arguments).wait(LIMIT));
+    let (_, apart) = document(&run(&nats, 3, &arguments).wait(LIMIT));
     let (_, here) = document(&start(&[&arguments[..], &["--json"]].concat()).wait(LIMIT));
     for (path, expected) in [
-        ("/processes", 2),
+        ("/processes", 3),
         ("/counters/requests", 120),
         ("/counters/responses", 120),
+        ("/counters/errors", 0),
         ("/counters/body_bytes", 600_000),
         ("/statuses/200", 120),
         ("/first_byte/count", 120),
@@ -107,11 +108,11 @@ fn requests_are_shared_as_by_processes_of_one_machine() {
             assert_eq!(document.pointer(path), Some(&expected.into()), "{path} in {document:#}");
         }
     }
-    assert_eq!((names(&apart), names(&here).len()), (vec!["a", "b"], 0));
+    assert_eq!((names(&apart), names(&here).len()), (vec!["a", "b", "c"], 0));
     let of = |worker: &Value| worker["agent"].as_str().map(str::to_owned);
     let workers = apart["generator"]["workers"].as_array().unwrap();
     let of_agents: BTreeSet<_> = workers.iter().map(of).collect();
-    assert_eq!(of_agents, ["a", "b"].map(|name| Some(name.to_owned())).into());
+    assert_eq!(of_agents, ["a", "b", "c"].map(|name| Some(name.to_owned())).into());
     assert!(here["generator"]["workers"].as_array().unwrap().iter().all(|w| of(w).is_none()));
     // The kernel counted on the agents' machines.
     assert!(apart["kernel"]["TcpInSegs"].as_u64().unwrap() > 0, "{apart:#}");

@@ -5,13 +5,14 @@ use std::future::Future;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, ConnectOptions, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use serde_json::Value;
-use streamgauge::agents::wire::{self, Answer, Ask, Hello};
+use streamgauge::agents::wire::{self, Answer, Ask, Hello, Report};
+use streamgauge::shard::monotonic;
 use testkit::{Finished, Nats, Program, Server, eventually, headwater};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -141,6 +142,64 @@ pub(crate) async fn hellos(client: &Client, count: usize) -> BTreeMap<String, He
     };
     timeout(LIMIT, find).await.expect("all agents answer");
     found
+}
+
+/// What an idle agent of this name and version says of itself.
+pub(crate) fn hello(name: &str) -> Hello {
+    Hello {
+        protocol: wire::PROTOCOL,
+        name: name.to_owned(),
+        id: name.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        busy: false,
+        // An agent may say what it likes.
+        cores: 0,
+        files: 1000,
+    }
+}
+
+/// An agent of this name that has no processes. It tells of each that it is to start what a process would say: that it is
+/// ready and, once told to begin, these last words.
+pub(crate) async fn scripted(client: Client, name: &'static str, last: Value) {
+    let mut calls = client.subscribe(wire::FIND).await.unwrap();
+    let mut asked = client.subscribe(wire::subject(name)).await.unwrap();
+    loop {
+        tokio::select! {
+            // It must be found before it is asked.
+            biased;
+            Some(call) = calls.next() => {
+                client.publish(call.reply.unwrap(), wire::write(&hello(name), b"")).await.unwrap();
+            }
+            Some(message) = asked.next() => {
+                let (ask, body) = wire::read::<Ask>(&message.payload).unwrap();
+                if let Some(reply) = message.reply {
+                    let answer = match ask {
+                        Ask::Clocks { .. } => {
+                            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+                            Answer::Clocks { monotonic: monotonic(), unix }
+                        }
+                        _ => Answer::Done,
+                    };
+                    client.publish(reply, wire::write(&answer, b"")).await.unwrap();
+                }
+                let (run, child, reports) = match ask {
+                    Ask::Start { run, children, .. } => {
+                        (run, children[0], vec![(0, "\"Ready\"\n".to_owned(), None)])
+                    }
+                    Ask::Input { run, child } if body.starts_with(b"{\"Begin\":") => {
+                        let end = (2, String::new(), Some(Ok(())));
+                        (run, child, vec![(1, format!("{last}\n"), None), end])
+                    }
+                    _ => continue,
+                };
+                for (number, said, ended) in reports {
+                    let report = Report { child, number, ended };
+                    let message = wire::write(&report, said.as_bytes());
+                    client.publish(run.clone(), message).await.unwrap();
+                }
+            }
+        }
+    }
 }
 
 /// An agent of this name in front of another. It passes on what `passes` lets through, and the answers as `answers`
