@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod machines;
 mod metrics;
 mod plan;
 mod runs;

@@ -1,43 +1,6 @@
 //! Whole runs, with real servers.
 
-use testkit::headwater;
-
-use crate::support::{LIMIT, Lab, json};
-
-/// The origin as a peer. nginx is a peer of this repository, but the test describes the origin
-/// itself, because its binary may be anywhere.
-fn origin() -> String {
-    let binary = headwater().to_str().unwrap();
-    format!(
-        r#"
-title = "origin"
-about = "This repository's."
-[version]
-command = ["{binary}", "--version"]
-[[file]]
-path = "headwater.toml"
-text = '''
-[http]
-listen = "{{host}}:{{http}}"
-[rtmp]
-listen = "{{host}}:{{rtmp}}"
-[webrtc]
-listen = "{{host}}:0"
-[vod]
-root = "{{root}}"
-'''
-[start]
-command = ["{binary}", "serve", "--config", "{{work}}/headwater.toml"]
-ready = {{ line = "ready http=" }}
-[serves]
-file = "http://{{host}}:{{http}}/vod/{{path}}?pace=fast"
-rtmp-vod = "rtmp://{{host}}:{{rtmp}}/vod/{{path}}"
-flv-live = "http://{{host}}:{{http}}/live/{{name}}/live.flv"
-[publish]
-rtmp = "rtmp://{{host}}:{{rtmp}}/live/{{name}}"
-"#
-    )
-}
+use crate::support::{LIMIT, Lab, json, origin};
 
 fn study() -> String {
     let clip = testkit::demo_clip();

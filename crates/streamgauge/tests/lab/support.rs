@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use streamgauge::lab::scenario::Scenario;
 use tempfile::TempDir;
-use testkit::Program;
+use testkit::{Program, headwater};
 
 /// Longest wait, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -18,6 +18,41 @@ pub(crate) fn scenario(text: &str) -> anyhow::Result<Scenario> {
     let path = folder.path().join("mine.toml");
     std::fs::write(&path, text).unwrap();
     Scenario::read(&path)
+}
+
+/// The origin as a peer. nginx is a peer of this repository, but the test describes the origin
+/// itself, because its binary may be anywhere.
+pub(crate) fn origin() -> String {
+    let binary = headwater().to_str().unwrap();
+    format!(
+        r#"
+title = "origin"
+about = "This repository's."
+[version]
+command = ["{binary}", "--version"]
+[[file]]
+path = "headwater.toml"
+text = '''
+[http]
+listen = "{{host}}:{{http}}"
+[rtmp]
+listen = "{{host}}:{{rtmp}}"
+[webrtc]
+listen = "{{host}}:0"
+[vod]
+root = "{{root}}"
+'''
+[start]
+command = ["{binary}", "serve", "--config", "{{work}}/headwater.toml"]
+ready = {{ line = "ready http=" }}
+[serves]
+file = "http://{{host}}:{{http}}/vod/{{path}}?pace=fast"
+rtmp-vod = "rtmp://{{host}}:{{rtmp}}/vod/{{path}}"
+flv-live = "http://{{host}}:{{http}}/live/{{name}}/live.flv"
+[publish]
+rtmp = "rtmp://{{host}}:{{rtmp}}/live/{{name}}"
+"#
+    )
 }
 
 /// A folder with a scenario, peers and results.
