@@ -5,7 +5,8 @@
                             [--headwater PROGRAM] [--streamgauge PROGRAM]
 
 Three NATS servers, two origins and three edges are on core 0; the encoder and the viewers are on core 1. At each edge
-are N viewers (99), by LL-HLS, RTMP and push, with a buffer of 2 s. After 8 of 25 s something fails. The faults, by name:
+are N viewers (105), by seven deliveries, with a buffer of 2 s. As many are at the publisher's own node in those faults
+that must not concern them. All that viewers get is verified. After 5 s something fails. The faults, by name:
 
     none       nothing: what the machine itself does to viewers
     server     kill -9 of a NATS server, in each round another
@@ -14,18 +15,20 @@ are N viewers (99), by LL-HLS, RTMP and push, with a buffer of 2 s. After 8 of 2
     no-nats    all NATS servers are killed, and come back after 10 s
     owner      kill -9 of the origin that has the stream; the encoder is back at the other one after 2 s
     frozen     that origin stands still for 14 s (SIGSTOP); after 2 s the encoder begins to try the other one
+    cut-off    that origin cannot reach NATS for 20 s, and its viewers can; the encoder goes to the other one
     backup     the encoder stands still for 5 s, and then comes again; a backup publishes at the other origin
-    drained    SIGTERM to an edge, whose LL-HLS viewers come through a plain TCP balancer
+    drained    SIGTERM to an edge, whose viewers come through a plain TCP balancer
     edge       kill -9 of that edge
 
-Needs ffmpeg and scripts/nats.sh. What each viewer saw goes to DIR/faults.jsonl, a table to DIR/faults.md and standard
-output.
+Needs ffmpeg and scripts/nats.sh. What each viewer saw goes to DIR/faults.jsonl, tables to DIR/faults.md and standard
+output. The exit status is 1 if viewers saw more than BOUNDS allows. Then DIR has the logs of that round.
 """
 
 import argparse
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import statistics
@@ -34,8 +37,11 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 # Modules beside this script leave no files there.
 sys.dont_write_bytecode = True
@@ -47,18 +53,57 @@ from cluster import Cluster, Failed, Node  # noqa: E402
 bench = importlib.import_module("bench-cluster")
 
 EDGES = ("edge-1", "edge-2", "edge-3")
-# When the fault comes, and how long viewers watch, in seconds.
-FAULT, WATCH = 8, 25
+# When the fault comes, in seconds.
+FAULT = 5
+# For how long viewers watch while something fails, in seconds.
+WATCH = {"none": 12, "server": 14, "lame-duck": 20, "paused": 14, "no-nats": 22, "owner": 14, "frozen": 26, "cut-off": 32,
+         "backup": 22, "drained": 21, "edge": 14}
+# The faults that viewers of the publisher's own node must not notice, and those whose viewers come through a balancer.
+AT_HOME = ("none", "server", "lame-duck", "paused", "no-nats")
 BALANCED = ("drained", "edge")
+DELIVERIES = {**bench.DELIVERIES, "DASH": "{http}/live/{stream}/manifest.mpd", "FLV": "{http}/live/{stream}/live.flv",
+              "MP4": "{http}/live/{stream}/live.mp4", "WHEP": "{http}/live/{stream}/whep"}
+# A player of WebRTC hears nothing of the end of its server. It waits for this long, in seconds.
+PATIENCE = 4
+
+
+@dataclass
+class Bounds:
+    """What a viewer may see at most: seconds in stalls, seconds of the longest hole, connections made again."""
+
+    stalled: float = 0
+    hole: float = 0
+    reconnects: int = 0
+
+
+# A lease lasts 10 s, an encoder needs 2 s to come again, keyframes are 1 s apart. A viewer who comes again begins at the
+# newest keyframe. So it may miss what came since it was sent away.
+BOUNDS = {"no-nats": Bounds(stalled=10), "owner": Bounds(stalled=3, hole=3), "frozen": Bounds(stalled=13, hole=3),
+          "cut-off": Bounds(stalled=13, hole=13), "backup": Bounds(stalled=2, hole=2),
+          "drained": Bounds(hole=1, reconnects=1), "edge": Bounds(hole=1, reconnects=1)}
+
+
+def bounds(fault, delivery, place):
+    if place == "origin":
+        return Bounds()
+    most = BOUNDS.get(fault, Bounds())
+    if fault == "edge" and delivery == "WHEP":
+        return Bounds(stalled=PATIENCE, hole=PATIENCE + 1, reconnects=1)
+    if delivery == "DASH":
+        # It has a connection for each track, and one for the manifest.
+        return replace(most, reconnects=3 * most.reconnects)
+    return most
 
 
 class Balancer:
-    """Forwards TCP connections to the first node that accepts them and is ready. A context."""
+    """Forwards connections of TCP to the first node that accepts them and is ready. A context."""
 
     def __init__(self, nodes):
-        self.to = [("127.0.0.1", int(node.http.rpartition(":")[2])) for node in nodes]
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.http = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.nodes = nodes
+        # Which address of a node each listener stands for.
+        self.listeners = {socket.create_server((cluster.HOST, 0)): kind for kind in ("http", "rtmp")}
+        for listener, kind in self.listeners.items():
+            setattr(self, kind, f"{kind}://{cluster.HOST}:{listener.getsockname()[1]}")
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
@@ -69,25 +114,28 @@ class Balancer:
     def __exit__(self, *_):
         self.stopped.set()
         self.thread.join()
-        self.listener.close()
+        for listener in self.listeners:
+            listener.close()
 
-    def server(self):
-        for address in self.to:
+    def server(self, kind):
+        for node in self.nodes:
             try:
-                cluster.get(f"http://{address[0]}:{address[1]}/readyz", 1)
-                return socket.create_connection(address, timeout=1)
+                cluster.get(f"{node.http}/readyz", 1)
+                address = urlsplit(getattr(node, kind))
+                return socket.create_connection((address.hostname, address.port), timeout=1)
             except OSError:
                 continue
         return None
 
     def run(self):
         with selectors.DefaultSelector() as selector:
-            selector.register(self.listener, selectors.EVENT_READ)
+            for listener in self.listeners:
+                selector.register(listener, selectors.EVENT_READ)
             while not self.stopped.is_set():
                 for ready, _ in selector.select(0.1):
-                    if ready.fileobj is self.listener:
-                        client, _ = self.listener.accept()
-                        server = self.server()
+                    if ready.fileobj in self.listeners:
+                        client, _ = ready.fileobj.accept()
+                        server = self.server(self.listeners[ready.fileobj])
                         if server is None:
                             client.close()
                             continue
@@ -145,6 +193,13 @@ class Faults:
             encoder.move(self.origins[1])
             time.sleep(12)
             owner.send_signal(signal.SIGCONT)
+        elif name == "cut-off":
+            # The origin knows only this server, and all other nodes know others.
+            nodes.servers[0].process.send_signal(signal.SIGSTOP)
+            time.sleep(2)
+            encoder.move(self.origins[1])
+            time.sleep(18)
+            nodes.servers[0].process.send_signal(signal.SIGCONT)
         elif name == "backup":
             encoder.process.send_signal(signal.SIGSTOP)
             time.sleep(5)
@@ -172,7 +227,7 @@ class Faults:
         with ExitStack() as encoders:
             encoder = encoders.enter_context(Encoder(self.asked.headwater, self.clip, self.origins[0], self.stream))
             for edge in self.edges:
-                bench.until_window(self.nodes, edge, [self.stream], 8)
+                bench.until_window(self.nodes, edge, [self.stream], 4)
             if name == "backup":
                 backup = Encoder(self.asked.headwater, self.clip, self.origins[1], f"{self.stream}?backup=1")
                 encoders.enter_context(backup)
@@ -181,15 +236,24 @@ class Faults:
                 time.sleep(FAULT)
                 self.fail(name, encoder)
                 seen = [record for viewer in viewers for record in viewer.records()]
+        seen = [{"fault": name, "round": number, **record} for record in seen]
+        if any(map(excess, seen)):
+            shutil.copytree(self.nodes.work, self.asked.out / f"{name}-{number}", ignore=lambda _, names: [
+                name for name in names if not name.endswith(".log")])
         self.mend()
-        return [{"fault": name, "round": number, **record} for record in seen]
+        return seen
 
     def viewers(self, name, balancer):
-        each = self.asked.viewers // 3
-        if name in BALANCED:
-            return [Viewers(self.asked, "LL-HLS", f"{balancer.http}/live/{self.stream}/v0/media.m3u8", each)]
-        urls = [(delivery, bench.url(delivery, edge, self.stream)) for edge in self.edges for delivery in bench.DELIVERIES]
-        return [Viewers(self.asked, delivery, url, each) for delivery, url in urls]
+        each = max(1, self.asked.viewers // len(DELIVERIES))
+        places = {"edges": [balancer] if name in BALANCED else self.edges,
+                  "origin": self.origins[:1] if name in AT_HOME else []}
+        return [Viewers(self.asked, name, place, delivery, url(delivery, node, self.stream), each)
+                for place, nodes in places.items() for node in nodes for delivery in DELIVERIES]
+
+
+def url(delivery, node, stream):
+    push = node.http.replace("http", "ws", 1)
+    return DELIVERIES[delivery].format(http=node.http, rtmp=node.rtmp, ws=push, stream=stream)
 
 
 class Encoder:
@@ -228,50 +292,72 @@ class Encoder:
 class Viewers:
     """Viewers of one delivery at one node, in a process of their own."""
 
-    def __init__(self, asked, delivery, url, count):
-        self.delivery, self.folder = delivery, tempfile.TemporaryDirectory(prefix="bench-faults-")
-        command = [*bench.LOAD, asked.streamgauge, "viewers", url, "--batch-size", count, "--duration", f"{WATCH}s",
-                   "--buffer", "2s", "--timeout", "20s", "--loops", 1, "--processes", 1, "-o", self.folder.name]
+    def __init__(self, asked, fault, place, delivery, url, count):
+        self.place, self.delivery, self.watch = place, delivery, WATCH[fault]
+        self.folder = tempfile.TemporaryDirectory(prefix="bench-faults-")
+        command = [*bench.LOAD, asked.streamgauge, "viewers", url, "--batch-size", count, "--duration", f"{self.watch}s",
+                   "--buffer", "2s", "--timeout", f"{PATIENCE if delivery == 'WHEP' else 20}s", "--verify", "full",
+                   "--reconnect", "--loops", 1, "--processes", 1, "-o", self.folder.name]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, text=True, preexec_fn=cluster.end_with_parent)
 
     def records(self):
         """Waits until all have left."""
-        _, complaint = self.process.communicate(timeout=WATCH + 120)
+        _, complaint = self.process.communicate(timeout=self.watch + 120)
         if self.process.returncode not in (0, 1, 3):
             raise Failed(f"streamgauge: {complaint}")
         lines = (Path(self.folder.name) / "viewers.jsonl").read_text().splitlines()
-        keys = ("end", "error", "stalls", "stalled", "holes", "missing", "reconnects", "troubles", "watched")
+        keys = ("end", "error", "stalls", "stalled", "holes", "missing", "longest_hole", "reconnects", "troubles", "watched")
         records = [json.loads(line) for line in lines]
         self.folder.cleanup()
-        return [{"delivery": self.delivery, **{key: record.get(key) for key in keys}} for record in records]
+        return [{"place": self.place, "delivery": self.delivery, **{key: record.get(key) for key in keys}}
+                for record in records]
+
+
+def excess(record):
+    """What a viewer saw and should not have seen."""
+    most = bounds(record["fault"], record["delivery"], record["place"])
+    if record["watched"] < WATCH[record["fault"]] - 1 or record["error"]:
+        return "left early"
+    if "corrupt" in record["troubles"]:
+        return "corrupt"
+    return next((name for name, value, limit in (
+        ("stalled", record["stalled"], most.stalled), ("hole", record["longest_hole"], most.hole),
+        ("reconnects", record["reconnects"], most.reconnects)) if value > limit), None)
 
 
 def render(records):
-    """A table of what viewers saw."""
-    lines = ["| fault | delivery | viewers | left early | stalled | time in stalls, median | most | media missing, most "
-             "| reconnects |", "|---" * 9 + "|"]
-    for fault, delivery in dict.fromkeys((record["fault"], record["delivery"]) for record in records):
-        of = [record for record in records if (record["fault"], record["delivery"]) == (fault, delivery)]
-        early = sum(record["watched"] < WATCH - 1 for record in of)
-        stalled = [record["stalled"] or 0 for record in of]
-        lines.append(f"| {fault} | {delivery} | {len(of)} | {early} | {sum(time > 0 for time in stalled)} "
-                     f"| {statistics.median(stalled):.2f} s | {max(stalled):.2f} s "
-                     f"| {max(record['missing'] or 0 for record in of):.2f} s "
-                     f"| {sum(record['reconnects'] or 0 for record in of)} |")
-    return "\n".join(lines) + "\n"
+    """Tables of what viewers saw: by fault, and by delivery."""
+    def table(name, *keys):
+        lines = [f"| {name} | viewers | left early | stalled | time in stalls, median | most | longest hole | holes, most "
+                 "| connections made again, most | more than allowed |", "|---" * (len(keys) + 9) + "|"]
+        groups = {}
+        for record in records:
+            groups.setdefault(tuple(record[key] for key in keys), []).append(record)
+        for group, of in groups.items():
+            early = sum(excess(record) == "left early" for record in of)
+            stalled = [record["stalled"] for record in of]
+            wrong = Counter(filter(None, map(excess, of)))
+            lines.append(f"| {' | '.join(group)} | {len(of)} | {early} | {sum(time > 0 for time in stalled)} "
+                         f"| {statistics.median(stalled):.2f} s | {max(stalled):.2f} s "
+                         f"| {max(record['longest_hole'] for record in of):.2f} s | {max(record['holes'] for record in of)} "
+                         f"| {max(record['reconnects'] for record in of)} "
+                         f"| {', '.join(f'{why}: {count}' for why, count in wrong.items()) or 'none'} |")
+        return "\n".join(lines) + "\n"
+    return table("fault | viewers of", "fault", "place") + "\n" + table(
+        "fault | viewers of | delivery", "fault", "place", "delivery")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cluster.programs(parser)
     built = Path(os.environ.get("CARGO_TARGET_DIR", cluster.REPOSITORY / "target")) / "release"
-    names = ("none", "server", "lame-duck", "paused", "no-nats", "owner", "frozen", "backup", "drained", "edge")
+    names = tuple(WATCH)
     day = time.strftime("%Y-%m-%d", time.gmtime())
     parser.add_argument("-o", dest="out", type=Path, default=cluster.REPOSITORY / f"lab/runs/{day}-faults", metavar="DIR")
     parser.add_argument("--streamgauge", default=os.environ.get("STREAMGAUGE", built / "streamgauge"), metavar="PROGRAM")
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, metavar="NAME,...")
-    for name, count in (("viewers", 99), ("rounds", 5)):
+    for name, count in (("viewers", 105), ("rounds", 5)):
         parser.add_argument(f"--{name}", type=int, default=count, metavar="N", help=f"default: {count}")
     asked = parser.parse_args()
     if unknown := set(asked.only) - set(names):
@@ -282,19 +368,28 @@ def main():
     records = []
     with tempfile.TemporaryDirectory(prefix="bench-faults-") as work:
         clip = Path(work) / "clip.flv"
-        bench.clip(clip, 600, 30, 48000)
-        nodes = [Node(name, "here", prefix=bench.SERVERS, workers=1) for name in ("origin-1", "origin-2", *EDGES)]
-        with Cluster(asked.headwater, asked.nats, nodes, asked.ports, nats_prefix=bench.SERVERS) as running:
-            faults = Faults(asked, running, clip)
-            for number in range(asked.rounds):
-                for name in asked.only:
-                    print(f"{number + 1} of {asked.rounds}: {name} …", file=sys.stderr, flush=True)
-                    records += faults.run(name, number)
-                    (asked.out / "faults.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    table = render(records)
-    (asked.out / "faults.md").write_text(table)
-    print(table, end="")
+        bench.clip(clip, 1200, 30, 48000)
+        # A node that is to be cut off has a server of its own, so it needs another cluster.
+        for cuts in (False, True):
+            names = [name for name in asked.only if (name == "cut-off") is cuts]
+            nodes = [Node(name, "here", prefix=bench.SERVERS, workers=1) for name in ("origin-1", "origin-2", *EDGES)]
+            for node in nodes if cuts else []:
+                node.servers = [0] if node.name == "origin-1" else [1, 2]
+            if not names:
+                continue
+            with Cluster(asked.headwater, asked.nats, nodes, asked.ports, nats_prefix=bench.SERVERS) as running:
+                faults = Faults(asked, running, clip)
+                for number in range(asked.rounds):
+                    for name in names:
+                        print(f"{number + 1} of {asked.rounds}: {name} …", file=sys.stderr, flush=True)
+                        records += faults.run(name, number)
+                        kept = "".join(json.dumps(record) + "\n" for record in records)
+                        (asked.out / "faults.jsonl").write_text(kept)
+    tables = render(records)
+    (asked.out / "faults.md").write_text(tables)
+    print(tables, end="")
+    return 1 if any(map(excess, records)) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -54,6 +54,8 @@ class Node:
     # Words before the command, such as those that pin the program to a core.
     prefix: tuple = ()
     workers: int = 0
+    # The numbers of the NATS servers that the node knows. None: all.
+    servers: list = None
     http: str = ""
     rtmp: str = ""
     program: "Program" = None
@@ -199,8 +201,9 @@ class Cluster:
         node = self.nodes[number]
         http, rtmp, webrtc = (f"{HOST}:{self.ports[kind][number][0]}" for kind in ("http", "rtmp", "webrtc"))
         config = self.work / f"{node.name}.toml"
+        nats = [self.addresses()[number] for number in node.servers or range(len(self.servers))]
         # JSON's texts and lists are those of TOML.
-        config.write_text(f'workers = {node.workers}\n[cluster]\nnats = {json.dumps(self.addresses())}\n'
+        config.write_text(f'workers = {node.workers}\n[cluster]\nnats = {json.dumps(nats)}\n'
                           f'node = {json.dumps(node.name)}\nzone = {json.dumps(node.zone)}\n'
                           f'advertise = "http://{http}"\nreplicas = {len(self.servers)}\n')
         demo = ["--demo"] if node.demo else []

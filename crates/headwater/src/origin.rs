@@ -211,6 +211,11 @@ impl Origin {
         (!is_over && !is_begun()).then_some(stream)
     }
 
+    /// Whether viewers who come again, to any node of a cluster, find the stream when this node has ended.
+    pub fn goes_on_elsewhere(&self, stream: &Stream) -> bool {
+        self.cluster.get().is_some() && stream.state().status != Status::Ended
+    }
+
     /// The time by the clock that never steps. Time-outs use it.
     pub fn now(&self) -> UnixMicros {
         self.clock.now()

@@ -132,6 +132,11 @@ impl Cadence {
         }
     }
 
+    /// Takes the duration of earlier frames. The frame rate most likely stays the same.
+    pub(crate) fn assume(&mut self, step: f64) {
+        self.step = Some(step);
+    }
+
     /// Takes the source's time of the next frame, and the source's duration or 0. Returns when the
     /// frame is due: within a millisecond of the source's time.
     pub(crate) fn observe(&mut self, time: i64, said: u32) -> i64 {

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,8 @@ impl Rtp {
 pub struct WebRtc {
     /// The packets.
     pub rtp: Rtp,
+    /// When the first packet came. The times of all sessions of the viewer count from then.
+    pub begun: Option<Instant>,
     /// When the first picture was whole.
     pub first_picture: Option<Micros>,
     /// When it stopped watching. It ends its session after that.

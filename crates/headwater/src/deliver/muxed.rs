@@ -85,24 +85,36 @@ async fn respond<M: Mux>(
             stream: Arc::clone(stream),
             delivery,
             peer: request.peer(),
+            drains: false,
         })))
 }
 
-/// Logs the viewer when the connection finds that it takes no byte.
+/// Logs the viewer when the connection finds that it takes no byte. Breaks the response off where the server drains, but
+/// the stream goes on at other nodes.
 struct Watched<B> {
     body: B,
     origin: Arc<Origin>,
     stream: Arc<Stream>,
     delivery: Delivery,
     peer: SocketAddr,
+    drains: bool,
 }
 
 impl<B: BodyStream> BodyStream for Watched<B> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
-        self.body.poll_next(cx)
+        let next = self.body.poll_next(cx);
+        // Players take an orderly end for that of the stream, and do not come again.
+        if let Poll::Ready(None) = next
+            && self.drains
+            && self.origin.goes_on_elsewhere(&self.stream)
+        {
+            return Poll::Ready(Some(Err(io::Error::other("the stream goes on at another node"))));
+        }
+        next
     }
 
     fn drain(&mut self) {
+        self.drains = true;
         self.body.drain();
     }
 

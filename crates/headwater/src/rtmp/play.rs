@@ -42,6 +42,10 @@ enum Mode {
 }
 
 impl Play {
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     pub(super) fn new(stream: Arc<Stream>, peer: SocketAddr, limits: Limits) -> Self {
         let viewing = stream.watch(Delivery::Rtmp);
         Self { stream, peer, limits, mode: Mode::None, paused: false, _viewing: viewing }

@@ -157,6 +157,11 @@ impl Packager {
             self.period = newest.period;
             self.header = Arc::clone(&newest.header);
             self.timing = Timing::of(&self.header.track);
+            // The first frame is decoded as early as if the frames before were of this publisher. Otherwise the first
+            // segment would last less long than the others, and tell a wrong time for the end of the next.
+            if let (Timing::Frames(cadence), Some(part)) = (&mut self.timing, newest.parts.last()) {
+                cadence.assume(f64::from(part.duration) / part.samples.len().max(1) as f64);
+            }
             // There were frames before: the next is not decoded earlier than they end.
             self.frames = u8::MAX;
         }

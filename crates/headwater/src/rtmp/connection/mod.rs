@@ -479,6 +479,8 @@ impl<S: Transport + 'static> Connection<S> {
             Role::Publish(_) => {
                 self.session.send_status("status", code::UNPUBLISH_SUCCESS, SHUTTING_DOWN);
             }
+            // A player takes this for the end of the stream, and does not come again.
+            Role::Play(play) if self.shared.origin.goes_on_elsewhere(play.stream()) => {}
             Role::Play(_) | Role::File(_) => self.session.play_unpublished()?,
         }
         self.collect();

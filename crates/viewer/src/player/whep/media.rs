@@ -103,7 +103,7 @@ pub(super) struct Media<'a> {
     audio: Input,
     depacketizer: Depacketizer,
     verifier: Option<Box<Verifier>>,
-    /// When the first packet came.
+    /// When the viewer's first packet came, in this session or in one that was lost.
     first: Option<Instant>,
     /// Time of the last picture. `None` if pictures are missing behind it.
     last: Option<Micros>,
@@ -132,7 +132,7 @@ impl<'a> Media<'a> {
             audio: Input::new(audio, AUDIO_RATE, patience),
             depacketizer: h264::depacketizer(),
             verifier,
-            first: None,
+            first: viewer.stats().webrtc.as_deref().and_then(|webrtc| webrtc.begun),
             last: None,
             has_lost: true,
             wants: false,
@@ -163,7 +163,12 @@ impl<'a> Media<'a> {
             self.depacketizer = depacketizer(rtc, packet.header.payload_type);
             self.has_lost = true;
         }
-        self.first.get_or_insert(now);
+        if self.first.is_none() {
+            self.first = Some(now);
+            if let Some(webrtc) = self.viewer.stats().webrtc.as_deref_mut() {
+                webrtc.begun = Some(now);
+            }
+        }
         self.bytes += packet.payload.len();
         let sequence = *packet.seq_no;
         if sequence < input.highest && input.next.is_none_or(|next| sequence >= next) {

@@ -212,6 +212,10 @@ impl<'a> Player<'a> {
             Event::Connected => self.is_connected = true,
             Event::RtpPacket(packet) => self.media.take(packet, &mut self.rtc, now.into_std()),
             Event::SenderFeedback(feedback) => self.media.report(&feedback.sender_info),
+            // WebRTC does not tell whether the stream is over, or only the session.
+            Event::Closed if self.is_connected && self.viewer.lane.options.reconnect => {
+                return Err(Error::new(Kind::Dropped, "closed by the server"));
+            }
             Event::Closed if self.is_connected => self.is_over = true,
             Event::Closed => return Err(Error::new(Kind::Dropped, "closed while connecting")),
             Event::IceConnectionStateChange(IceConnectionState::Disconnected)
