@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod failover;
+mod guarded;
 mod outage;
 mod routes;
 mod same;
