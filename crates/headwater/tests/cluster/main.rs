@@ -9,3 +9,4 @@ mod routes;
 mod same;
 mod servers;
 mod support;
+mod webrtc;
