@@ -64,9 +64,10 @@ pub fn missing() -> Missing {
 #[must_use]
 pub fn start() -> Logging {
     // h2 warns of every unexpected frame, and peers decide how many of those come. object_store tells
-    // of each attempt at a request; `store` logs those that fail.
+    // of each attempt at a request; `store` logs those that fail. async_nats tells of each attempt to
+    // connect, many times a second; `cluster` logs some of them, and what they are about.
     let filter = EnvFilter::try_from_env("HEADWATER_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,h2=error,object_store=warn"));
+        .unwrap_or_else(|_| EnvFilter::new("info,h2=error,object_store=warn,async_nats=off"));
     let limits = Arc::new(Limits::default());
     let (queue, lines) = queue();
     tracing_subscriber::fmt()

@@ -197,6 +197,14 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
             "headwater.toml:2: ladder.preset: must be one of ultrafast, superfast, veryfast, \
              faster, fast, medium, slow, slower, veryslow",
         ),
+        (
+            "[cluster]\nnats = [\"nats://a\", \"nats://ann:pass:4222\"]",
+            "headwater.toml:2: cluster.nats: number 2 must be an address such as nats://192.0.2.1:4222",
+        ),
+        (
+            "[cluster]\nnats = [\"nats://ann:pass@a\", \"b\", \"nats://pass@c\"]",
+            "headwater.toml:2: cluster.nats: number 3 has another user than an address before it",
+        ),
         ("[ladder]\nnice = -1", "headwater.toml:2: ladder.nice: must be from 0 to 19, is -1"),
         (
             "[ladder]\nstreams = [\"a\", \"b c\"]",

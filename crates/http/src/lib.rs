@@ -79,6 +79,7 @@ pub use send::{Fault, Outbox};
 pub use server::Server;
 pub use socket::Socket;
 pub use source::Broken;
+pub use target::percent_decode;
 pub use upgrade::{Held, Ready, Transport, Upgraded};
 
 /// Answers the requests of the media plane.

@@ -89,6 +89,14 @@ pub(crate) fn decode_path(path: &str) -> Result<Cow<'_, str>, BadRequest> {
     Ok(decoded)
 }
 
+/// Percent-decodes what is no path.
+///
+/// # Errors
+/// It is no percent-encoding of UTF-8.
+pub fn percent_decode(text: &str) -> Result<Cow<'_, str>, BadRequest> {
+    decode(text, false)
+}
+
 /// Percent-decodes; `form` also turns `+` into a space, as in queries.
 pub(crate) fn decode(text: &str, form: bool) -> Result<Cow<'_, str>, BadRequest> {
     if !text.bytes().any(|byte| byte == b'%' || (form && byte == b'+')) {

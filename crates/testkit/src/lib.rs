@@ -6,7 +6,7 @@
 //! - `server` starts a `headwater serve` on free ports. `built` finds or builds programs of the
 //!   workspace. `port` finds ports for programs that do not accept port 0. [`certificate`] makes
 //!   certificates.
-//! - `nats` starts NATS servers.
+//! - `nats` starts NATS servers, and `nats_account` makes credentials for one.
 //! - [`http`] is a small client that shows every violation of HTTP. [`rtmp`] is a publisher or a
 //!   player, and [`push`] a viewer over WebSocket: the test decides their every byte. `slow` is a
 //!   viewer that reads slowly or not at all, and `socket` has sockets for such viewers.
@@ -24,6 +24,7 @@ mod chunk;
 mod ffmpeg;
 pub mod http;
 mod nats;
+mod nats_account;
 mod nginx;
 mod port;
 mod program;
@@ -46,6 +47,7 @@ pub use ffmpeg::{
     ffprobe_packets_with, framehash, publish,
 };
 pub use nats::Nats;
+pub use nats_account::NatsAccount;
 pub use nginx::nginx;
 pub use port::Port;
 pub use program::{Finished, Program};

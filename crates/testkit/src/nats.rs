@@ -13,6 +13,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 pub struct Nats {
     folder: tempfile::TempDir,
     servers: Vec<NatsServer>,
+    /// Whom the servers let in, as text of their configuration.
+    access: String,
 }
 
 #[derive(Debug)]
@@ -38,14 +40,27 @@ impl Nats {
         Self::start_cluster(1)
     }
 
+    /// Starts one server that lets in only whom this text of its configuration names.
+    ///
+    /// # Panics
+    /// The server is not installed or does not start.
+    pub fn start_guarded(access: &str) -> Self {
+        Self::begin(1, access)
+    }
+
     /// Starts a cluster of `count` servers. JetStream may have no leader yet when this returns.
     ///
     /// # Panics
     /// The server is not installed or does not start.
     pub fn start_cluster(count: usize) -> Self {
+        Self::begin(count, "")
+    }
+
+    fn begin(count: usize, access: &str) -> Self {
         let server = || NatsServer { clients: Port::find(), routes: Port::find(), program: None };
         let servers = (0..count).map(|_| server()).collect();
-        let mut nats = Self { folder: tempfile::tempdir().expect("a temporary folder"), servers };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut nats = Self { folder, servers, access: access.to_owned() };
         for server in 0..count {
             nats.run(server);
         }
@@ -73,6 +88,11 @@ impl Nats {
         command.args(["--addr", "127.0.0.1", "--port", &clients.to_string()]);
         command.args(["--jetstream", "--server_name", &name, "--store_dir"]);
         command.arg(self.folder.path().join(&name));
+        if !self.access.is_empty() {
+            let configuration = self.folder.path().join("access.conf");
+            std::fs::write(&configuration, &self.access).expect("the folder is ours");
+            command.arg("--config").arg(configuration);
+        }
         if self.servers.len() > 1 {
             let route = |server: &NatsServer| format!("nats://127.0.0.1:{}", server.routes);
             let routes: Vec<_> = self.servers.iter().map(route).collect();

@@ -115,7 +115,6 @@ impl Cluster {
             node => node.to_owned(),
         };
         let bus = Arc::new(Nats::connect(config, &node, clock).await?);
-        tracing::info!(node, servers = ?config.nats, "cluster");
         let address = config.advertise.trim_end_matches('/').to_owned();
         let place = (address, config.zone.clone());
         Ok(Self::begin(bus, node, place, config.copies.into(), seats, clock))

@@ -1,7 +1,8 @@
 //! NATS as the message system, with a bucket of JetStream.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -10,10 +11,13 @@ use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
 use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::kv::{self, Operation};
 use async_nats::jetstream::stream::StorageType;
-use async_nats::{Client, Event, HeaderMap, HeaderValue, StatusCode, jetstream};
+use async_nats::{
+    Client, ConnectOptions, Event, HeaderMap, HeaderValue, ServerAddr, StatusCode, jetstream,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
+use http::net::LogLimit;
 use live::UnixMicros;
 
 use tokio::sync::Mutex;
@@ -42,6 +46,25 @@ fn failed(error: impl std::fmt::Display) -> Failed {
     Failed(error.to_string())
 }
 
+/// An address without the user and the password that may be in it: the library does not use them, and logs them.
+fn bare(server: &ServerAddr) -> std::io::Result<ServerAddr> {
+    let mut url = server.clone().into_inner();
+    // Both are possible where there is a host.
+    let _ = url.set_username("").and_then(|()| url.set_password(None));
+    ServerAddr::from_url(url)
+}
+
+/// Takes the user and the password, or the token, from the first address that has any.
+fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> anyhow::Result<ConnectOptions> {
+    let user = servers.iter().find_map(|server| Some((server.username()?, server.password())));
+    let Some((user, password)) = user else { return Ok(options) };
+    let decoded = |text| http::percent_decode(text).map(Cow::into_owned).context("cluster.nats");
+    Ok(match password {
+        Some(password) => options.user_and_password(decoded(user)?, decoded(password)?),
+        None => options.token(decoded(user)?),
+    })
+}
+
 impl Nats {
     /// Connects, or goes on trying to if no server is there.
     ///
@@ -53,7 +76,14 @@ impl Nats {
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let connected = Arc::new(AtomicU64::new(clock.now().0));
-        let mut options = async_nats::ConnectOptions::new()
+        let servers = config.nats.iter().map(|address| address.parse::<ServerAddr>());
+        let named = servers.collect::<Result<Vec<_>, _>>().context("cluster.nats")?;
+        let servers =
+            named.iter().map(bare).collect::<Result<Vec<_>, _>>().context("cluster.nats")?;
+        let shown: Vec<_> = servers.iter().map(|server| server.as_url_str().to_owned()).collect();
+        let credentials = config.credentials.display().to_string();
+        tracing::info!(node, servers = ?shown, credentials, "cluster");
+        let mut options = ConnectOptions::new()
             .name(format!("headwater {node}"))
             .ping_interval(Duration::from_secs(1))
             .connection_timeout(Duration::from_secs(1))
@@ -65,24 +95,29 @@ impl Nats {
                 Duration::from_millis(if attempts <= 1 { 0 } else { 100 })
             })
             .event_callback({
-                let connected = Arc::clone(&connected);
+                let (connected, credentials) = (Arc::clone(&connected), credentials.clone());
+                let told = std::sync::Mutex::new(LogLimit::rare());
                 move |event| {
                     if matches!(event, Event::Connected) {
                         connected.store(clock.now().0, Ordering::Relaxed);
+                        tracing::info!("NATS: {event}");
+                    } else {
+                        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                        if told.take(std::time::Instant::now()).is_some() {
+                            tracing::warn!(servers = ?shown, credentials, "NATS: {event}");
+                        }
                     }
                     std::future::ready(())
                 }
             })
             .retry_on_initial_connect();
-        if !config.credentials.as_os_str().is_empty() {
-            let path = config.credentials.display();
-            let text = std::fs::read_to_string(&config.credentials);
-            let text = text.with_context(|| format!("cluster.credentials = {path}"))?;
-            options = options
-                .credentials(&text)
-                .with_context(|| format!("cluster.credentials = {path}"))?;
+        options = with_user(options, &named)?;
+        if !credentials.is_empty() {
+            let place = || format!("cluster.credentials = {credentials}");
+            let text = std::fs::read_to_string(&config.credentials).with_context(place)?;
+            options = options.credentials(&text).with_context(place)?;
         }
-        let client = options.connect(config.nats.as_slice()).await.context("cluster.nats")?;
+        let client = options.connect(servers).await.context("cluster.nats")?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(Duration::from_secs(2));
         let replicas = config.replicas.into();

@@ -135,13 +135,19 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
 
 /// Checks what tells a node of the cluster from others.
 fn cluster(cluster: &Cluster) -> Result<(), Found> {
-    if let Some(address) =
-        cluster.nats.iter().find(|address| address.parse::<ServerAddr>().is_err())
-    {
-        return refuse(
-            &["cluster.nats"],
-            format!("{address:?} is not an address of a NATS server"),
-        );
+    let mut user = None;
+    for (number, address) in (1..).zip(&cluster.nats) {
+        // An address may have a password, so none is told.
+        let Ok(server) = address.parse::<ServerAddr>() else {
+            let why = format!("number {number} must be an address such as nats://192.0.2.1:4222");
+            return refuse(&["cluster.nats"], why);
+        };
+        let Some(name) = server.username() else { continue };
+        let own = (name.to_owned(), server.password().map(str::to_owned));
+        if own != *user.get_or_insert_with(|| own.clone()) {
+            let why = format!("number {number} has another user than an address before it");
+            return refuse(&["cluster.nats"], why);
+        }
     }
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if cluster.node.len() > 128 || !cluster.node.chars().all(is_allowed) {

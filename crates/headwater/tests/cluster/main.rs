@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod failover;
+mod guarded;
 mod outage;
 mod routes;
 mod same;
 mod servers;
 mod support;
+mod webrtc;

@@ -2,9 +2,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use testkit::{Nats, Server, eventually, http};
+use testkit::http::Client;
+use testkit::{Nats, Server, eventually, http, rtmp};
 
-use crate::support::{LIMIT, clip, node, node_with, publish};
+use crate::support::{LIMIT, clip, node, node_with, publish, send};
 
 #[test]
 fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
@@ -94,4 +95,54 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
     let told = told(&a);
     assert_eq!((&told["gone"][0]["zone"], &told["nodes"][1]), (&json!("us"), &Value::Null));
     assert_eq!(told["streams"][0]["copies"], json!([]));
+}
+
+/// A balancer learns of it before anything ends, and so do the other nodes.
+#[test]
+fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
+    let nats = Nats::start();
+    let a = node(&nats, "a");
+    // Long enough that the viewer alone decides when b ends.
+    let mut b =
+        node_with(&nats, "b", "advertise = \"http://b.example\"\n[drain]\ntimeout = \"5m\"\n");
+    let mut publisher = rtmp::Client::publish(a.rtmp, "live/x");
+    send(&mut publisher, 0..5000);
+    let playlist = "/live/x/v0/media.m3u8";
+    let segments = |text: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_suffix(".m4s")?.parse::<u64>().ok());
+        lines.collect::<Vec<_>>()
+    };
+    // All that it has sent is there: the end of the third segment is not known yet.
+    let mut sent = Vec::new();
+    eventually(LIMIT, "a copy", || {
+        sent = segments(http::get(b.http, playlist).text());
+        sent.len() == 2
+    });
+    let awaited = sent[1] + 1;
+    let ready = || told(&a)["nodes"][1]["ready"].as_bool();
+    eventually(LIMIT, "a knows b", || ready() == Some(true));
+    let route = || {
+        let answer = http::get(a.http, "/route/live/x/index.m3u8");
+        answer.header("location").unwrap().to_owned()
+    };
+    assert_eq!(route(), "http://b.example/live/x/index.m3u8");
+    let mut viewer = Client::connect(b.http, LIMIT).unwrap();
+    let requests = || b.metric("headwater_http_requests_total");
+    let before = requests();
+    viewer.send("GET", &format!("{playlist}?_HLS_msn={awaited}"), &[], b"").unwrap();
+    eventually(LIMIT, "b has the request", || requests() > before);
+    b.terminate();
+    eventually(LIMIT, "b is not ready", || http::get(b.http, "/readyz").status() == 503);
+    eventually(LIMIT, "a knows it", || ready() == Some(false));
+    // No other says where it is.
+    assert_eq!(route(), "/live/x/index.m3u8");
+    assert_eq!(http::get(b.http, "/live/x/index.m3u8").status(), 503);
+    send(&mut publisher, 5000..10_000);
+    let answer = viewer.receive().unwrap();
+    assert_eq!((answer.status(), answer.header("connection")), (200, Some("close")));
+    assert!(segments(answer.text()).contains(&awaited), "{}", answer.text());
+    drop(viewer);
+    eventually(LIMIT, "b ends", || !b.is_running());
+    assert_eq!(b.stop(LIMIT).status.code(), Some(0));
+    eventually(LIMIT, "b has gone", || told(&a)["gone"][0]["name"] == "b");
 }

@@ -1,9 +1,11 @@
 //! Nodes, and what publishes to them.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use testkit::{NO_ARGUMENTS, Nats, Program, Server};
+use media::flv::{Reader, TagKind};
+use testkit::{NO_ARGUMENTS, Nats, Program, Server, rtmp};
 
 /// A time limit for anything that a test waits for, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -31,4 +33,15 @@ pub(crate) fn clip() -> PathBuf {
 /// Publishes a file in real time.
 pub(crate) fn publish(node: &Server, clip: &Path, stream: &str) -> Program {
     testkit::publish(clip, &node.rtmp_url(stream))
+}
+
+/// Sends what the clip has in these milliseconds, at once.
+pub(crate) fn send(publisher: &mut rtmp::Client, times: Range<u32>) {
+    let mut reader = Reader::new();
+    reader.handle_bytes(&std::fs::read(clip()).unwrap());
+    while let Some(tag) = reader.poll_tag().unwrap() {
+        if tag.kind != TagKind::Script && times.contains(&tag.timestamp) {
+            publisher.tag(tag.kind, tag.timestamp, tag.payload);
+        }
+    }
 }

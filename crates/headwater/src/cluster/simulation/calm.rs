@@ -77,6 +77,28 @@ async fn a_copy_that_lacks_nothing_asks_once() {
     assert!((65 * 2..65 * 30).contains(&told), "{told}");
 }
 
+/// The last viewer of a copy leaves, and comes again just in time, twice.
+#[tokio::test(start_paused = true)]
+async fn a_copy_lasts_thirty_seconds_longer_than_its_last_viewer() {
+    let mut calm = Calm::begin().await;
+    let copy = calm.copy();
+    for _ in 0..2 {
+        calm.other.leave("x");
+        calm.pass(29, |_| {}).await;
+        calm.other.watch("x").await;
+        calm.pass(1, |_| {}).await;
+        assert!(Arc::ptr_eq(&copy, &calm.copy()));
+    }
+    // Nobody had to ask again.
+    assert_eq!(calm.network.sent("headwater.node.n0"), 1);
+    calm.other.leave("x");
+    calm.pass(29, |_| {}).await;
+    assert!(Arc::ptr_eq(&copy, &calm.copy()));
+    calm.pass(2, |_| {}).await;
+    assert!(calm.other.origin.registry.stream("x").is_none());
+    assert_eq!(calm.refused, 0);
+}
+
 /// The node of a stream is lost. Its encoder comes to a node at which nobody watches, and which has no copy.
 #[tokio::test(start_paused = true)]
 async fn a_publisher_goes_on_where_there_is_no_copy() {
