@@ -28,7 +28,7 @@ mod root;
 mod version;
 
 pub use memory::Region;
-pub use open_file::{Answer, Copied, Hold, OpenFile};
+pub use open_file::{Answer, Copied, Hold, OpenFile, fetch_all};
 pub use piece::{Piece, length, slice};
 pub use queue::Queue;
 pub use root::{Kind, Metadata, Names, Objects, Root, Wait};

@@ -136,6 +136,18 @@ impl OpenFile {
     }
 }
 
+/// Begins to fetch what is missing of some ranges, all at the same time. Then blocks for each of them in turn.
+pub fn fetch_all<'a>(
+    ranges: impl IntoIterator<Item = (&'a OpenFile, Range<u64>)>,
+) -> impl Iterator<Item = io::Result<Hold>> {
+    let begin = |(file, range): (&OpenFile, Range<u64>)| match file.hold(&range) {
+        Some(hold) => Box::pin(std::future::ready(Ok(hold))),
+        None => file.fetch(&range),
+    };
+    let begun: Vec<Answer<Hold>> = ranges.into_iter().map(begin).collect();
+    begun.into_iter().map(wait)
+}
+
 /// Blocks the thread until a future is ready.
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);

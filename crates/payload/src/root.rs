@@ -32,6 +32,10 @@ pub trait Objects: Debug + Send + Sync {
     /// What is known of a path without asking. Does not block.
     fn known(&self, path: &str) -> Option<io::Result<Metadata>>;
 
+    /// Says that an object at this path, if it is one, will be read from this offset. What is there is asked for, unless
+    /// it is known, and the first bytes are fetched by the same request. Does not block.
+    fn foresee(&self, path: &str, from: u64);
+
     /// Asks what is at a path. The answer is an error of the kind [`io::ErrorKind::NotFound`] where
     /// nothing is.
     fn look_up(&self, path: &str) -> Answer<Metadata>;

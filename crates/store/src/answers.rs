@@ -115,11 +115,16 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
         let answer =
             open.or_else(|| (slots.open < OPEN).then(|| self.ask(&mut slots, name, question())));
         drop(slots);
-        Box::pin(async move {
-            let mut answer = answer.ok_or_else(|| Fault::away("too many questions are open"))?;
-            let given = answer.wait_for(Option::is_some).await;
-            given.ok().and_then(|given| given.clone()).unwrap_or(Err(Fault::away("it ended")))
-        })
+        match answer {
+            Some(answer) => wait(answer),
+            None => Box::pin(std::future::ready(Err(Fault::away("too many questions are open")))),
+        }
+    }
+
+    /// Waits for an answer that is on its way; `None` if none is.
+    pub(crate) fn coming(&self, name: &str) -> Option<Reply<V>> {
+        let open = self.lock().by_name.get(name)?.open.clone()?;
+        Some(wait(open))
     }
 
     /// Forgets an answer that turned out to be wrong.
@@ -209,6 +214,13 @@ impl<V: Clone + Send + Sync + 'static> Answers<V> {
     fn lock(&self) -> MutexGuard<'_, Slots<V>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn wait<V: Clone + Send + Sync + 'static>(mut answer: Answer<V>) -> Reply<V> {
+    Box::pin(async move {
+        let given = answer.wait_for(Option::is_some).await;
+        given.ok().and_then(|given| given.clone()).unwrap_or(Err(Fault::away("it ended")))
+    })
 }
 
 #[cfg(test)]

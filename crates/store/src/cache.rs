@@ -11,10 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use payload::OpenFile;
 use rustix::fs::{FlockOperation, flock};
+use tokio::sync::watch;
 
 use self::files::punch;
-use crate::blocks::{self, Blocks};
+use crate::blocks::{self, Blocks, Need};
 use crate::counts::Counts;
+use crate::fault::Fault;
 use crate::meta::{Meta, digest};
 use crate::object::Object;
 use crate::seldom::Seldom;
@@ -90,6 +92,12 @@ impl Cache {
         newest.map(|object| object.meta.clone())
     }
 
+    /// Whether a block of the version at a path that was seen last is here, or comes.
+    pub(crate) fn has(&self, path: &str, block: u32) -> bool {
+        let newest = self.lock().newest.get(path).filter(|object| !object.is_old()).cloned();
+        newest.is_some_and(|object| !matches!(object.blocks().need(block), Need::Fetch(None)))
+    }
+
     /// The store says that there is no object at this path.
     pub(crate) fn deleted(&self, path: &str) {
         if let Some(object) = self.lock().newest.remove(path) {
@@ -159,6 +167,28 @@ impl Cache {
         let object = Arc::clone(objects.all.entry(name).or_insert(object));
         objects.is_newest(&object);
         object
+    }
+
+    /// Keeps a block that came with the answer to what is at a path, unless it is here or comes by another way. Blocks.
+    pub(crate) fn adopt(&self, path: &str, meta: &Meta, number: u32, bytes: &[u8]) {
+        let object = self.object(path, meta);
+        let (give, coming) = watch::channel(None);
+        let file = {
+            // The object is not removed meanwhile, and not while it has a block that comes.
+            let _open = object.opened();
+            let is_gone = object.is_gone.load(Ordering::Relaxed);
+            // Who reads the block will find the same error.
+            let Some(file) = (!is_gone).then(|| self.file(&object).ok()).flatten() else { return };
+            let mut blocks = object.blocks();
+            if !matches!(blocks.need(number), Need::Fetch(None)) {
+                return;
+            }
+            blocks.comes(number, coming);
+            file
+        };
+        let kept = self.keep(&file, bytes, number);
+        object.came(number, kept.as_ref().ok().copied());
+        let _ = give.send(Some(kept.map(drop).map_err(Fault::from)));
     }
 
     /// Drops the objects that were unused for longest.

@@ -37,6 +37,9 @@ pub(crate) enum Fault {
     /// The object was replaced. Bytes of the version that was asked for cannot be had any more.
     #[error("the object was replaced")]
     Changed,
+    /// The object ends before the bytes that were asked for.
+    #[error("the object ends before that")]
+    Beyond,
     /// The store did not answer in time, or refused to answer.
     #[error("the store: {0}")]
     Away(Arc<str>),
@@ -60,6 +63,7 @@ impl From<Fault> for io::Error {
     fn from(fault: Fault) -> Self {
         let kind = match fault {
             Fault::NotFound => io::ErrorKind::NotFound,
+            Fault::Beyond => io::ErrorKind::UnexpectedEof,
             Fault::Changed => io::ErrorKind::StaleNetworkFileHandle,
             Fault::Away(_) => io::ErrorKind::HostUnreachable,
             Fault::Disk(_) => io::ErrorKind::Other,

@@ -85,8 +85,7 @@ impl Opened {
             }
             let came = fetcher.fill(&file, &object, number, sum).await;
             let sum = came.as_ref().ok().copied();
-            object.blocks().came(number, sum, now());
-            object.is_changed.store(true, Ordering::Relaxed);
+            object.came(number, sum);
             let _ = give.send(Some(came.map(drop)));
         });
         Some(coming)
@@ -204,8 +203,7 @@ impl Fetcher {
         let Fetched { bytes, slot } = fetched?;
         let (file, cache) = (Arc::clone(file), Arc::clone(&self.cache));
         let written = spawn_blocking(move || {
-            cache.take(length);
-            let written = cache.write(&file, &bytes, number).map(|()| hash(&[&bytes]));
+            let written = cache.keep(&file, &bytes, number);
             // Bytes that wait for the disk are bounded as those are that come from the store.
             drop(slot);
             written

@@ -162,6 +162,22 @@ impl Objects for Store {
         self.directory.known(path).map(|found| found.metadata())
     }
 
+    fn foresee(&self, path: &str, from: u64) {
+        // Nothing is that long.
+        let Ok(block) = u32::try_from(from / blocks::BLOCK) else { return };
+        let known = self.directory.foresee(path, block);
+        if let Some(Found::Object(meta)) = known
+            && from < meta.size
+            && !self.fetcher.cache.has(path, block)
+        {
+            let (path, fetcher) = (path.to_owned(), Arc::clone(&self.fetcher));
+            // Who reads it waits for the same block, or finds the same error.
+            fetcher.runtime.clone().spawn_blocking(move || {
+                fetcher.open(&path, &meta).map(|opened| drop(opened.fetch(&(from..from + 1))))
+            });
+        }
+    }
+
     fn look_up(&self, path: &str) -> Answer<Metadata> {
         let found = self.directory.look_up(path);
         Box::pin(async move { found.await?.metadata() })

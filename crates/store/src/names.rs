@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use payload::{FileVersion, Kind, Metadata, Names};
 use tokio::runtime::Handle;
-use tokio::time::timeout_at;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
 
 use crate::Settings;
 use crate::answers::{Answers, Question};
+use crate::blocks::hole;
 use crate::cache::Cache;
 use crate::fault::Fault;
 use crate::meta::{Meta, hash};
-use crate::requests::{KEY, Listed, Requests};
+use crate::requests::{Fetched, KEY, Listed, Requests};
 
 /// Most names of a folder. A longer folder has no list.
 pub(crate) const NAMES: usize = 10_000;
@@ -83,7 +85,23 @@ impl Directory {
         if !is_key(path) {
             return Some(Found::Nothing);
         }
-        self.paths.known(path, || self.question(path)).or_else(|| self.implied(path))
+        let known = self.paths.known(path, || self.question(path, None));
+        // An answer that is on its way brings bytes along, perhaps.
+        if known.is_some() || self.paths.coming(path).is_some() {
+            known
+        } else {
+            self.implied(path)
+        }
+    }
+
+    /// What is at a path, if it is known. Otherwise this is asked, and if it is an object, this block is fetched by the
+    /// same request.
+    pub(crate) fn foresee(&self, path: &str, block: u32) -> Option<Found> {
+        let known = self.known(path);
+        if known.is_none() {
+            drop(self.paths.get(path, || self.question(path, Some(block))));
+        }
+        known
     }
 
     /// Asks what is at a path.
@@ -92,7 +110,7 @@ impl Directory {
         path: &str,
     ) -> impl Future<Output = Result<Found, Fault>> + Send + use<> {
         let known = self.known(path);
-        let asked = known.is_none().then(|| self.paths.get(path, || self.question(path)));
+        let asked = known.is_none().then(|| self.paths.get(path, || self.question(path, None)));
         async move {
             match (known, asked) {
                 (Some(known), _) => Ok(known),
@@ -132,25 +150,29 @@ impl Directory {
     /// Forgets an object that was replaced.
     pub(crate) fn forget(&self, path: &str) {
         self.paths.forget(path);
-        let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
-        self.lists.forget(&list_name(folder, ""));
-        let stem = name.rsplit_once('.').map_or(name, |(stem, _)| stem);
-        self.lists.forget(&list_name(folder, &format!("{stem}.")));
+        let (folder, name) = split(path);
+        for begins in std::iter::once("").chain(beginnings(name)) {
+            self.lists.forget(&list_name(folder, begins));
+        }
     }
 
     /// What other answers say of a path: nothing is below an object, and a folder whose names are
-    /// all known has no others.
+    /// all known has no others. Nor has it others that begin as names do that are all known.
     fn implied(&self, path: &str) -> Option<Found> {
+        let (folder, name) = split(path);
+        let mut lists = beginnings(name).filter_map(|begins| self.list_of(folder, begins));
+        if let Some(list) = lists.find(|list| list.is_whole()) {
+            return Some(list.items.get(name).cloned().unwrap_or(Found::Nothing));
+        }
         let mut above = path;
         while let Some((folder, below)) = above.rsplit_once('/') {
             if let Some(Found::Object(_) | Found::Nothing) =
-                self.paths.known(folder, || self.question(folder))
+                self.paths.known(folder, || self.question(folder, None))
             {
                 return Some(Found::Nothing);
             }
             if let Some(list) = self.list_of(folder, "")
-                && list.names.names.is_some()
-                && !list.is_cached
+                && list.is_whole()
             {
                 match list.items.get(below) {
                     Some(found) if above.len() == path.len() => return Some(found.clone()),
@@ -163,23 +185,28 @@ impl Directory {
         None
     }
 
-    /// Asks the store what is at a path. The names of a folder are kept, because they tell what is
+    /// Asks the store what is at a path, and fetches this block if it is an object. The names of a folder are kept, because they tell what is
     /// below it. The two questions have one deadline, because a viewer waits for both.
-    async fn ask(&self, path: &str) -> Result<Found, Fault> {
+    async fn ask(&self, path: &str, block: Option<u32>) -> Result<Found, Fault> {
         let until = self.requests.deadline();
-        let object = async || match self.requests.head(path, until).await {
+        let object = async || match self.object(path, block, until).await {
             Ok(meta) => Ok(Some(Found::Object(meta))),
             Err(Fault::NotFound) => Ok(None),
             Err(fault) => Err(fault),
         };
         let folder = async || {
+            // The names that begin as this one does may be known, or on their way.
+            let like = timeout_at(until, self.like(path)).await.ok().flatten();
+            let name = split(path).1;
+            if like.is_some_and(|list| !matches!(list.items.get(name), Some(Found::Folder))) {
+                return Ok(None);
+            }
             let question = || self.list_question(path, "");
             let list = timeout_at(until, self.lists.get(&list_name(path, ""), question)).await;
             let list = list.map_err(|_| Fault::away("no list of the folder in time"))??;
             Ok::<_, Fault>((!list.items.is_empty()).then_some(Found::Folder))
         };
-        let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
-        let found = if is_of_object(name) {
+        let found = if is_of_object(split(path).1) {
             match object().await? {
                 None => folder().await?,
                 found => found,
@@ -193,15 +220,48 @@ impl Directory {
         Ok(found.unwrap_or(Found::Nothing))
     }
 
+    /// Asks for an object. Its metadata comes with the block, unless that is here.
+    async fn object(&self, path: &str, block: Option<u32>, until: Instant) -> Result<Meta, Fault> {
+        let Some(number) = block.filter(|number| !self.cache.has(path, *number)) else {
+            return self.requests.head(path, until).await;
+        };
+        self.requests.counts.misses.add(1);
+        let (meta, fetched) = match self.requests.first(path, hole(number), until).await {
+            // It is empty, or ends before that.
+            Err(Fault::Beyond) => return self.requests.head(path, until).await,
+            first => first?,
+        };
+        let (cache, path, version) = (Arc::clone(&self.cache), path.to_owned(), meta.clone());
+        let Fetched { bytes, slot } = fetched;
+        let adopted = spawn_blocking(move || {
+            cache.adopt(&path, &version, number, &bytes);
+            // Bytes that wait for the disk are bounded as those are that come from the store.
+            drop(slot);
+        });
+        let _ = adopted.await;
+        Ok(meta)
+    }
+
+    /// The names that begin as the last of a path does, if they are known or on their way.
+    async fn like(&self, path: &str) -> Option<Arc<List>> {
+        let (folder, name) = split(path);
+        let begins = beginnings(name).last()?;
+        let list = match self.lists.coming(&list_name(folder, begins)) {
+            Some(coming) => coming.await.ok(),
+            None => self.list_of(folder, begins),
+        };
+        list.filter(|list| list.is_whole())
+    }
+
     fn list_of(&self, folder: &str, begins: &str) -> Option<Arc<List>> {
         let name = list_name(folder, begins);
         self.lists.known(&name, || self.list_question(folder, begins))
     }
 
-    fn question(&self, path: &str) -> Question<Found> {
+    fn question(&self, path: &str, block: Option<u32>) -> Question<Found> {
         let (this, asked) = (self.clone(), path.to_owned());
         let reply = Box::pin(async move {
-            let found = this.ask(&asked).await?;
+            let found = this.ask(&asked, block).await?;
             if !matches!(found, Found::Object(_)) {
                 this.cache.deleted(&asked);
             }
@@ -244,12 +304,30 @@ impl List {
         let items = items.into_iter().map(|(name, meta)| (name, found(meta))).collect();
         Self { names: Arc::new(Names { names, version }), items, is_cached }
     }
+
+    /// Whether no name is missing.
+    fn is_whole(&self) -> bool {
+        self.names.names.is_some() && !self.is_cached
+    }
 }
 
 /// Whether a name is an object's where an object and a folder have it: a name with a dot in it is
 /// probably a file's.
 fn is_of_object(name: &str) -> bool {
     name.contains('.')
+}
+
+/// Most dots of a name after which its beginnings are looked at.
+const DOTS: usize = 8;
+
+/// What lists of names like this one begin with: `film.en.vtt` is among those that begin with `film.`, or `film.en.`.
+fn beginnings(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('.').take(DOTS).filter_map(|(at, dot)| name.get(..at + dot.len()))
+}
+
+/// The folder of a path, and the name in it.
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
 }
 
 /// The name of a list. No path has a zero byte.

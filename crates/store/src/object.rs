@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use payload::OpenFile;
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Sum};
 use crate::meta::Meta;
 
 /// What the cache keeps of one version of an object.
@@ -48,6 +48,12 @@ impl Object {
 
     pub(crate) fn opened(&self) -> MutexGuard<'_, Weak<OpenFile>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block has come, or does not.
+    pub(crate) fn came(&self, number: u32, sum: Option<Sum>) {
+        self.blocks().came(number, sum, now());
+        self.is_changed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_old(&self) -> bool {

@@ -39,7 +39,7 @@ pub(crate) struct Requests {
     url: String,
     timeout: Duration,
     slots: Arc<Semaphore>,
-    counts: Arc<Counts>,
+    pub(crate) counts: Arc<Counts>,
     failures: AtomicU32,
     /// When a request failed last.
     failed: Mutex<Option<Instant>>,
@@ -90,6 +90,27 @@ impl Requests {
         Ok(Meta::of(&found.meta))
     }
 
+    /// Fetches a range of an object, or its beginning where the object ends within it, and learns the metadata from the
+    /// same answer. Has a deadline, as [`head`](Self::head) has.
+    pub(crate) async fn first(
+        &self,
+        path: &str,
+        range: Range<u64>,
+        until: Instant,
+    ) -> Result<(Meta, Fetched), Fault> {
+        let key = self.key(path)?;
+        let range = Some(GetRange::Bounded(range));
+        let options = GetOptions { range, ..GetOptions::default() };
+        let fetched = async {
+            let found = self.bucket.client.get_opts(&key, options).await?;
+            let (meta, range) = (Meta::of(&found.meta), found.range.clone());
+            Ok((meta, range, found.bytes().await?))
+        };
+        let ((meta, range, bytes), slot) =
+            self.run(&self.counts.gets, path, until, fetched).await?;
+        Ok((meta, self.whole(path, bytes, range.end - range.start, slot)?))
+    }
+
     /// Fetches a range of one version of an object.
     pub(crate) async fn range(
         &self,
@@ -115,8 +136,21 @@ impl Requests {
         };
         // Its turn may take as long as the request itself.
         let until = self.deadline() + self.timeout;
-        let (bytes, slot) = self.run(&self.counts.gets, path, until, fetched).await?;
-        let bytes = bytes.ok_or(Fault::Changed)?;
+        let (bytes, slot) = match self.run(&self.counts.gets, path, until, fetched).await {
+            Err(Fault::Beyond) => return Err(Fault::Changed),
+            fetched => fetched?,
+        };
+        self.whole(path, bytes.ok_or(Fault::Changed)?, length, slot)
+    }
+
+    /// Checks that all bytes came, and counts them.
+    fn whole(
+        &self,
+        path: &str,
+        bytes: Bytes,
+        length: u64,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Fetched, Fault> {
         if bytes.len() as u64 != length {
             return Err(Fault::away(format_args!("{path}: {} bytes, not {length}", bytes.len())));
         }
@@ -211,7 +245,13 @@ impl Requests {
                 self.failures.store(0, Ordering::Relaxed);
                 return Err(Fault::Changed);
             }
-            Ok(Err(error)) => reason(&error),
+            Ok(Err(error)) => match status(&error) {
+                Some(416) => {
+                    self.failures.store(0, Ordering::Relaxed);
+                    return Err(Fault::Beyond);
+                }
+                _ => reason(&error),
+            },
             // A request that began shortly before its deadline says little about the store.
             Err(_) => {
                 let took = until - sent;
@@ -254,20 +294,26 @@ fn reason(error: &Error) -> (String, bool) {
         Error::InvalidPath { .. } => return ("a name in it is no path".to_owned(), false),
         _ => {}
     }
-    let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |e| e.source());
-    // The type with the status is not public, and its text is.
-    let known = causes.find_map(|cause| {
+    if let Some(status) = status(error) {
+        return (format!("status {status}"), status >= 500 || status == 429);
+    }
+    let known = causes(error).find_map(|cause| {
         if let Some(http) = cause.downcast_ref::<HttpError>() {
             return Some((format!("{:?}", http.kind()), true));
         }
-        if cause.is::<object_store::path::Error>() {
-            return Some(("a name in it is no path".to_owned(), false));
-        }
-        let text = cause.to_string();
-        let status: u16 = text.strip_prefix(STATUS)?.get(..3)?.parse().ok()?;
-        Some((format!("status {status}"), status >= 500 || status == 429))
+        let is_path = cause.is::<object_store::path::Error>();
+        is_path.then(|| ("a name in it is no path".to_owned(), false))
     });
     known.unwrap_or_else(|| ("an answer that is not understood".to_owned(), true))
+}
+
+/// The status of an answer that is no success. The type that has it is not public, and its text is.
+fn status(error: &Error) -> Option<u16> {
+    causes(error).find_map(|cause| cause.to_string().strip_prefix(STATUS)?.get(..3)?.parse().ok())
+}
+
+fn causes(error: &Error) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |e| e.source())
 }
 
 #[cfg(test)]

@@ -143,6 +143,22 @@ impl Listing {
     }
 }
 
+/// What the names of a movie's files begin with. A folder of a store may have very many names, and only few belong to the
+/// movie.
+fn beginning(movie: &str) -> String {
+    format!("{}.", stem(movie))
+}
+
+/// Has a store asked for all that [`list`] and [`open`] ask first, at the same time. Does not block.
+pub(crate) fn foresee(objects: &dyn Objects, path: &str) {
+    objects.foresee(path, 0);
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    // Another file may be a movie, too. But it may be a folder as well.
+    if is_movie(name) {
+        drop(objects.list(folder, &beginning(name)));
+    }
+}
+
 /// Lists the files of the title at `path`. `now` is the wall clock.
 pub(crate) fn list(
     root: &Root,
@@ -161,8 +177,7 @@ pub(crate) fn list(
         return Err(Error::NotFound);
     };
     let begins = match (movie, root.objects()) {
-        // A folder of a store may have very many names, and only few belong to the movie.
-        (Some(name), Some(_)) => format!("{}.", stem(name)),
+        (Some(name), Some(_)) => beginning(name),
         _ => String::new(),
     };
     let listed = match root.list_objects(folder, &begins) {
@@ -343,12 +358,17 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
     let Listing { names, folder, .. } = listing;
     let mut files = BTreeMap::new();
     let mut sources = Vec::new();
+    // What is there is asked for all of them at the same time, where the listing does not tell.
+    if let Some(objects) = root.objects() {
+        names.movies.iter().chain(names.sidecars.keys()).for_each(|name| objects.foresee(name, 0));
+    }
     for name in &names.movies {
         let (file, metadata) = root.open(name).map_err(|error| Error::io(name, error))?;
         files.insert(name.clone(), metadata.version);
         let (name, len, stamp) = (name.clone(), metadata.len, metadata.version);
         sources.push(Source { name, file, len, stamp, failure: OnceLock::new() });
     }
+    fetch_indexes(&sources)?;
     let mut beside = (Vec::new(), Vec::new());
     let mut left = text::limits::ALL;
     for (name, suffix) in &names.sidecars {
@@ -373,6 +393,18 @@ pub(crate) fn open(root: &Root, listing: Listing) -> Result<Found, Error> {
         }
     }
     Ok(Found { contents: Contents { names, folder, files }, sources, beside })
+}
+
+/// Fetches the indexes of objects: the heads of all at the same time, and then what these tell.
+fn fetch_indexes(sources: &[Source]) -> Result<(), Error> {
+    let copied = || sources.iter().filter(|source| source.file.is_copied());
+    for range in [Source::head, Source::index] {
+        let fetched = payload::fetch_all(copied().map(|source| (&*source.file, range(source))));
+        for (source, fetched) in copied().zip(fetched) {
+            fetched.map_err(|error| Error::io(&source.name, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// Reads a script. The inner error is the script's, the outer one that of a store.

@@ -118,6 +118,7 @@ impl Library {
         if !is_plain(path) {
             return Err(Error::NotFound);
         }
+        self.foresee(path);
         // A name that leads nowhere must not take memory.
         if let Err(error) = self.root.stat(path, Wait::AsLongAsItTakes) {
             self.forget(path);
@@ -148,6 +149,14 @@ impl Library {
         let made = slot.try_lock().ok()?;
         let made = made.as_ref()?;
         made.contents.is_current(&self.root, Wait::Never).then(|| made.title.clone())
+    }
+
+    /// Has a store asked for all that a title at `path` needs first, at the same time. So the lookups that follow wait for
+    /// one answer. Does not block.
+    pub fn foresee(&self, path: &str) {
+        if let Some(objects) = self.root.objects() {
+            find::foresee(&**objects, path);
+        }
     }
 
     /// Asks what a store has at the places of a kept title's files. After that, [`known`](Self::known)

@@ -1,4 +1,5 @@
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -15,6 +16,25 @@ pub(crate) struct Source {
     pub(crate) stamp: FileVersion,
     /// Why bytes could not be fetched. A file that was not read has no faults of its own.
     pub(crate) failure: OnceLock<Arc<io::Error>>,
+}
+
+/// Bytes at the front of a file that tell where its index is.
+const HEAD: u64 = 64 << 10;
+
+/// An index is fetched at once up to this length. A film of two hours has some 5 MB.
+const INDEX: u64 = 16 << 20;
+
+impl Source {
+    pub(crate) fn head(&self) -> Range<u64> {
+        0..self.len.min(HEAD)
+    }
+
+    /// Where the index is, as far as the head tells; its beginning where it may be very long.
+    pub(crate) fn index(&self) -> Range<u64> {
+        let place = mp4::Index::place(self, self.head().end).unwrap_or_default();
+        let most = if place.end - place.start > INDEX { HEAD } else { INDEX };
+        place.start..place.end.min(place.start + most)
+    }
 }
 
 impl mp4::Source for Source {

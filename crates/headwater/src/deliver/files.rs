@@ -58,7 +58,14 @@ pub(super) async fn respond(
     }
     let root = origin.titles.root();
     let opened = match root.objects() {
-        Some(objects) => find_object(objects, path).await,
+        Some(objects) => {
+            if objects.known(path).is_none()
+                && let Some(from) = first_byte(request)
+            {
+                objects.foresee(path, from);
+            }
+            find_object(objects, path).await
+        }
         None => find_file(root, path).await,
     };
     match opened {
@@ -121,6 +128,18 @@ async fn find_file(root: &Root, path: &str) -> Opening {
         opened => opened,
     };
     opened.map(|(file, metadata)| (Some(file), metadata))
+}
+
+/// Which byte of a file an answer to this request begins with; `None` where it may have none, or where only the file's
+/// length tells.
+fn first_byte(request: &Request) -> Option<u64> {
+    let is_condition =
+        |(name, _): (&str, _)| name.get(..3).is_some_and(|n| n.eq_ignore_ascii_case("if-"));
+    if request.method() != Method::Get || request.headers().any(is_condition) {
+        return None;
+    }
+    let Some(range) = request.header("range") else { return Some(0) };
+    range.strip_prefix("bytes=")?.split('-').next()?.parse().ok()
 }
 
 /// Opens an object.

@@ -28,39 +28,13 @@ fn counted(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_cold_title_needs_two_requests_beyond_its_index() {
-    let store = Store::start();
-    let cache = tempfile::tempdir().unwrap();
-    // The index is at the end of this file, which is longer than a block.
-    let film = clip("minute.mp4");
-    assert!(film.len() > 3 * BLOCK);
-    store.put("minute.mp4", &film);
-    let proxy = store.proxy();
-    // Nothing is asked again while the test runs, however slow the machine is.
-    let server = origin(&proxy, cache.path(), "read_ahead = \"0B\"\nrevalidate = \"1h\"\n");
-    bytes(&server, "/vod/minute.mp4/index.m3u8");
-    let index = proxy.take();
-    // What is there, which subtitles there are, and the blocks with the head and the index.
-    assert!(index.len() <= 2 + 3, "{index:?}");
-    bytes(&server, "/vod/minute.mp4/v0/media.m3u8");
-    assert_eq!(proxy.take(), []);
-    bytes(&server, "/vod/minute.mp4/v0/12.m4s");
-    let first = proxy.take();
-    assert!((1..=2).contains(&first.len()), "{first:?}");
-    // A plain file: what it is, and its first block.
-    store.put("b.bin", &noise(3, 5 * BLOCK));
-    assert_eq!(ask(&server, "/vod/b.bin", &[("Range", "bytes=0-99")]).status(), 206);
-    assert_eq!(proxy.take().len(), 2);
-}
-
-#[test]
 fn many_viewers_of_a_block_make_one_request() {
     let store = Store::start();
     let cache = tempfile::tempdir().unwrap();
     let all = noise(4, BLOCK);
     store.put("a.bin", &all);
     let proxy = store.proxy();
-    let server = origin(&proxy, cache.path(), "timeout = \"60s\"\n");
+    let server = origin(&proxy, cache.path(), "timeout = \"60s\"\nrevalidate = \"1h\"\n");
     assert_eq!(ask(&server, "/vod/a.bin", &[("If-Match", "\"x\"")]).status(), 412);
     proxy.hold();
     std::thread::scope(|scope| {
@@ -73,6 +47,54 @@ fn many_viewers_of_a_block_make_one_request() {
         assert!(viewers.into_iter().all(|viewer| viewer.join().unwrap() == all));
     });
     assert_eq!(gets(&proxy.take()), 1);
+}
+
+#[test]
+fn the_blocks_after_those_of_a_viewer_are_fetched_ahead_and_no_others() {
+    let store = Store::start();
+    let cache = tempfile::tempdir().unwrap();
+    store.put("a.bin", &noise(7, 12 * BLOCK));
+    store.put("minute.mp4", &clip("minute.mp4"));
+    let proxy = store.proxy();
+    let options = "read_ahead = \"4MiB\"\nrevalidate = \"1h\"\ntimeout = \"60s\"\n";
+    let server = origin(&proxy, cache.path(), options);
+    let fetched = |blocks: &[usize]| {
+        let range = |block: &usize| format!("bytes={}-{}", block * BLOCK, (block + 1) * BLOCK - 1);
+        let wanted: Vec<_> = blocks.iter().map(|block| Some(range(block))).collect();
+        let ranges = || {
+            let mut asked = proxy.asked();
+            asked.retain(Asked::is_for_bytes);
+            asked.sort_by_key(|asked| {
+                asked.range.as_ref().map(|range| (range.len(), range.clone()))
+            });
+            asked.into_iter().map(|asked| asked.range).collect::<Vec<_>>()
+        };
+        eventually(LIMIT, "the blocks are fetched", || ranges().len() >= wanted.len());
+        assert_eq!(ranges(), wanted);
+    };
+    let range = |range| assert_eq!(ask(&server, "/vod/a.bin", &[("Range", range)]).status(), 206);
+    // Who asks for as little as this only looks what a file is.
+    range("bytes=0-99");
+    fetched(&[0]);
+    // All within 4 MiB after what was sent.
+    range("bytes=0-99999");
+    fetched(&[0, 1, 2]);
+    range("bytes=100000-199999");
+    fetched(&[0, 1, 2]);
+    range("bytes=2097152-2197151");
+    fetched(&[0, 1, 2, 3]);
+    // At another place, only what follows there.
+    range("bytes=16777216-16877215");
+    fetched(&[0, 1, 2, 3, 8, 9, 10]);
+    // Up to the end of the object.
+    range("bytes=23068672-23168671");
+    fetched(&[0, 1, 2, 3, 8, 9, 10, 11]);
+    proxy.take();
+    // The index is for the player, and is at the front. The segment after it is what a viewer is sent.
+    bytes(&server, "/vod/minute.mp4/v0/media.m3u8");
+    fetched(&[0]);
+    bytes(&server, "/vod/minute.mp4/v0/0.m4s");
+    fetched(&[0, 1, 2]);
 }
 
 #[test]

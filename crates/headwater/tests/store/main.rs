@@ -7,6 +7,7 @@ mod away;
 mod cached;
 mod foreign;
 mod proxy;
+mod rounds;
 mod same;
 mod support;
 mod versions;

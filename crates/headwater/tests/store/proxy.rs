@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use testkit::eventually;
 use testkit::http::Client;
 
 /// How long the store has to answer the proxy, on a busy machine.
@@ -30,6 +32,8 @@ enum Mode {
     Open,
     /// Requests for bytes wait.
     Held,
+    /// All requests wait, until so many since the start may pass.
+    Stepped(usize),
     /// All connections are closed.
     Away,
 }
@@ -40,6 +44,8 @@ struct Shared {
     mode: Mutex<Mode>,
     changed: Condvar,
     asked: Mutex<Vec<Asked>>,
+    /// Requests since the start.
+    count: AtomicUsize,
 }
 
 /// The proxy. Dropping it does not end its threads; the process does.
@@ -56,7 +62,8 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (mode, asked) = (Mutex::new(Mode::Open), Mutex::default());
-        let shared = Arc::new(Shared { store, mode, changed: Condvar::new(), asked });
+        let (changed, count) = (Condvar::new(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { store, mode, changed, asked, count });
         let (bucket, kept) = (bucket.to_owned(), Arc::clone(&shared));
         let proxy = Self { address, bucket, shared: kept };
         std::thread::spawn(move || {
@@ -88,6 +95,20 @@ impl Proxy {
         self.set(Mode::Held);
     }
 
+    /// Lets all requests wait, until [`round`](Self::round) lets them pass.
+    pub(crate) fn step(&self) {
+        self.set(Mode::Stepped(self.shared.count.load(Ordering::Relaxed)));
+    }
+
+    /// Waits until so many requests wait at the same time, and lets these pass.
+    pub(crate) fn round(&self, requests: usize) {
+        let Mode::Stepped(before) = *self.shared.mode.lock().unwrap() else { unreachable!() };
+        let came = || self.shared.count.load(Ordering::Relaxed) - before;
+        eventually(LIMIT, "the requests of a round wait", || came() >= requests);
+        assert_eq!(came(), requests, "{:?}", self.asked());
+        self.set(Mode::Stepped(before + requests));
+    }
+
     /// Lets the store go away.
     pub(crate) fn close(&self) {
         self.set(Mode::Away);
@@ -109,9 +130,13 @@ fn serve(shared: &Shared, mut origin: TcpStream) -> Option<()> {
             return None;
         }
         shared.asked.lock().unwrap().push(asked.clone());
-        while *mode == Mode::Held && asked.is_for_bytes() {
-            mode = shared.changed.wait(mode).unwrap();
-        }
+        let before = shared.count.fetch_add(1, Ordering::Relaxed);
+        let waits = |mode: &mut Mode| match *mode {
+            Mode::Held => asked.is_for_bytes(),
+            Mode::Stepped(passed) => before >= passed,
+            Mode::Open | Mode::Away => false,
+        };
+        mode = shared.changed.wait_while(mode, waits).unwrap();
         drop(mode);
         let headers: Vec<_> = headers.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
         let mut store = Client::connect(shared.store, LIMIT).ok()?;

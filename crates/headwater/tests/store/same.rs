@@ -1,6 +1,7 @@
 //! Every delivery of a title from the store has the same bytes as from a folder.
 
 use std::fs;
+use std::path::Path;
 
 use testkit::access_unit_hashes;
 use testkit::push::Client;
@@ -134,4 +135,21 @@ fn a_title_by_push_has_the_same_messages_from_the_store_and_from_a_folder() {
         messages
     });
     assert!(messages[0].len() > 4 && messages[0] == messages[1]);
+}
+
+#[test]
+fn the_address_of_a_folder_serves_as_its_path_does() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("film.mp4"), clip("film.mp4")).unwrap();
+    let address = format!("file://{}", folder.path().display());
+    let (there, here) = (local(Path::new(&address)), local(folder.path()));
+    assert!(resources(&there, "film.mp4") == resources(&here, "film.mp4"));
+    for path in ["/vod/film.mp4", "/vod/"] {
+        assert!(bytes(&there, path) == bytes(&here, path), "{path}");
+    }
+    assert_eq!(
+        ask(&there, "/vod/../film.mp4", &[]).status(),
+        ask(&here, "/vod/../film.mp4", &[]).status()
+    );
+    assert_eq!(ask(&there, "/vod/none.mp4", &[]).status(), 404);
 }

@@ -23,14 +23,15 @@ mod reader;
 mod source;
 mod table;
 
+use std::ops::Range;
 use std::time::Duration;
 
 use boxes::{Body, Header, name};
 pub use edit::Edit;
 use movie::Movie;
 pub use reader::{Merge, Read, Reader};
-use source::Window;
 pub use source::{OnDisk, ReadError, Source};
+use source::{WINDOW, Window};
 pub use table::{SampleEntry, SampleTable, Samples};
 
 use crate::{Codec, Error, Track, cmaf};
@@ -157,6 +158,22 @@ impl Index {
             None => Error::malformed("moov: missing", window.len),
         }
         .into())
+    }
+
+    /// Where the `moov` is, as far as the first `known` bytes tell, which alone are read. Behind media, nothing tells how
+    /// long it is: then the range ends where the file does. So [`read`](Self::read) will read it, or a part of it.
+    pub fn place<S: Source + ?Sized>(source: &S, known: u64) -> Option<Range<u64>> {
+        let mut window = Window::new(source);
+        let len = window.len;
+        let mut scan = Scan::new(&mut window);
+        while scan.at.saturating_add(WINDOW as u64).min(len) <= known {
+            let top = scan.next().ok()??;
+            if top.kind == *b"moov" {
+                // After it, the header of the next box is read.
+                return Some(top.at..top.end.saturating_add(WINDOW as u64).min(len));
+            }
+        }
+        (scan.at < len).then_some(scan.at..len)
     }
 
     /// Reads the index of a media segment (`moof` and `mdat` without `moov`). The `moov` in `init`

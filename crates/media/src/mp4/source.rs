@@ -121,7 +121,7 @@ pub enum ReadError {
 
 /// Bytes kept from one read to the next. Box headers are small and close to each other, and each
 /// read of the source has a cost.
-const WINDOW: usize = 4096;
+pub(super) const WINDOW: usize = 4096;
 
 /// Reads a source from front to back, a window at a time.
 pub(super) struct Window<'a, S: ?Sized> {

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 use super::files::{DATA, punch};
 use super::{Cache, PART};
-use crate::blocks;
+use crate::blocks::{self, Sum};
+use crate::meta::hash;
 use crate::object::Object;
 
 impl Cache {
@@ -25,6 +26,12 @@ impl Cache {
         if before.saturating_add(bytes) > self.limit {
             self.make_room();
         }
+    }
+
+    /// Makes room for a block, writes it, and returns its digest. Blocks.
+    pub(crate) fn keep(&self, file: &File, bytes: &[u8], number: u32) -> io::Result<Sum> {
+        self.take(bytes.len() as u64);
+        self.write(file, bytes, number).map(|()| hash(&[bytes]))
     }
 
     /// Writes a block, for which room was taken. Where the disk is full before the cache is, other

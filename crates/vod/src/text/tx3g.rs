@@ -1,5 +1,7 @@
 //! 3GPP timed text (TS 26.245) as WebVTT. The text is kept, its styles are not.
 
+use std::ops::Range;
+
 use media::mp4::{self, TrackIndex};
 use media::{Codec, Error};
 
@@ -37,12 +39,20 @@ pub(crate) fn read(source: &Source, track: &TrackIndex, left: u64) -> Result<Scr
         return Err(limit("tx3g bytes", bytes, most));
     }
     if source.file.is_copied() {
-        let mut places: Vec<u64> = track.samples.iter().map(|at| at.offset >> 20).collect();
-        places.dedup();
+        let mut places: Vec<Range<u64>> = Vec::new();
+        for entry in &track.samples {
+            let (start, end) = (entry.offset, entry.offset.saturating_add(entry.size.into()));
+            match places.last_mut().filter(|place| place.start >> 20 == start >> 20) {
+                Some(place) => *place = place.start.min(start)..place.end.max(end),
+                None => places.push(start..end),
+            }
+        }
         if places.len() > limits::PLACES {
             let value = places.len() as u64;
             return Err(limit("places of tx3g samples to fetch", value, limits::PLACES as u64));
         }
+        // What fails here fails again where it is read.
+        payload::fetch_all(places.into_iter().map(|place| (&*source.file, place))).for_each(drop);
     }
     let timescale = u64::from(track.track.timescale.max(1));
     let millis = |time: i64| {

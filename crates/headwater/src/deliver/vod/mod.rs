@@ -68,8 +68,11 @@ pub(super) async fn respond(
     }
     // A title may already be segmented: its files go first. In a store, nothing is below an object
     // that has a title of this version.
-    let known = origin.titles.known(path).and_then(Result::ok);
-    if let Some(title) = known.filter(|title| is_named(title)) {
+    let known = origin.titles.known(path);
+    if known.is_none() {
+        origin.titles.foresee(path);
+    }
+    if let Some(title) = known.and_then(Result::ok).filter(|title| is_named(title)) {
         return reply(request, origin, push, &title, true, resource).await;
     }
     let file = match is_object(origin, path).await {
