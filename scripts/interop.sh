@@ -1,11 +1,12 @@
 #!/bin/sh
 # Lets other implementations of WebRTC publish to the origin and play from it: pion (Go), and GStreamer's
-# webrtcbin. Lets the origin serve files of another server of objects, s3s-fs. Lets streamgauge measure other media
-# servers: Node-Media-Server, GStreamer's hlssink2, MediaMTX where it can be built, and SRS where it is found.
+# webrtcbin. Lets the origin serve files of other servers of objects, s3s-fs and Azurite. Lets streamgauge measure other
+# media servers: Node-Media-Server, GStreamer's hlssink2, MediaMTX where it can be built, and SRS where it is found.
 # Usage: scripts/interop.sh
 #
 # The tests are in crates/headwater/tests/interop and tests/store, and in crates/streamgauge/tests/rivals. pion and
-# MediaMTX come from Go's module proxy, in the versions of go.sum and lab/peers/mediamtx/Makefile, s3s-fs from crates.io.
+# MediaMTX come from Go's module proxy, in the versions of go.sum and lab/peers/mediamtx/Makefile, s3s-fs from crates.io,
+# Azurite from npm.
 # PEER_BINS="srs=/path/to/srs" names programs as streamgauge's --peer-bin does.
 # Each test has a line, and the last line has their sum.
 set -u
@@ -24,7 +25,7 @@ program=$PWD/target/interop/pion
 (cd crates/headwater/tests/interop/pion && GOTOOLCHAIN=local go build -buildvcs=false -o "$program" .) ||
     { echo "0 passed, 1 failed"; exit 1; }
 
-scripts/s3s.sh || { echo "0 passed, 1 failed"; exit 1; }
+scripts/s3s.sh && scripts/azurite.sh || { echo "0 passed, 1 failed"; exit 1; }
 
 export NO_COLOR=1 CARGO_TERM_COLOR=never
 # The same build as that of scripts/test.sh, which runs clippy for rustc.

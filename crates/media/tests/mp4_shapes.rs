@@ -43,6 +43,35 @@ fn read(file: &[u8]) -> Index {
     Index::read(file).unwrap()
 }
 
+#[test]
+fn the_head_of_a_file_tells_where_its_index_is() {
+    /// A file of which only the first bytes may be read.
+    struct Head(Vec<u8>, u64);
+    impl Source for Head {
+        fn len(&self) -> u64 {
+            self.0.len() as u64
+        }
+        fn read_at(&self, offset: u64, len: usize) -> std::io::Result<bytes::Bytes> {
+            assert!(offset + len as u64 <= self.1, "{len} bytes at {offset}");
+            self.0.as_slice().read_at(offset, len)
+        }
+    }
+    let place = |boxes: &[Vec<u8>], known| Index::place(&Head(join(boxes), known), known);
+    let [ftyp, moov] = [boxed(b"ftyp", b"isom\0\0\0\0isom"), boxed(b"moov", &[0; 10_000])];
+    let [short, mdat] = [boxed(b"mdat", &[0; 100]), boxed(b"mdat", &[0; 50_000])];
+    let front = [ftyp.clone(), moov.clone(), mdat.clone()];
+    // The header of the box behind it is read, too.
+    assert_eq!(place(&front, 8192), Some(20..20 + 10_008 + 4096));
+    assert_eq!(place(&[ftyp.clone(), mdat.clone(), moov.clone()], 8192), Some(50_028..60_036));
+    assert_eq!(
+        place(&[ftyp.clone(), short.clone(), moov, mdat], 8192),
+        Some(128..128 + 10_008 + 4096)
+    );
+    // A file that is known whole, and has none.
+    assert_eq!(place(&[ftyp, short], 128), None);
+    assert_eq!(place(&[b"nothing of this is a box".to_vec()], 24), None);
+}
+
 fn samples(file: &[u8]) -> Vec<SampleEntry> {
     let index = read(file);
     assert_eq!((&index.problem, &index.tracks[0].problem), (&None, &None));

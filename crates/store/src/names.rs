@@ -361,6 +361,14 @@ mod tests {
     }
 
     #[test]
+    fn names_have_beginnings_that_lists_have() {
+        let of = |name| beginnings(name).collect::<Vec<_>>();
+        assert_eq!(of("film.en.vtt"), ["film.", "film.en."]);
+        assert_eq!((of("film"), of(".x"), of("ü.")), (vec![], vec!["."], vec!["ü."]));
+        assert_eq!(of(&"x.".repeat(500)).len(), DOTS);
+    }
+
+    #[test]
     fn a_list_has_a_version_that_its_names_decide() {
         let meta = |size| Meta::new(size, None, 0);
         let list = |items: &[(&str, Option<u64>)], is_cut| {

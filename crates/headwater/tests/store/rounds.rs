@@ -68,6 +68,9 @@ fn a_cold_plain_file_needs_one_request_unless_only_its_length_tells_where_the_by
         assert_eq!(answer.status(), status, "{range}");
         assert!(status == 416 || answer.body == wanted, "{range}");
     }
+    store.put("small.bin", &all[..1000]);
+    let small = asks(&proxy, &[1], || ask(&server, "/vod/small.bin", &[]));
+    assert!(small.body == all[..1000]);
     store.put("empty.bin", b"");
     let empty = asks(&proxy, &[1, 1], || ask(&server, "/vod/empty.bin", &[]));
     assert_eq!((empty.status(), empty.body.len()), (200, 0));

@@ -116,17 +116,24 @@ pub(crate) fn clip(name: &str) -> Vec<u8> {
 /// Starts an origin whose files are in the store behind the proxy, with further options of its
 /// table.
 pub(crate) fn origin(proxy: &Proxy, cache: &Path, options: &str) -> Server {
-    origin_of(proxy.address, &proxy.bucket, cache, options)
+    let root = format!("s3://{}/vod", proxy.bucket);
+    let options = format!("endpoint = \"http://{}\"\n{options}", proxy.address);
+    origin_of(&root, cache, &options, &ENVIRONMENT)
 }
 
-/// Starts an origin whose files are in a bucket of the server at this address.
-pub(crate) fn origin_of(address: SocketAddr, bucket: &str, cache: &Path, options: &str) -> Server {
+/// Starts an origin whose files are at the address of a store, with these credentials.
+pub(crate) fn origin_of(
+    root: &str,
+    cache: &Path,
+    options: &str,
+    environment: &[(&str, &str)],
+) -> Server {
     let cache = cache.display();
     let text = format!(
-        "[vod]\nroot = \"s3://{bucket}/vod\"\nlisting = true\npace = \"fast\"\n[vod.store]\n\
-         endpoint = \"http://{address}\"\nallow_http = true\ncache = \"{cache}\"\n{options}"
+        "[vod]\nroot = \"{root}\"\nlisting = true\npace = \"fast\"\n[vod.store]\n\
+         allow_http = true\ncache = \"{cache}\"\n{options}"
     );
-    Server::with_environment(env!("CARGO_BIN_EXE_headwater"), &text, &ENVIRONMENT)
+    Server::with_environment(env!("CARGO_BIN_EXE_headwater"), &text, environment)
 }
 
 /// Starts an origin that refuses to begin, and returns what it says.

@@ -80,6 +80,32 @@ fn the_blocks_that_were_unused_for_longest_make_room() {
 }
 
 #[test]
+fn a_block_that_comes_with_an_answer_is_kept_unless_it_is_here_or_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache(folder.path(), 10);
+    let (bytes, version) = (vec![3; BLOCK as usize], meta("1", 4));
+    let adopt = |number| cache.adopt("a", &version, number, &bytes);
+    for _ in 0..2 {
+        adopt(1);
+        let object = cache.object("a", &version);
+        assert_eq!((here(&object), cache.used()), (vec![1], BLOCK));
+        assert_eq!(object.blocks().kept().next().unwrap().1, hash(&[&bytes]));
+    }
+    let object = cache.object("a", &version);
+    let (_give, coming) = watch::channel(None);
+    object.blocks().comes(2, coming);
+    adopt(2);
+    assert!(matches!(object.blocks().need(2), Need::Wait(_)));
+    assert_eq!(
+        (cache.used(), [0, 1, 2].map(|at| cache.has("a", at))),
+        (BLOCK, [false, true, true])
+    );
+    // Blocks of a version that was replaced are no longer those at the path.
+    cache.adopt("a", &meta("2", 4), 0, &bytes);
+    assert_eq!([0, 1, 2].map(|at| cache.has("a", at)), [true, false, false]);
+}
+
+#[test]
 fn an_object_without_blocks_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache(folder.path(), 2);
@@ -224,7 +250,7 @@ fn a_block_that_is_wanted_while_it_leaves_is_fetched_again() {
     let a = cache.object("a", &meta("1", 3));
     fill(&cache, &a, 0, 1);
     fill(&cache, &a, 1, 2);
-    let (leaves, gone) = tokio::sync::watch::channel(());
+    let (leaves, gone) = watch::channel(());
     assert!(a.blocks().leave(0, gone));
     // The lock is free, and the other block can be read.
     assert!(a.blocks().are_here(1..2) && !a.blocks().are_here(0..1));
