@@ -185,8 +185,8 @@ impl Directory {
         None
     }
 
-    /// Asks the store what is at a path, and fetches this block if it is an object. The names of a folder are kept, because they tell what is
-    /// below it. The two questions have one deadline, because a viewer waits for both.
+    /// Asks the store what is at a path, and fetches this block if it is an object. The names of a folder are kept, because
+    /// they tell what is below it. All questions have one deadline, because a viewer waits for them.
     async fn ask(&self, path: &str, block: Option<u32>) -> Result<Found, Fault> {
         let until = self.requests.deadline();
         let object = async || match self.object(path, block, until).await {
