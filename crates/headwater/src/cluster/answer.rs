@@ -149,6 +149,12 @@ impl Answer {
                 cluster.cede(&name);
                 Self { epoch, changes: None, last: Message::Ceded }
             }
+            // This node gave the stream away, and could not give the lease back.
+            (Ask::Cede, None, _)
+                if !cluster.has_live(&name) && !cluster.seats.has_next(&name, now) =>
+            {
+                Self { epoch: 0, changes: None, last: Message::Ceded }
+            }
             // The asker learns that this node is there.
             _ => done(0, None),
         }

@@ -95,6 +95,17 @@ pub struct Cluster {
     runtime: tokio::runtime::Handle,
 }
 
+/// What a node does that is asked for a stream of which it has the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cession {
+    /// It gives the lease back at its next beat: nobody publishes the stream there.
+    Soon,
+    /// It does not have the stream. The lease lasts on because it could not be given back.
+    Over,
+    /// It keeps the stream.
+    None,
+}
+
 /// A stream whose node cannot be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the node that has this stream cannot be reached")]
@@ -298,12 +309,22 @@ impl Cluster {
         Question { asker: self.node.clone(), stream: stream.to_owned(), ask }.write()
     }
 
-    /// Asks a node for a stream that it has and that nobody publishes there. Returns whether it will give it.
-    async fn cedes(&self, node: &str, stream: &str) -> bool {
-        let Ok(question) = self.question(stream, Ask::Cede) else { return false };
-        let answer = self.bus.request(name::questions(node), question).await;
-        let Ok(Answer::Payload(answer)) = answer else { return false };
-        matches!(Reader::default().read(&answer), Ok(Some((_, Message::Ceded))))
+    /// Asks a node for a stream of which it has the lease.
+    ///
+    /// # Errors
+    /// It does not answer.
+    async fn cedes(&self, node: &str, stream: &str) -> Result<Cession, Failed> {
+        let failed = |error: wire::Error| Failed(error.to_string());
+        let question = self.question(stream, Ask::Cede).map_err(failed)?;
+        let answer = self.bus.request(name::questions(node), question).await?;
+        let Answer::Payload(answer) = answer else {
+            return Err(Failed("the node is not there".to_owned()));
+        };
+        Ok(match Reader::default().read(&answer).map_err(failed)? {
+            Some((0, Message::Ceded)) => Cession::Over,
+            Some((_, Message::Ceded)) => Cession::Soon,
+            _ => Cession::None,
+        })
     }
 
     /// Notes that another node asked for a stream of this one.
@@ -370,6 +391,12 @@ impl Cluster {
     fn has_own(&self, stream: &str) -> bool {
         let stream = self.registry.stream(stream);
         stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
+    }
+
+    /// Whether a stream is published here at this time.
+    fn has_live(&self, stream: &str) -> bool {
+        let stream = self.registry.stream(stream);
+        stream.is_some_and(|it| !it.is_mirrored() && it.state().status == Status::Live)
     }
 
     /// Notes that this node has a stream, by a lease of this epoch, and tells the others. A lease that is over may not

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::lease::{Error, LASTS, Lease};
-use super::{Cluster, copy};
+use super::{Cession, Cluster, copy};
 
 /// How often a node tells how far its streams are, so that copies find out what they lack.
 const BEAT: Duration = Duration::from_millis(500);
@@ -126,23 +126,26 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
     let leases = &cluster.leases;
     let asked = Instant::now();
     loop {
-        match leases.claim(stream, cluster.clock.now(), None).await {
-            Err(Error::Taken(node)) if cluster.has_gone(&node).await => {
-                return leases.claim(stream, cluster.clock.now(), Some(&node)).await;
-            }
-            // That node is cut off, from this one at least. If it does not reach the bucket either, its lease ends.
-            Err(Error::Taken(node))
-                if cluster.is_silent(&node) && asked.elapsed() < LASTS + RENEWAL =>
-            {
-                sleep(RENEWAL).await;
-            }
-            // The other node gives its lease back at its next beat.
-            Err(Error::Taken(node))
-                if asked.elapsed() < CEDED && cluster.cedes(&node, stream).await =>
-            {
-                sleep(BEAT / 2).await;
-            }
+        let node = match leases.claim(stream, cluster.clock.now(), None).await {
+            Err(Error::Taken(node)) => node,
             claimed => return claimed,
+        };
+        let from = async |node: &str| leases.claim(stream, cluster.clock.now(), Some(node)).await;
+        if cluster.has_gone(&node).await {
+            return from(&node).await;
+        }
+        // That node is cut off, from this one at least. If it does not reach the bucket either, its lease ends.
+        let is_patient = asked.elapsed() < LASTS + RENEWAL;
+        if cluster.is_silent(&node) && is_patient {
+            sleep(RENEWAL).await;
+            continue;
+        }
+        match cluster.cedes(&node, stream).await {
+            Ok(Cession::Over) => return from(&node).await,
+            Ok(Cession::Soon) if asked.elapsed() < CEDED => sleep(BEAT / 2).await,
+            // Nobody knows. The publisher here is not sent away for that.
+            Err(_) if is_patient => sleep(RENEWAL).await,
+            _ => return Err(Error::Taken(node)),
         }
     }
 }

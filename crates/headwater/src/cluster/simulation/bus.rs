@@ -71,6 +71,11 @@ impl SimulatedBus {
         });
     }
 
+    /// From now on, the bucket does not hear this node.
+    pub(super) fn lose_bucket(&self) {
+        self.change(|life| life.lacks_bucket = true);
+    }
+
     /// From now on, answers of more bytes than these do not come to this node.
     pub(super) fn narrow(&self, most: usize) {
         self.state().narrow = Some((self.life, most));
@@ -123,7 +128,8 @@ impl SimulatedBus {
             let mut state = self.state();
             state.steps += 1;
             let life = state.lives.get(&self.life).copied();
-            let reaches = life.is_some_and(|it| !it.is_cut && Some(it.side) == state.bucket_side);
+            let hears = |it: Life| !it.is_cut && !it.lacks_bucket;
+            let reaches = life.is_some_and(|it| hears(it) && Some(it.side) == state.bucket_side);
             let bad = state.bad;
             (reaches, state.random.below(WAY), state.happens(bad))
         };

@@ -155,6 +155,25 @@ async fn a_publisher_goes_on_when_a_node_that_stands_still_is_forgotten() {
     }
 }
 
+/// The encoder goes from a node that cannot give the lease back, because the bucket does not hear it.
+#[tokio::test(start_paused = true)]
+async fn a_publisher_goes_on_where_a_lease_was_not_given_back() {
+    let mut calm = Calm::begin().await;
+    let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
+    calm.pass(10, |_| {}).await;
+    let copy = calm.copy();
+    let newest = || copy.track("v0").expect("video").window().newest().expect("segments").msn;
+    let before = newest();
+    calm.owner.bus.lose_bucket();
+    std::mem::swap(&mut calm.owner, &mut third);
+    calm.encoder.leave(2, Duration::from_secs(2));
+    calm.pass(10, |_| {}).await;
+    assert!(calm.encoder.is_publishing());
+    assert!(Arc::ptr_eq(&copy, &calm.copy()));
+    assert!(newest() > before + 2, "{before} {}", newest());
+    assert_eq!(calm.refused, 0);
+}
+
 /// A node's streams change all the time.
 #[tokio::test(start_paused = true)]
 async fn changes_of_many_streams_are_announced_at_once_and_then_few_times_a_second() {

@@ -62,6 +62,8 @@ pub(super) struct Life {
     pub(super) side: u8,
     /// Whether it has no connection.
     pub(super) is_cut: bool,
+    /// Whether the bucket does not hear it, though all nodes do.
+    pub(super) lacks_bucket: bool,
     /// What the node takes for true of its connection, where that is not so.
     pub(super) believes: Option<bool>,
     pub(super) connected: UnixMicros,
@@ -167,7 +169,8 @@ impl Network {
         state.named += 1;
         let connected = clock.now();
         let (down, up) = (Link::new(), Link::new());
-        let life_of = Life { side: 0, is_cut: false, believes: None, connected, down, up };
+        let (is_cut, lacks_bucket) = (false, false);
+        let life_of = Life { side: 0, is_cut, lacks_bucket, believes: None, connected, down, up };
         state.lives.insert(life, life_of);
         Arc::new(SimulatedBus::new(Arc::clone(self), node.to_owned(), life, clock))
     }
