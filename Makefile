@@ -2,7 +2,7 @@
 # also be run by hand; `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster check test repeat corpus interop build fmt lint bench bench-media-plane calibrate audit simulate fuzz peers figures clean
+.PHONY: help run cluster check test repeat corpus interop build fmt lint bench bench-media-plane bench-faults calibrate audit simulate fuzz peers figures clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,13 @@ bench-media-plane: ## what an answer costs the origin, nginx and the bare kernel
 	@scripts/web.sh
 	cargo build --release -p headwater -p streamgauge -p baselines
 	@scripts/bench-media-plane.py $(ARGS)
+
+bench-faults: ## what viewers of a cluster see while parts of it fail, in half an hour; fails where it is more than promised
+	@scripts/install.sh cluster
+	@scripts/web.sh
+	@scripts/nats.sh
+	cargo build --release -p headwater -p streamgauge
+	@scripts/bench-faults.py $(ARGS)
 
 calibrate: ## hold every player of the instrument against known delays, rates, stalls and losses, in half a minute
 	@scripts/install.sh run

@@ -10,6 +10,7 @@ viewers are on core 1. What is compared takes turns (origin, edge, origin, edge)
     latency    a part: when it comes to a viewer of an edge after it came to a viewer of the origin
     first      the first playlist of a stream that an edge does not have yet, beside the same question to the origin
     viewers    a viewer of the edge beside one of the origin: processor and memory, by LL-HLS, RTMP and push
+    memory     the memory of a viewer, each time in programs that have served nobody before
     unwatched  an edge on which nobody watches, with and without streams elsewhere
     failover   the node of a stream is killed, and its encoder is back at an edge after 2 s: what viewers miss
     many       many streams of 300 kbit/s over three nodes, unwatched and copied
@@ -166,6 +167,17 @@ class Bench:
                 for delivery in DELIVERIES:
                     turns = nodes.nodes if number % 2 == 0 else nodes.nodes[::-1]
                     runs += [self.watch(delivery, node) for node in turns]
+        return runs
+
+    def memory(self):
+        """Memory of a viewer: a program keeps what earlier viewers needed, so each case has new ones."""
+        runs = []
+        for delivery in DELIVERIES:
+            for place in range(2):
+                with self.cluster(("origin", "edge-1")) as nodes, self.publish(self.clip, {"s0": nodes.nodes[0]}):
+                    for node in nodes.nodes:
+                        until_window(nodes, node, ["s0"], FULL)
+                    runs.append(self.watch(delivery, nodes.nodes[place]))
         return runs
 
     def watch(self, delivery, node):
@@ -341,7 +353,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     cluster.programs(parser)
     built = Path(os.environ.get("CARGO_TARGET_DIR", cluster.REPOSITORY / "target")) / "release"
-    names = ("latency", "first", "viewers", "unwatched", "failover", "many")
+    names = ("latency", "first", "viewers", "memory", "unwatched", "failover", "many")
     day = time.strftime("%Y-%m-%d", time.gmtime())
     parser.add_argument("-o", dest="out", type=Path, default=cluster.REPOSITORY / f"lab/runs/{day}-cluster", metavar="DIR")
     parser.add_argument("--streamgauge", default=os.environ.get("STREAMGAUGE", built / "streamgauge"), metavar="PROGRAM")

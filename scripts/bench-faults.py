@@ -95,16 +95,15 @@ def bounds(fault, delivery, place):
     return most
 
 
-class Balancer:
-    """Forwards connections of TCP to the first node that accepts them and is ready. A context."""
+class Forwarder:
+    """Forwards connections of TCP. A context."""
 
-    def __init__(self, nodes):
-        self.nodes = nodes
-        # Which address of a node each listener stands for.
-        self.listeners = {socket.create_server((cluster.HOST, 0)): kind for kind in ("http", "rtmp")}
+    def __init__(self, kinds):
+        self.listeners = {socket.create_server((cluster.HOST, 0)): kind for kind in kinds}
         for listener, kind in self.listeners.items():
             setattr(self, kind, f"{kind}://{cluster.HOST}:{listener.getsockname()[1]}")
-        self.stopped = threading.Event()
+        # While `holds` is set, nothing comes through.
+        self.stopped, self.holds = threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def __enter__(self):
@@ -118,21 +117,15 @@ class Balancer:
             listener.close()
 
     def server(self, kind):
-        for node in self.nodes:
-            try:
-                cluster.get(f"{node.http}/readyz", 1)
-                address = urlsplit(getattr(node, kind))
-                return socket.create_connection((address.hostname, address.port), timeout=1)
-            except OSError:
-                continue
-        return None
+        """A connection to where a client's is forwarded, or None."""
+        raise NotImplementedError
 
     def run(self):
         with selectors.DefaultSelector() as selector:
             for listener in self.listeners:
                 selector.register(listener, selectors.EVENT_READ)
             while not self.stopped.is_set():
-                for ready, _ in selector.select(0.1):
+                for ready, _ in [] if self.holds.is_set() else selector.select(0.1):
                     if ready.fileobj in self.listeners:
                         client, _ = ready.fileobj.accept()
                         server = self.server(self.listeners[ready.fileobj])
@@ -143,6 +136,8 @@ class Balancer:
                         selector.register(server, selectors.EVENT_READ, client)
                     elif ready.fileobj.fileno() >= 0:
                         self.carry(selector, ready.fileobj, ready.data)
+                if self.holds.is_set():
+                    time.sleep(0.05)
 
     def carry(self, selector, source, sink):
         try:
@@ -157,11 +152,43 @@ class Balancer:
                 connection.close()
 
 
+class Balancer(Forwarder):
+    """Forwards to the first node that accepts connections and is ready."""
+
+    def __init__(self, nodes):
+        super().__init__(("http", "rtmp"))
+        self.nodes = nodes
+
+    def server(self, kind):
+        for node in self.nodes:
+            try:
+                cluster.get(f"{node.http}/readyz", 1)
+                address = urlsplit(getattr(node, kind))
+                return socket.create_connection((address.hostname, address.port), timeout=1)
+            except OSError:
+                continue
+        return None
+
+
+class Link(Forwarder):
+    """A node's only way to NATS."""
+
+    def __init__(self, port):
+        super().__init__(("nats",))
+        self.port = port
+
+    def server(self, kind):
+        try:
+            return socket.create_connection((cluster.HOST, self.port), timeout=1)
+        except OSError:
+            return None
+
+
 class Faults:
     """One cluster in which something fails."""
 
-    def __init__(self, asked, nodes, clip):
-        self.asked, self.nodes, self.clip = asked, nodes, clip
+    def __init__(self, asked, nodes, clip, link):
+        self.asked, self.nodes, self.clip, self.link = asked, nodes, clip, link
         self.origins, self.edges = nodes.nodes[:2], nodes.nodes[2:]
         self.server, self.stream = 0, ""
 
@@ -194,12 +221,11 @@ class Faults:
             time.sleep(12)
             owner.send_signal(signal.SIGCONT)
         elif name == "cut-off":
-            # The origin knows only this server, and all other nodes know others.
-            nodes.servers[0].process.send_signal(signal.SIGSTOP)
+            self.link.holds.set()
             time.sleep(2)
             encoder.move(self.origins[1])
             time.sleep(18)
-            nodes.servers[0].process.send_signal(signal.SIGCONT)
+            self.link.holds.clear()
         elif name == "backup":
             encoder.process.send_signal(signal.SIGSTOP)
             time.sleep(5)
@@ -369,16 +395,17 @@ def main():
     with tempfile.TemporaryDirectory(prefix="bench-faults-") as work:
         clip = Path(work) / "clip.flv"
         bench.clip(clip, 1200, 30, 48000)
-        # A node that is to be cut off has a server of its own, so it needs another cluster.
+        # In a cluster of its own, a node can be cut off. In the other one, nothing is between nodes and NATS.
         for cuts in (False, True):
             names = [name for name in asked.only if (name == "cut-off") is cuts]
-            nodes = [Node(name, "here", prefix=bench.SERVERS, workers=1) for name in ("origin-1", "origin-2", *EDGES)]
-            for node in nodes if cuts else []:
-                node.servers = [0] if node.name == "origin-1" else [1, 2]
             if not names:
                 continue
-            with Cluster(asked.headwater, asked.nats, nodes, asked.ports, nats_prefix=bench.SERVERS) as running:
-                faults = Faults(asked, running, clip)
+            nodes = [Node(name, "here", prefix=bench.SERVERS, workers=1) for name in ("origin-1", "origin-2", *EDGES)]
+            running = Cluster(asked.headwater, asked.nats, nodes, asked.ports, nats_prefix=bench.SERVERS)
+            with ExitStack() as stack:
+                link = stack.enter_context(Link(running.ports["nats"][0][0]))
+                nodes[0].nats = [link.nats] if cuts else None
+                faults = Faults(asked, stack.enter_context(running), clip, link)
                 for number in range(asked.rounds):
                     for name in names:
                         print(f"{number + 1} of {asked.rounds}: {name} …", file=sys.stderr, flush=True)

@@ -54,8 +54,8 @@ class Node:
     # Words before the command, such as those that pin the program to a core.
     prefix: tuple = ()
     workers: int = 0
-    # The numbers of the NATS servers that the node knows. None: all.
-    servers: list = None
+    # The addresses of NATS that the node knows. None: all servers.
+    nats: list = None
     http: str = ""
     rtmp: str = ""
     program: "Program" = None
@@ -187,6 +187,9 @@ class Cluster:
         name = f"nats-{number + 1}"
         command = [*self.nats_prefix, self.nats, "--addr", HOST, "--port", port, "--http_port", monitor,
                    "--server_name", name, "--jetstream", "--store_dir", self.work / name]
+        if any(node.nats for node in self.nodes):
+            # Otherwise the node learns of the others by this server.
+            command.append("--no_advertise")
         if len(self.ports["nats"]) > 1:
             routes = ",".join(f"nats://{HOST}:{other}" for other, _ in self.ports["routes"])
             command += ["--cluster_name", "headwater", "--cluster", f"nats://{HOST}:{route}", "--routes", routes]
@@ -201,9 +204,8 @@ class Cluster:
         node = self.nodes[number]
         http, rtmp, webrtc = (f"{HOST}:{self.ports[kind][number][0]}" for kind in ("http", "rtmp", "webrtc"))
         config = self.work / f"{node.name}.toml"
-        nats = [self.addresses()[number] for number in node.servers or range(len(self.servers))]
         # JSON's texts and lists are those of TOML.
-        config.write_text(f'workers = {node.workers}\n[cluster]\nnats = {json.dumps(nats)}\n'
+        config.write_text(f'workers = {node.workers}\n[cluster]\nnats = {json.dumps(node.nats or self.addresses())}\n'
                           f'node = {json.dumps(node.name)}\nzone = {json.dumps(node.zone)}\n'
                           f'advertise = "http://{http}"\nreplicas = {len(self.servers)}\n')
         demo = ["--demo"] if node.demo else []

@@ -47,6 +47,11 @@ def render(figures):
                     min(run["satisfied"] for run in of), f"{sum(run['saturated'] for run in of)} of {len(of)}",
                     f"{100 * statistics.median(run['idle_share'] for run in of):.1f} % of a core")
         lines.append("")
+    if (runs := table("memory", "delivery", "node", "viewers", "before", "most", "memory a viewer")):
+        for run in runs:
+            row(run["delivery"], run["node"], run["viewers"], *(f"{run[of] / 1024:.1f} MiB" for of in ("lean_kib", "most_kib")),
+                f"{(run['most_kib'] - run['lean_kib']) / run['viewers']:.1f} KiB")
+        lines.append("")
     if (runs := table("unwatched", "streams elsewhere", "processor of the edge", "it receives from NATS", "it sends", "the origin sends")):
         for count in sorted({run["streams"] for run in runs}):
             of = [run for run in runs if run["streams"] == count]

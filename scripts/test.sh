@@ -115,6 +115,7 @@ wait "$beside"
 later media
 [ "$what" = check ] || later aiortc nats moto openapi
 later web-check web-test
+[ "$what" = check ] || step deploy scripts/check-deploy.sh
 busy_begin
 
 if [ "$what" = check ]; then
@@ -160,5 +161,5 @@ later cargo-light doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi web-check web-test format modules test-build clippy cargo-light doc-test \
-    e2e-young e2e-live e2e-pages cargo-heavy
+scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi web-check web-test format modules test-build clippy deploy cargo-light \
+    doc-test e2e-young e2e-live e2e-pages cargo-heavy
