@@ -66,7 +66,11 @@ def measure(asked):
 def run(asked, verb, words):
     """One round: its distributions, and why they cannot be trusted."""
     command = [*LOAD, asked.streamgauge, verb, *words, "--processes", SHARES, "--duration", f"{asked.seconds}s", "--json"]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
+                              timeout=asked.seconds + cluster.PATIENCE)
+    except subprocess.TimeoutExpired as late:
+        raise Failed(f"{verb}: not ready in {late.timeout:.0f} s") from late
     if done.returncode not in (0, 1, 3):
         raise Failed(f"{verb}: {done.stderr}")
     told = json.loads(done.stdout)

@@ -63,6 +63,8 @@ AT_HOME = ("none", "server", "lame-duck", "paused", "no-nats")
 BALANCED = ("drained", "edge")
 DELIVERIES = {**bench.DELIVERIES, "DASH": "{http}/live/{stream}/manifest.mpd", "FLV": "{http}/live/{stream}/live.flv",
               "MP4": "{http}/live/{stream}/live.mp4", "WHEP": "{http}/live/{stream}/whep"}
+# How much viewers buffer, in seconds.
+BUFFER = 2
 # A player of WebRTC hears nothing of the end of its server. It waits for this long, in seconds.
 PATIENCE = 4
 
@@ -76,9 +78,10 @@ class Bounds:
     reconnects: int = 0
 
 
-# A lease lasts 10 s, an encoder needs 2 s to come again, keyframes are 1 s apart. A viewer who comes again begins at the
-# newest keyframe. So it may miss what came since it was sent away.
-BOUNDS = {"no-nats": Bounds(stalled=10), "owner": Bounds(stalled=3, hole=3), "frozen": Bounds(stalled=13, hole=3),
+# NATS is away for 10 s, and nodes need up to 1 s to connect again. The origin stands still for 14 s. A lease lasts 10 s, an
+# encoder needs 2 s to come again, keyframes are 1 s apart. A viewer who comes again begins at the newest keyframe. So it may
+# miss what came since it was sent away.
+BOUNDS = {"no-nats": Bounds(stalled=11), "owner": Bounds(stalled=3, hole=3), "frozen": Bounds(stalled=14, hole=3),
           "cut-off": Bounds(stalled=13, hole=13), "backup": Bounds(stalled=2, hole=2),
           "drained": Bounds(hole=1, reconnects=1), "edge": Bounds(hole=1, reconnects=1)}
 
@@ -89,6 +92,10 @@ def bounds(fault, delivery, place):
     most = BOUNDS.get(fault, Bounds())
     if fault == "edge" and delivery == "WHEP":
         return Bounds(stalled=PATIENCE, hole=PATIENCE + 1, reconnects=1)
+    if delivery == "WHEP" and fault in ("no-nats", "frozen", "cut-off"):
+        # Frames that are late are not sent by WebRTC. So viewers miss them, and fill their buffer with what comes then.
+        stalled = most.stalled + BUFFER
+        return replace(most, stalled=stalled, hole=stalled)
     if delivery == "DASH":
         # It has a connection for each track, and one for the manifest.
         return replace(most, reconnects=3 * most.reconnects)
@@ -112,7 +119,7 @@ class Forwarder:
 
     def __exit__(self, *_):
         self.stopped.set()
-        self.thread.join()
+        self.thread.join(5)
         for listener in self.listeners:
             listener.close()
 
@@ -132,6 +139,9 @@ class Forwarder:
                         if server is None:
                             client.close()
                             continue
+                        # Who takes nothing for so long is dropped, so that the others are not kept waiting for ever.
+                        client.settimeout(2)
+                        server.settimeout(2)
                         selector.register(client, selectors.EVENT_READ, server)
                         selector.register(server, selectors.EVENT_READ, client)
                     elif ready.fileobj.fileno() >= 0:
@@ -235,13 +245,15 @@ class Faults:
         elif name == "edge":
             self.edges[0].program.kill()
 
-    def mend(self):
+    def mend(self, name):
         """Waits until all runs again."""
         for number, program in enumerate(self.nodes.servers):
-            if not program.runs():
+            if not program.runs() or name == "lame-duck" and number == self.server:
+                end(program)
                 self.nodes.servers[number] = self.nodes.start_server(number)
         for number, node in enumerate(self.nodes.nodes):
-            if not node.program.runs():
+            if not node.program.runs() or name == "drained" and node is self.edges[0]:
+                end(node.program)
                 self.nodes.start_node(number)
         self.nodes.until(self.nodes.is_complete, "all nodes are back")
 
@@ -264,9 +276,11 @@ class Faults:
                 seen = [record for viewer in viewers for record in viewer.records()]
         seen = [{"fault": name, "round": number, **record} for record in seen]
         if any(map(excess, seen)):
-            shutil.copytree(self.nodes.work, self.asked.out / f"{name}-{number}", ignore=lambda _, names: [
-                name for name in names if not name.endswith(".log")])
-        self.mend()
+            logs = self.asked.out / f"{name}-{number}"
+            logs.mkdir(exist_ok=True)
+            for log in self.nodes.work.glob("*.log"):
+                shutil.copy(log, logs)
+        self.mend(name)
         return seen
 
     def viewers(self, name, balancer):
@@ -275,6 +289,14 @@ class Faults:
                   "origin": self.origins[:1] if name in AT_HOME else []}
         return [Viewers(self.asked, name, place, delivery, url(delivery, node, self.stream), each)
                 for place, nodes in places.items() for node in nodes for delivery in DELIVERIES]
+
+
+def end(program):
+    """Waits until a program has ended that was told to."""
+    try:
+        program.process.wait(cluster.DRAIN)
+    except subprocess.TimeoutExpired:
+        program.kill()
 
 
 def url(delivery, node, stream):
@@ -322,7 +344,7 @@ class Viewers:
         self.place, self.delivery, self.watch = place, delivery, WATCH[fault]
         self.folder = tempfile.TemporaryDirectory(prefix="bench-faults-")
         command = [*bench.LOAD, asked.streamgauge, "viewers", url, "--batch-size", count, "--duration", f"{self.watch}s",
-                   "--buffer", "2s", "--timeout", f"{PATIENCE if delivery == 'WHEP' else 20}s", "--verify", "full",
+                   "--buffer", f"{BUFFER}s", "--timeout", f"{PATIENCE if delivery == 'WHEP' else 20}s", "--verify", "full",
                    "--reconnect", "--loops", 1, "--processes", 1, "-o", self.folder.name]
         self.process = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL,
                                         stderr=subprocess.PIPE, text=True, preexec_fn=cluster.end_with_parent)
@@ -419,4 +441,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Failed as failed:
+        sys.exit(f"bench-faults: {failed}")

@@ -87,7 +87,8 @@ pub enum Message {
     Beat(Beat),
     /// A question was answered: this is all that the asker lacked.
     Done,
-    /// The stream is the asker's, as soon as its lease is given back.
+    /// The stream is the asker's, as soon as its lease is given back. With epoch 0, the node that answers does not have
+    /// the stream, and nobody publishes it there: its lease lasts on only because it could not be given back.
     Ceded,
 }
 

@@ -140,6 +140,10 @@ fn a_refusal_names_file_line_and_key() {
             "headwater.toml:2: live.window: invalid type: integer `30`, \
              expected a time such as 500ms, 10s or 5m",
         ),
+        (
+            "[cluster]\nnats = \"nats://ann:secret@192.0.2.1\"",
+            "headwater.toml:2: cluster.nats: must be a list of addresses such as ",
+        ),
         ("http = 8080", "headwater.toml:1: http: invalid type: integer `8080`"),
         // Invalid values.
         (

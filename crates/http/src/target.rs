@@ -89,7 +89,7 @@ pub(crate) fn decode_path(path: &str) -> Result<Cow<'_, str>, BadRequest> {
     Ok(decoded)
 }
 
-/// Percent-decodes what is no path.
+/// Percent-decodes text that is not a path.
 ///
 /// # Errors
 /// It is no percent-encoding of UTF-8.

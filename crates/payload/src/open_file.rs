@@ -1,6 +1,7 @@
 //! Open files: local ones, and local copies of objects that are fetched block by block.
 
 use std::any::Any;
+use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
@@ -136,7 +137,12 @@ impl OpenFile {
     }
 }
 
-/// Begins to fetch what is missing of some ranges, all at the same time. Then blocks for each of them in turn.
+/// How many bytes [`fetch_all`] fetches at the same time: a cache can remove none of them meanwhile.
+const AT_ONCE: u64 = 32 << 20;
+/// What a range may need besides its bytes, because files are fetched in blocks.
+const BESIDE: u64 = 2 << 20;
+
+/// Fetches what is missing of some ranges, many at the same time, and blocks for each of them in turn.
 pub fn fetch_all<'a>(
     ranges: impl IntoIterator<Item = (&'a OpenFile, Range<u64>)>,
 ) -> impl Iterator<Item = io::Result<Hold>> {
@@ -144,8 +150,19 @@ pub fn fetch_all<'a>(
         Some(hold) => Box::pin(std::future::ready(Ok(hold))),
         None => file.fetch(&range),
     };
-    let begun: Vec<Answer<Hold>> = ranges.into_iter().map(begin).collect();
-    begun.into_iter().map(wait)
+    let (mut ranges, mut begun, mut bytes) = (ranges.into_iter(), VecDeque::new(), 0);
+    std::iter::from_fn(move || {
+        while bytes < AT_ONCE
+            && let Some((file, range)) = ranges.next()
+        {
+            let of = range.end.saturating_sub(range.start).saturating_add(BESIDE);
+            bytes += of;
+            begun.push_back((begin((file, range)), of));
+        }
+        let (answer, of) = begun.pop_front()?;
+        bytes -= of;
+        Some(wait(answer))
+    })
 }
 
 /// Blocks the thread until a future is ready.

@@ -92,6 +92,8 @@ struct Holes {
     count: u32,
     missing: Micros,
     longest: Micros,
+    /// The newest time without a pause in which video or audio was missing.
+    newest: (Micros, Micros),
     /// The last ones of each track, the newest last.
     last: [VecDeque<(Micros, Micros)>; 2],
 }
@@ -99,20 +101,18 @@ struct Holes {
 impl Holes {
     /// Counts a hole of a track. Where the other track has one as well, a viewer misses the time only once.
     fn add(&mut self, track: usize, (from, to): (Micros, Micros)) {
-        let mut shared = 0;
-        let mut whole = (from, to);
-        for &(begin, end) in &self.last[1 - track] {
-            let both = end.min(to) - begin.max(from);
-            if both > 0 {
-                shared += both;
-                whole = (whole.0.min(begin), whole.1.max(end));
-            }
-        }
+        let others = self.last[1 - track].iter();
+        let shared: Micros =
+            others.map(|&(begin, end)| (end.min(to) - begin.max(from)).max(0)).sum();
         if shared == 0 {
             self.count = self.count.saturating_add(1);
         }
         self.missing = self.missing.saturating_add(to - from - shared);
-        self.longest = self.longest.max(whole.1.saturating_sub(whole.0));
+        self.newest = match self.newest {
+            (begin, end) if from < end && begin < to => (begin.min(from), end.max(to)),
+            _ => (from, to),
+        };
+        self.longest = self.longest.max(self.newest.1.saturating_sub(self.newest.0));
         let own = &mut self.last[track];
         if own.len() >= HOLES {
             own.pop_front();
@@ -449,7 +449,7 @@ impl Playback {
         self.holes.as_ref().map_or((0, 0), |holes| (holes.count, holes.missing))
     }
 
-    /// Duration of the longest hole: without a pause, video or audio was missing for so long.
+    /// Duration of the longest hole. Holes of both tracks that overlap are one.
     pub fn longest_hole(&self) -> Micros {
         self.holes.as_ref().map_or(0, |holes| holes.longest)
     }

@@ -239,7 +239,7 @@ pub struct Report {
     pub holes: u32,
     /// Duration of all holes together: the time for which video or audio is missing.
     pub missing: f64,
-    /// Duration of the longest hole.
+    /// Duration of the longest of these holes.
     #[serde(default)]
     pub longest_hole: f64,
     /// Time from capture to arrival, if the stream says when it was captured.

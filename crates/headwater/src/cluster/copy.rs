@@ -343,8 +343,9 @@ impl Copying<'_> {
 
     /// When the stream's publisher counts as silent, if another one waits here.
     fn silent_from(&self) -> Option<Instant> {
-        let from = self.cluster.seats.silent_from(self.name)?;
-        Some(Instant::now() + from.since(self.now()))
+        let now = self.now();
+        let from = self.cluster.seats.silent_from(self.name, now)?;
+        Some(Instant::now() + from.since(now))
     }
 
     /// How long viewers can watch what is here of a stream that no node has any more.

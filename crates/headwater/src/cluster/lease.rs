@@ -34,9 +34,9 @@ pub(super) struct Lease {
 /// Why there is no lease.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// Another node has one.
+    /// Another node has one, of this epoch.
     #[error("node {0} has the stream")]
-    Taken(String),
+    Taken(String, u64),
     /// Somebody else wrote the key meanwhile.
     #[error("the lease changed meanwhile")]
     Conflict,
@@ -68,18 +68,19 @@ impl Leases {
     }
 
     /// Takes the lease of a stream at the time `now`. A lease that this node had before it was restarted is taken
-    /// over, and so is that of the node `gone`.
+    /// over, and so is the one that a node had by the epoch of `gone`.
     pub(super) async fn claim(
         &self,
         stream: &str,
         now: UnixMicros,
-        gone: Option<&str>,
+        gone: Option<(&str, u64)>,
     ) -> Result<Lease, Error> {
         let key = cluster::name::token(stream);
         let known = self.known(&key).await?;
-        let others = |node: &str| !node.is_empty() && node != self.node && Some(node) != gone;
-        if let Some(other) = known.as_ref().filter(|known| others(&known.node)) {
-            return Err(Error::Taken(other.node.clone()));
+        let is_others = |known: &Known| !known.node.is_empty() && known.node != self.node;
+        let has_gone = |known: &Known| gone == Some((&*known.node, known.epoch));
+        if let Some(other) = known.as_ref().filter(|known| is_others(known) && !has_gone(known)) {
+            return Err(Error::Taken(other.node.clone(), other.epoch));
         }
         let (expected, before) = known.map_or((0, 0), |known| (known.revision, known.epoch));
         let epoch = now.0.max(before.saturating_add(1));
@@ -98,7 +99,9 @@ impl Leases {
             // Either the last renewal was made and its answer was lost, or the lease has ended. It also ends where
             // the whole bucket is lost.
             Err(Error::Conflict) => match self.known(&lease.key).await? {
-                Some(known) if is_lost(&known) => return Err(Error::Taken(known.node)),
+                Some(known) if is_lost(&known) => {
+                    return Err(Error::Taken(known.node, known.epoch));
+                }
                 known => put(known.map_or(0, |known| known.revision)).await?,
             },
             renewed => renewed?,

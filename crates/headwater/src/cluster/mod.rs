@@ -95,7 +95,7 @@ pub struct Cluster {
     runtime: tokio::runtime::Handle,
 }
 
-/// What a node does that is asked for a stream of which it has the lease.
+/// The answer of a node to [`Ask::Cede`]: another node asks for a stream whose lease this one has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cession {
     /// It gives the lease back at its next beat: nobody publishes the stream there.

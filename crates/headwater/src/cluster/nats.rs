@@ -1,6 +1,8 @@
 //! NATS as the message system, with a bucket of JetStream.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::mem::discriminant;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -96,15 +98,17 @@ impl Nats {
             })
             .event_callback({
                 let (connected, credentials) = (Arc::clone(&connected), credentials.clone());
-                let told = std::sync::Mutex::new(LogLimit::rare());
+                // Each kind of event has its own limit, so that a frequent one hides no other.
+                let told = std::sync::Mutex::new(HashMap::new());
                 move |event| {
                     if matches!(event, Event::Connected) {
                         connected.store(clock.now().0, Ordering::Relaxed);
                         tracing::info!("NATS: {event}");
                     } else {
                         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-                        if told.take(std::time::Instant::now()).is_some() {
-                            tracing::warn!(servers = ?shown, credentials, "NATS: {event}");
+                        let limit = told.entry(discriminant(&event)).or_insert_with(LogLimit::rare);
+                        if let Some(others) = limit.take(std::time::Instant::now()) {
+                            tracing::warn!(servers = ?shown, credentials, others, "NATS: {event}");
                         }
                     }
                     std::future::ready(())

@@ -20,6 +20,9 @@ const BEAT: Duration = Duration::from_millis(500);
 const RENEWAL: Duration = Duration::from_secs(1);
 /// How long a node waits until another has taken a stream that was ceded.
 const CEDED: Duration = Duration::from_secs(5);
+/// How long a node waits until another has given back a lease, as it has promised. Three requests to the bucket may be
+/// needed, each of which may take two seconds.
+const GIVEN_BACK: Duration = Duration::from_secs(8);
 
 /// Shares every stream that is published here. Runs for ever.
 pub(super) async fn run(cluster: Arc<Cluster>) {
@@ -57,7 +60,7 @@ async fn share(cluster: Arc<Cluster>, stream: Arc<Stream>) {
     while stream.state().status != Status::Ended {
         let lease = match claim(&cluster, stream.name()).await {
             Ok(lease) => lease,
-            Err(Error::Taken(node)) => {
+            Err(Error::Taken(node, _)) => {
                 tracing::warn!(
                     stream = stream.name(),
                     node,
@@ -125,14 +128,16 @@ enum Left {
 async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
     let leases = &cluster.leases;
     let asked = Instant::now();
+    let mut ceded = None;
     loop {
-        let node = match leases.claim(stream, cluster.clock.now(), None).await {
-            Err(Error::Taken(node)) => node,
+        let (node, epoch) = match leases.claim(stream, cluster.clock.now(), None).await {
+            Err(Error::Taken(node, epoch)) => (node, epoch),
             claimed => return claimed,
         };
-        let from = async |node: &str| leases.claim(stream, cluster.clock.now(), Some(node)).await;
+        // A lease that this node took meanwhile is not taken from it: its publisher is back.
+        let gone = Some((&*node, epoch));
         if cluster.has_gone(&node).await {
-            return from(&node).await;
+            return leases.claim(stream, cluster.clock.now(), gone).await;
         }
         // That node is cut off, from this one at least. If it does not reach the bucket either, its lease ends.
         let is_patient = asked.elapsed() < LASTS + RENEWAL;
@@ -141,11 +146,15 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
             continue;
         }
         match cluster.cedes(&node, stream).await {
-            Ok(Cession::Over) => return from(&node).await,
-            Ok(Cession::Soon) if asked.elapsed() < CEDED => sleep(BEAT / 2).await,
-            // Nobody knows. The publisher here is not sent away for that.
+            Ok(Cession::Over) => return leases.claim(stream, cluster.clock.now(), gone).await,
+            Ok(Cession::Soon)
+                if ceded.get_or_insert_with(Instant::now).elapsed() < GIVEN_BACK =>
+            {
+                sleep(BEAT / 2).await;
+            }
+            // The other node does not answer, so this one cannot know whether the stream is published there.
             Err(_) if is_patient => sleep(RENEWAL).await,
-            _ => return Err(Error::Taken(node)),
+            _ => return Err(Error::Taken(node, epoch)),
         }
     }
 }
@@ -194,7 +203,7 @@ async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left
                 lease = answered;
                 match result {
                     Ok(()) => renewed = asked,
-                    Err(Error::Taken(_)) => return Left::Taken(lease.epoch),
+                    Err(Error::Taken(..)) => return Left::Taken(lease.epoch),
                     Err(error) if renewed.elapsed() > LASTS => {
                         tracing::warn!(stream = stream.name(), %error, "lease not renewed");
                         renewed = asked;

@@ -73,11 +73,13 @@ pub(super) fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Erro
         Err(_) => text.get(at.clone()).filter(|found| is_bare_key(found)).map(str::to_owned),
     };
     let key = key.unwrap_or_default();
-    Error::Refused {
-        place: Some((path.to_owned(), line_of(text, at.start))),
-        key,
-        message: message(source.message()),
-    }
+    let message = if key.starts_with("cluster.nats") {
+        // The reader's message has the value, which may have a password.
+        "must be a list of addresses such as [\"nats://192.0.2.1:4222\"]".to_owned()
+    } else {
+        message(source.message())
+    };
+    Error::Refused { place: Some((path.to_owned(), line_of(text, at.start))), key, message }
 }
 
 /// Makes an error of an option that was read but cannot be used. Its line is that of the first key

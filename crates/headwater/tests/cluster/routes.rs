@@ -1,5 +1,8 @@
 //! Where viewers go, and what is told of the nodes.
 
+use std::io::{ErrorKind, Read};
+
+use protocol::rtmp::ClientEvent;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::http::Client;
@@ -145,4 +148,37 @@ fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     eventually(LIMIT, "b ends", || !b.is_running());
     assert_eq!(b.stop(LIMIT).status.code(), Some(0));
     eventually(LIMIT, "b has gone", || told(&a)["gone"][0]["name"] == "b");
+}
+
+/// Players take an orderly end for that of the stream, and do not come again.
+#[test]
+fn a_node_that_ends_breaks_off_and_ends_no_stream() {
+    let nats = Nats::start();
+    let (a, b) = (node(&nats, "a"), node(&nats, "b"));
+    let mut publisher = rtmp::Client::publish(a.rtmp, "live/x");
+    send(&mut publisher, 0..5000);
+    eventually(LIMIT, "a copy", || http::get(b.http, "/live/x/v0/media.m3u8").status() == 200);
+    let mut viewers = ["live.flv", "live.mp4"].map(|file| {
+        let mut viewer = Client::connect(b.http, LIMIT).unwrap();
+        viewer.send("GET", &format!("/live/x/{file}"), &[], b"").unwrap();
+        viewer
+    });
+    let mut bodies = viewers.each_mut().map(|viewer| {
+        let (head, mut body) = viewer.begin().unwrap();
+        assert_eq!(head.status, 200);
+        body.read_exact(&mut [0; 8]).unwrap();
+        body
+    });
+    let mut player = rtmp::Client::play(b.rtmp, "live/x");
+    player.until(|event| matches!(event, ClientEvent::Video { .. } | ClientEvent::Audio { .. })).unwrap();
+    b.terminate();
+    for body in &mut bodies {
+        let end = body.read_to_end(&mut Vec::new()).map_err(|error| error.kind());
+        assert_eq!(end, Err(ErrorKind::UnexpectedEof));
+    }
+    let rest = player.rest();
+    assert!(!rest.iter().any(|event| matches!(event, ClientEvent::Ended { .. })), "{rest:?}");
+    // The stream goes on at its node.
+    send(&mut publisher, 5000..6000);
+    assert_eq!(http::get(a.http, "/live/x/v0/media.m3u8").status(), 200);
 }

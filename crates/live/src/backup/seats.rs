@@ -115,9 +115,9 @@ impl Seats {
         pair.lock().claims(silent, now)
     }
 
-    /// When the publisher at another machine counts as silent, if a publisher waits here and there is a copy.
-    pub fn silent_from(&self, name: &str) -> Option<UnixMicros> {
-        self.get(name)?;
+    /// When the publisher at another machine counts as silent, if a publisher here would then go on with the copy.
+    pub fn silent_from(&self, name: &str, now: UnixMicros) -> Option<UnixMicros> {
+        self.get(name)?.lock().claims(true, now)?;
         let newest = self.registry.stream(name)?.newest_arrival();
         Some(newest.after(self.times.after))
     }

@@ -161,7 +161,11 @@ async fn stay<F: Future<Output = Result<(), Error>> + Unpin>(
             began = true;
             tries.reset();
         }
-        let passes = matches!(error.kind, Kind::Dropped | Kind::Timeout | Kind::Refused);
+        // A server that has just begun may not have the stream yet.
+        let passes = matches!(
+            error.kind,
+            Kind::Dropped | Kind::Timeout | Kind::Refused | Kind::Status
+        );
         if !(again && began && passes) {
             return Err(error);
         }
