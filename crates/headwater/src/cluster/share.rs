@@ -147,9 +147,7 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
         }
         match cluster.cedes(&node, stream).await {
             Ok(Cession::Over) => return leases.claim(stream, cluster.clock.now(), gone).await,
-            Ok(Cession::Soon)
-                if ceded.get_or_insert_with(Instant::now).elapsed() < GIVEN_BACK =>
-            {
+            Ok(Cession::Soon) if ceded.get_or_insert_with(Instant::now).elapsed() < GIVEN_BACK => {
                 sleep(BEAT / 2).await;
             }
             // The other node does not answer, so this one cannot know whether the stream is published there.

@@ -104,12 +104,14 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
 #[test]
 fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     let nats = Nats::start();
-    let a = node(&nats, "a");
+    // A viewer waits for a segment for three of these.
+    let live = "[live]\nsegment_target = \"20s\"\ntarget_duration = \"20s\"\nwindow = \"2m\"\n";
+    let a = node_with(&nats, "a", live);
     // Long enough that the viewer alone decides when b ends.
-    let mut b =
-        node_with(&nats, "b", "advertise = \"http://b.example\"\n[drain]\ntimeout = \"5m\"\n");
+    let drain = "advertise = \"http://b.example\"\n[drain]\ntimeout = \"5m\"\n";
+    let mut b = node_with(&nats, "b", &format!("{drain}{live}"));
     let mut publisher = rtmp::Client::publish(a.rtmp, "live/x");
-    send(&mut publisher, 0..5000);
+    send(&mut publisher, 0..50_000);
     let playlist = "/live/x/v0/media.m3u8";
     let segments = |text: &str| {
         let lines = text.lines().filter_map(|line| line.strip_suffix(".m4s")?.parse::<u64>().ok());
@@ -140,7 +142,7 @@ fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     // No other says where it is.
     assert_eq!(route(), "/live/x/index.m3u8");
     assert_eq!(http::get(b.http, "/live/x/index.m3u8").status(), 503);
-    send(&mut publisher, 5000..10_000);
+    send(&mut publisher, 50_000..70_000);
     let answer = viewer.receive().unwrap();
     assert_eq!((answer.status(), answer.header("connection")), (200, Some("close")));
     assert!(segments(answer.text()).contains(&awaited), "{}", answer.text());
@@ -170,7 +172,9 @@ fn a_node_that_ends_breaks_off_and_ends_no_stream() {
         body
     });
     let mut player = rtmp::Client::play(b.rtmp, "live/x");
-    player.until(|event| matches!(event, ClientEvent::Video { .. } | ClientEvent::Audio { .. })).unwrap();
+    player
+        .until(|event| matches!(event, ClientEvent::Video { .. } | ClientEvent::Audio { .. }))
+        .unwrap();
     b.terminate();
     for body in &mut bodies {
         let end = body.read_to_end(&mut Vec::new()).map_err(|error| error.kind());

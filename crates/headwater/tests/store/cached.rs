@@ -89,6 +89,9 @@ fn the_blocks_after_those_of_a_viewer_are_fetched_ahead_and_no_others() {
     // Up to the end of the object.
     range("bytes=23068672-23168671");
     fetched(&[0, 1, 2, 3, 8, 9, 10, 11]);
+    // What is fetched ahead is asked for in order. So a wrong block would have been asked for before the last one.
+    range("bytes=12582912-12583011");
+    fetched(&[0, 1, 2, 3, 6, 8, 9, 10, 11]);
     proxy.take();
     // The index is for the player, and is at the front. The segment after it is what a viewer is sent.
     bytes(&server, "/vod/minute.mp4/v0/media.m3u8");

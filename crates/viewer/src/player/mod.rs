@@ -162,10 +162,8 @@ async fn stay<F: Future<Output = Result<(), Error>> + Unpin>(
             tries.reset();
         }
         // A server that has just begun may not have the stream yet.
-        let passes = matches!(
-            error.kind,
-            Kind::Dropped | Kind::Timeout | Kind::Refused | Kind::Status
-        );
+        let passes =
+            matches!(error.kind, Kind::Dropped | Kind::Timeout | Kind::Refused | Kind::Status);
         if !(again && began && passes) {
             return Err(error);
         }
