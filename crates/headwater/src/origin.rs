@@ -152,8 +152,14 @@ impl Origin {
         let _ = timeout(FETCH, looked).await;
         // A node that did not answer may have been forgotten meanwhile, because it was silent for too long.
         if self.is_elsewhere(name) && published().is_none() {
+            // A copy that is being made for a viewer may have asked the node that has gone. The next one does not.
+            let copied = async {
+                if self.stream(name).await.is_err() {
+                    let _ = self.stream(name).await;
+                }
+            };
             // Where nothing comes, the stream begins anew.
-            let _ = timeout(FETCH, self.stream(name)).await;
+            let _ = timeout(FETCH, copied).await;
         }
     }
 

@@ -131,9 +131,9 @@ pub(super) fn ensure(
             End::GaveWay => tracing::warn!(stream = name, "copy ended: {ended}"),
             _ => tracing::debug!(stream = name, reason = %ended, "copy ended"),
         }
-        progress.send_replace(Progress::Failed);
-        // The sender is dropped under the lock, so that who asks next begins anew.
+        // All of this is under the lock, so that whoever hears of the end, and asks again, begins anew.
         let mut copies = cluster.copies();
+        progress.send_replace(Progress::Failed);
         drop(progress);
         copies.remove(&name);
     });

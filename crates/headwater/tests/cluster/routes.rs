@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use testkit::http::Client;
 use testkit::{Nats, Server, eventually, http, rtmp};
 
-use crate::support::{LIMIT, clip, node, node_with, publish, send};
+use crate::support::{LIMIT, clip, node, node_of, node_with, publish, send};
 
 #[test]
 fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
@@ -105,11 +105,11 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
 fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     let nats = Nats::start();
     // A viewer waits for a segment for three of these.
-    let live = "[live]\nsegment_target = \"20s\"\ntarget_duration = \"20s\"\nwindow = \"2m\"\n";
-    let a = node_with(&nats, "a", live);
+    let live = "segment_target = \"20s\"\ntarget_duration = \"20s\"\n";
+    let a = node_of(&nats, "a", live, "");
     // Long enough that the viewer alone decides when b ends.
     let drain = "advertise = \"http://b.example\"\n[drain]\ntimeout = \"5m\"\n";
-    let mut b = node_with(&nats, "b", &format!("{drain}{live}"));
+    let mut b = node_of(&nats, "b", live, drain);
     let mut publisher = rtmp::Client::publish(a.rtmp, "live/x");
     send(&mut publisher, 0..50_000);
     let playlist = "/live/x/v0/media.m3u8";

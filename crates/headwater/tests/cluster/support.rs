@@ -17,9 +17,14 @@ pub(crate) fn node(nats: &Nats, name: &str) -> Server {
 
 /// Starts a node with further options of its table.
 pub(crate) fn node_with(nats: &Nats, name: &str, options: &str) -> Server {
+    node_of(nats, name, "", options)
+}
+
+/// Starts a node with further options of `[live]` and of its table.
+pub(crate) fn node_of(nats: &Nats, name: &str, live: &str, options: &str) -> Server {
     // The tests compare what was there before with what there is now: a busy machine takes a while.
     let text = format!(
-        "[live]\nwindow = \"5m\"\n[cluster]\nnats = {:?}\nnode = \"{name}\"\n{options}",
+        "[live]\nwindow = \"5m\"\n{live}[cluster]\nnats = {:?}\nnode = \"{name}\"\n{options}",
         nats.urls()
     );
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, NO_ARGUMENTS)
