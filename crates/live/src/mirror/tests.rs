@@ -421,6 +421,32 @@ fn whoever_comes_first_to_another_machine_begins_a_period() {
     drop(rendition);
 }
 
+/// The segment after the first one is foretold by it, so it must last as long as it is shown.
+#[test]
+fn the_first_segment_of_another_machine_lasts_as_long_as_it_is_shown() {
+    let mut scene = Scene::new(7);
+    (0..100).for_each(|_| {
+        scene.publish(25, true);
+        scene.carry(0);
+    });
+    let copy = scene.other.stream("x").unwrap();
+    assert!(scene.other.adopt("x", scene.now));
+    scene.mirror = None;
+    scene.now.0 += 2_000_000;
+    scene.publisher = Some(scene.other.publish("x", info(), scene.now).unwrap());
+    scene.announce();
+    scene.frame = 0;
+    (0..200).for_each(|_| scene.publish(25, true));
+    let window = copy.track("v0").unwrap().window();
+    let period = window.newest().unwrap().period;
+    let segments: Vec<_> = window.all().filter(|segment| segment.period == period).collect();
+    assert!(segments.len() > 3 && segments[0].discontinuity);
+    for pair in segments.windows(2) {
+        let shown = u64::try_from(pair[1].presents - pair[0].presents).unwrap();
+        assert_eq!(pair[0].duration, shown, "{}", pair[0].msn);
+    }
+}
+
 /// A copy that was begun just now has parts of the tracks, but has shown none of them, when it becomes the stream. Another
 /// copy, which has seen many versions, still shows what comes.
 #[test]
