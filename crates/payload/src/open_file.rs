@@ -150,16 +150,18 @@ pub fn fetch_all<'a>(
         Some(hold) => Box::pin(std::future::ready(Ok(hold))),
         None => file.fetch(&range),
     };
-    let (mut ranges, mut begun, mut bytes) = (ranges.into_iter(), VecDeque::new(), 0);
+    let needs = |range: &Range<u64>| (range.end.saturating_sub(range.start)).saturating_add(BESIDE);
+    let (mut ranges, mut begun) = (ranges.into_iter().peekable(), VecDeque::new());
+    let mut bytes: u64 = 0;
     std::iter::from_fn(move || {
-        while bytes < AT_ONCE
-            && let Some((file, range)) = ranges.next()
+        // A range that is longer than this is fetched alone.
+        while let Some((file, range)) =
+            ranges.next_if(|(_, range)| bytes == 0 || bytes.saturating_add(needs(range)) <= AT_ONCE)
         {
-            let of = range.end.saturating_sub(range.start).saturating_add(BESIDE);
-            bytes += of;
-            begun.push_back((begin((file, range)), of));
+            bytes += needs(&range);
+            begun.push_back((needs(&range), begin((file, range))));
         }
-        let (answer, of) = begun.pop_front()?;
+        let (of, answer) = begun.pop_front()?;
         bytes -= of;
         Some(wait(answer))
     })
@@ -180,5 +182,50 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
             Poll::Ready(value) => return value,
             Poll::Pending => std::thread::park(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A file that counts the bytes that were asked for.
+    #[derive(Debug)]
+    struct Counted(File, Arc<AtomicU64>);
+
+    impl Copied for Counted {
+        fn local(&self) -> &File {
+            &self.0
+        }
+        fn version(&self) -> FileVersion {
+            FileVersion::now(&self.0).unwrap()
+        }
+        fn hold(&self, _: &Range<u64>) -> Option<Hold> {
+            None
+        }
+        fn fetch(&self, range: &Range<u64>) -> Answer<Hold> {
+            self.1.fetch_add(range.end - range.start, Ordering::Relaxed);
+            Box::pin(std::future::ready(Ok(Hold::default())))
+        }
+        fn read_ahead(&self, _: u64) {}
+    }
+
+    #[test]
+    fn ranges_are_fetched_together_up_to_a_bound() {
+        const LEN: u64 = 10 << 20;
+        let asked = Arc::new(AtomicU64::new(0));
+        let file = File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+        let file = OpenFile::Copied(Box::new(Counted(file, Arc::clone(&asked))));
+        let mut came = 0;
+        for hold in fetch_all((0..20).map(|number| (&file, number * LEN..(number + 1) * LEN))) {
+            hold.unwrap();
+            let under_way = asked.load(Ordering::Relaxed) - came;
+            assert!((1..=AT_ONCE).contains(&under_way), "{under_way}");
+            assert!(under_way > LEN || came == 19 * LEN, "one at a time");
+            came += LEN;
+        }
+        assert_eq!((came, asked.load(Ordering::Relaxed)), (20 * LEN, 20 * LEN));
     }
 }

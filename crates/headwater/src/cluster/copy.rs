@@ -236,7 +236,7 @@ impl Copying<'_> {
                     None => return End::NoAnswer,
                 },
                 Some(message) = next(&mut self.units) => message,
-                // A publisher that waits here goes on at once: a tick more would be missing at the viewers.
+                // A publisher that waits here goes on at once. With the next tick, viewers would miss more.
                 () = sleep_until(claims.unwrap_or(claimed)), if claims.is_some() => {
                     if self.claim().await {
                         return End::Taken;

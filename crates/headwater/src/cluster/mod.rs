@@ -101,9 +101,9 @@ enum Cession {
     /// It gives the lease back at its next beat: nobody publishes the stream there.
     Soon,
     /// It does not have the stream. The lease lasts on because it could not be given back.
-    Over,
+    LeftOver,
     /// It keeps the stream.
-    None,
+    Refused,
 }
 
 /// A stream whose node cannot be reached.
@@ -309,7 +309,7 @@ impl Cluster {
         Question { asker: self.node.clone(), stream: stream.to_owned(), ask }.write()
     }
 
-    /// Asks a node for a stream of which it has the lease.
+    /// Asks a node for a stream whose lease it has.
     ///
     /// # Errors
     /// It does not answer.
@@ -321,9 +321,9 @@ impl Cluster {
             return Err(Failed("the node is not there".to_owned()));
         };
         Ok(match Reader::default().read(&answer).map_err(failed)? {
-            Some((0, Message::Ceded)) => Cession::Over,
+            Some((0, Message::Ceded)) => Cession::LeftOver,
             Some((_, Message::Ceded)) => Cession::Soon,
-            _ => Cession::None,
+            _ => Cession::Refused,
         })
     }
 

@@ -134,7 +134,7 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
             Err(Error::Taken(node, epoch)) => (node, epoch),
             claimed => return claimed,
         };
-        // A lease that this node took meanwhile is not taken from it: its publisher is back.
+        // A newer lease of that node is not taken from it: its publisher is back.
         let gone = Some((&*node, epoch));
         if cluster.has_gone(&node).await {
             return leases.claim(stream, cluster.clock.now(), gone).await;
@@ -146,7 +146,7 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
             continue;
         }
         match cluster.cedes(&node, stream).await {
-            Ok(Cession::Over) => return leases.claim(stream, cluster.clock.now(), gone).await,
+            Ok(Cession::LeftOver) => return leases.claim(stream, cluster.clock.now(), gone).await,
             Ok(Cession::Soon) if ceded.get_or_insert_with(Instant::now).elapsed() < GIVEN_BACK => {
                 sleep(BEAT / 2).await;
             }

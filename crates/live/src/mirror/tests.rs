@@ -67,6 +67,18 @@ impl Scene {
         publisher.track(1, audio, 1000, *b"deu", self.now).unwrap();
     }
 
+    /// The machine of the stream goes, and a publisher comes to the one that has a copy, after two seconds. Returns what
+    /// was the copy.
+    fn move_on(&mut self, publisher: PublisherInfo) -> Arc<Stream> {
+        assert!(self.other.adopt("x", self.now));
+        self.mirror = None;
+        self.now.0 += 2_000_000;
+        self.publisher = Some(self.other.publish("x", publisher, self.now).unwrap());
+        self.announce();
+        self.frame = 0;
+        self.other.stream("x").unwrap()
+    }
+
     /// One frame of video, and the audio beside it.
     fn publish(&mut self, keyframes: i64, has_audio: bool) {
         self.now.0 += 40_000;
@@ -394,16 +406,9 @@ fn whoever_comes_first_to_another_machine_begins_a_period() {
         scene.publish(25, true);
         scene.carry(0);
     });
-    let copy = scene.other.stream("x").unwrap();
-    let before = copy.track("v0").unwrap().window();
+    let before = scene.other.stream("x").unwrap().track("v0").unwrap().window();
     let before = before.newest().unwrap();
-    assert!(scene.other.adopt("x", scene.now));
-    scene.mirror = None;
-    scene.now.0 += 2_000_000;
-    let low = PublisherInfo { rendition: Some("low".to_owned()), ..info() };
-    scene.publisher = Some(scene.other.publish("x", low, scene.now).unwrap());
-    scene.announce();
-    scene.frame = 0;
+    let copy = scene.move_on(PublisherInfo { rendition: Some("low".to_owned()), ..info() });
     (0..60).for_each(|_| scene.publish(25, false));
     let window = copy.track("v1").expect("the rendition").window();
     assert_eq!(window.all().next().unwrap().period, before.period + 1);
@@ -429,13 +434,7 @@ fn the_first_segment_of_another_machine_lasts_as_long_as_it_is_shown() {
         scene.publish(25, true);
         scene.carry(0);
     });
-    let copy = scene.other.stream("x").unwrap();
-    assert!(scene.other.adopt("x", scene.now));
-    scene.mirror = None;
-    scene.now.0 += 2_000_000;
-    scene.publisher = Some(scene.other.publish("x", info(), scene.now).unwrap());
-    scene.announce();
-    scene.frame = 0;
+    let copy = scene.move_on(info());
     (0..200).for_each(|_| scene.publish(25, true));
     let window = copy.track("v0").unwrap().window();
     let period = window.newest().unwrap().period;

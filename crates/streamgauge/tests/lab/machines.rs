@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use testkit::{Nats, Program};
 
-use crate::support::{LIMIT, Lab, json, origin};
+use crate::support::{LIMIT, Lab, clip, json, origin};
 
 #[test]
 fn a_load_that_agents_share_is_one_load_and_names_them() {
@@ -17,13 +17,10 @@ fn a_load_that_agents_share_is_one_load_and_names_them() {
         agent.stdout_line(LIMIT, |line| line.starts_with("ready agent="));
         agent
     });
-    let clip = testkit::demo_clip();
     let scenario = format!(
         r#"
 title = "mine"
-[media.clip]
-path = "clip.mp4"
-make = ["cp", "{}", "{{out}}"]
+{}
 [[load]]
 name = "players"
 peers = []
@@ -32,7 +29,7 @@ path = "clip.mp4"
 with = "viewers"
 arguments = ["{{url}}", "--batch-size", "4", "--duration", "8s", "--agents", "2", "--nats", "{}"]
 "#,
-        clip.display(),
+        clip("clip.mp4"),
         nats.url(0)
     );
     let lab = Lab::new(&[("mine.toml", &scenario), ("origin.toml", &origin())]);

@@ -1,16 +1,13 @@
 //! Whole runs, with real servers.
 
-use crate::support::{LIMIT, Lab, json, origin};
+use crate::support::{LIMIT, Lab, clip, json, origin};
 
 fn study() -> String {
-    let clip = testkit::demo_clip();
-    let clip = clip.to_str().unwrap();
+    let clip = clip("films/clip.mp4");
     format!(
         r#"
 title = "mine"
-[media.clip]
-path = "films/clip.mp4"
-make = ["cp", "{clip}", "{{out}}"]
+{clip}
 [[load]]
 name = "requests"
 peers = []

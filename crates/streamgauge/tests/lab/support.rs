@@ -55,6 +55,13 @@ rtmp = "rtmp://{{host}}:{{rtmp}}/live/{{name}}"
     )
 }
 
+/// The media of a scenario: the demo clip, at this path.
+pub(crate) fn clip(path: &str) -> String {
+    let clip = testkit::demo_clip();
+    let clip = clip.display();
+    format!("[media.clip]\npath = \"{path}\"\nmake = [\"cp\", \"{clip}\", \"{{out}}\"]\n")
+}
+
 /// A folder with a scenario, peers and results.
 pub(crate) struct Lab(TempDir);
 

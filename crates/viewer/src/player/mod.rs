@@ -136,18 +136,26 @@ pub async fn play(viewer: &Viewer, target: &Target) -> Result<(), Error> {
     let again = viewer.lane.options.reconnect;
     match target {
         // Boxed: each viewer takes only the memory that its own player needs.
-        Target::Rtmp(url) => stay(viewer, again, || Box::pin(rtmp::play(viewer, url))).await,
+        Target::Rtmp(url) => {
+            reconnecting(viewer, again, || Box::pin(rtmp::play(viewer, url))).await
+        }
         Target::Hls(url) => Box::pin(hls::play(viewer, url)).await,
         Target::Dash(url) => Box::pin(dash::play(viewer, url)).await,
-        Target::Flv(url) => stay(viewer, again, || Box::pin(progressive::flv(viewer, url))).await,
-        Target::Mp4(url) => stay(viewer, again, || Box::pin(progressive::mp4(viewer, url))).await,
-        Target::Push(url) => stay(viewer, true, || Box::pin(push::play(viewer, url))).await,
-        Target::Whep(url) => stay(viewer, again, || Box::pin(whep::play(viewer, url))).await,
+        Target::Flv(url) => {
+            reconnecting(viewer, again, || Box::pin(progressive::flv(viewer, url))).await
+        }
+        Target::Mp4(url) => {
+            reconnecting(viewer, again, || Box::pin(progressive::mp4(viewer, url))).await
+        }
+        Target::Push(url) => reconnecting(viewer, true, || Box::pin(push::play(viewer, url))).await,
+        Target::Whep(url) => {
+            reconnecting(viewer, again, || Box::pin(whep::play(viewer, url))).await
+        }
     }
 }
 
-/// Plays what comes by one connection. If `again` is true, a connection that is lost after media came is made again.
-async fn stay<F: Future<Output = Result<(), Error>> + Unpin>(
+/// Plays by one connection. If `again` is true, a connection that is lost after media came is made again.
+async fn reconnecting<F: Future<Output = Result<(), Error>> + Unpin>(
     viewer: &Viewer,
     again: bool,
     play: impl Fn() -> F,

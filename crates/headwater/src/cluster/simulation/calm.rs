@@ -36,6 +36,11 @@ impl Calm {
         calm
     }
 
+    /// Starts a node at which nobody watches, and which has no copy.
+    fn start_third(&self) -> Node {
+        start(&self.network, self.began, (2, 0), &mut Random::new(2))
+    }
+
     /// Lets seconds pass, and does something each second.
     async fn pass(&mut self, seconds: u32, mut each: impl FnMut(&mut Self)) {
         for turn in 0..seconds * 10 {
@@ -103,7 +108,7 @@ async fn a_copy_lasts_thirty_seconds_longer_than_its_last_viewer() {
 #[tokio::test(start_paused = true)]
 async fn a_publisher_goes_on_where_there_is_no_copy() {
     let mut calm = Calm::begin().await;
-    let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
+    let mut third = calm.start_third();
     calm.pass(10, |_| {}).await;
     let copy = calm.copy();
     let newest = |stream: &live::Stream| {
@@ -134,7 +139,7 @@ async fn a_publisher_goes_on_when_a_node_that_stands_still_is_forgotten() {
     // Each attempt waits for an answer for 2 s. The node may be forgotten at any time of that.
     for after in (0..2500).step_by(250) {
         let mut calm = Calm::begin().await;
-        let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
+        let mut third = calm.start_third();
         calm.pass(10, |_| {}).await;
         let copy = calm.copy();
         calm.owner.bus.stand_still(Instant::now() + Duration::from_mins(1));
@@ -159,7 +164,7 @@ async fn a_publisher_goes_on_when_a_node_that_stands_still_is_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn a_publisher_goes_on_where_a_lease_was_not_given_back() {
     let mut calm = Calm::begin().await;
-    let mut third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
+    let mut third = calm.start_third();
     calm.pass(10, |_| {}).await;
     let copy = calm.copy();
     let newest = || copy.track("v0").expect("video").window().newest().expect("segments").msn;
@@ -282,7 +287,7 @@ async fn a_primary_that_comes_again_soon_ends_nothing() {
 #[tokio::test(start_paused = true)]
 async fn the_encoder_of_a_waiting_publisher_is_let_in_when_its_node_is_lost() {
     let mut calm = Calm::begin().await;
-    let third = start(&calm.network, calm.began, (2, 0), &mut Random::new(2));
+    let third = calm.start_third();
     let mut backup = Encoder::new(("x", Role::Backup), 1, 9);
     for _ in 0..30 {
         sleep(TURN).await;
