@@ -6,9 +6,12 @@
 
 use media::clock::Unwrapper;
 
-/// How far video may be from its place beside the audio until it is moved there, in microseconds.
+/// How far video may drift from its place beside the audio until it is moved there again, in microseconds.
 /// Below this nobody notices, and the times stay exact to the RTP clock.
 const TOLERATED: i64 = 10_000;
+/// How far video may be from its place when the first reports tell the place, in microseconds. Until then it is
+/// where its first packet came, which only tells how busy the network and both machines were.
+const TOLERATED_AT_FIRST: i64 = 1_000;
 /// A report that would move video by more than this is not believed, in microseconds.
 const BELIEVED: i64 = 10_000_000;
 
@@ -21,12 +24,14 @@ pub struct Clock {
     offset: Option<i64>,
     /// The newest report: the RTP time, unwrapped, and the sender's wall clock in microseconds.
     report: Option<(i64, i64)>,
+    /// Whether reports have told its place beside the other track.
+    is_placed: bool,
 }
 
 impl Clock {
     /// Makes a clock that counts `rate` units a second.
     pub fn new(rate: u32) -> Self {
-        Self { rate, unwrapper: Unwrapper::new(32), offset: None, report: None }
+        Self { rate, unwrapper: Unwrapper::new(32), offset: None, report: None, is_placed: false }
     }
 
     /// Units a second.
@@ -67,7 +72,10 @@ impl Clock {
     /// moved.
     pub fn align(&mut self, audio: &Self) -> Option<i64> {
         let by = self.epoch()?.checked_sub(audio.epoch()?)?;
-        let moves = (TOLERATED..=BELIEVED).contains(&by.saturating_abs());
+        let distance = by.saturating_abs();
+        let least = if self.is_placed { TOLERATED } else { TOLERATED_AT_FIRST };
+        self.is_placed |= distance <= BELIEVED;
+        let moves = (least..=BELIEVED).contains(&distance);
         let offset = self.offset.as_mut().filter(|_| moves)?;
         *offset = offset.saturating_add(scale(by, 1_000_000, self.rate));
         Some(by)
@@ -105,14 +113,34 @@ mod tests {
 
     #[test]
     fn small_steps_and_absurd_ones_are_left_out() {
-        for (error, moves) in [(9_000, false), (11_000, true), (60_000_000, false)] {
+        // The first reports put video in its place, unless it is there already. Later it must be further away.
+        for (error, moves_at_first, moves_later) in [
+            (900, false, false),
+            (9_000, true, false),
+            (11_000, true, true),
+            (60_000_000, false, false),
+        ] {
             let (mut audio, mut video) = (Clock::new(48_000), Clock::new(90_000));
             audio.time(0, 0);
             video.time(0, 0);
             audio.report(0, 0);
+            let mut later = video.clone();
             video.report(0, error);
-            assert_eq!(video.align(&audio).is_some(), moves, "{error}");
+            assert_eq!(video.align(&audio).is_some(), moves_at_first, "{error}");
+            later.report(0, 0);
+            assert_eq!(later.align(&audio), None);
+            later.report(0, error);
+            assert_eq!(later.align(&audio).is_some(), moves_later, "{error}");
         }
+        // A report that is not believed places nothing.
+        let (mut audio, mut video) = (Clock::new(48_000), Clock::new(90_000));
+        audio.time(0, 0);
+        video.time(0, 0);
+        audio.report(0, 0);
+        video.report(0, 60_000_000);
+        assert_eq!(video.align(&audio), None);
+        video.report(0, 9_000);
+        assert_eq!(video.align(&audio), Some(9_000));
         let mut clock = Clock::new(90_000);
         clock.report(0, 5);
         assert_eq!(clock.epoch(), None, "a report of nothing");

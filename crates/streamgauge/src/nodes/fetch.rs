@@ -33,6 +33,8 @@ pub(super) struct Answer {
     pub(super) fields: [String; FIELDS.len()],
     /// Length of the whole file, if this is a range of it, and it is known.
     pub(super) whole: Option<u64>,
+    /// Whether it came without its length, as what is still being made does.
+    pub(super) is_growing: bool,
     pub(super) body: Bytes,
     /// When the last byte came.
     pub(super) at: Instant,
@@ -165,6 +167,7 @@ impl Client {
             }
             _ => text("Content-Range").rsplit_once('/').and_then(|(_, whole)| number(whole)),
         };
+        let is_growing = !headers.contains_key("Content-Length");
         let mut incoming = response.into_body();
         let mut body = BytesMut::new();
         while let Some(frame) = incoming.frame().await {
@@ -184,7 +187,7 @@ impl Client {
         if idle.len() < IDLE && wanted.take > 0 {
             idle.push((url.authority().to_owned(), sender));
         }
-        Ok(Answer { fields, whole, body: body.freeze(), at })
+        Ok(Answer { fields, whole, is_growing, body: body.freeze(), at })
     }
 
     /// An idle connection that is still open.

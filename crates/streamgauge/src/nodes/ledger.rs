@@ -36,6 +36,16 @@ pub struct Object {
     pub aside: String,
     /// The values of [`FIELDS`].
     pub fields: [String; FIELDS.len()],
+    /// Whether the answer may have begun before the object was whole, as it had no `Content-Length`. A node cannot
+    /// know the ETag of what is not whole yet.
+    pub is_growing: bool,
+}
+
+impl Object {
+    /// Whether the answer has no ETag because it may have begun too early for that.
+    fn is_before_its_etag(&self) -> bool {
+        self.is_growing && self.fields[0].is_empty()
+    }
 }
 
 /// What is expected of an object.
@@ -225,6 +235,11 @@ impl Ledger {
         }
         waiting.had[node] = Some(had);
         let found = differences(waiting, &object);
+        if waiting.object.is_before_its_etag() && waiting.object.body == object.body {
+            // Those that follow are compared with the ETag that there is now.
+            waiting.object.fields[0].clone_from(&object.fields[0]);
+            waiting.object.is_growing = object.is_growing;
+        }
         if waiting.object.body == object.body && waiting.object.aside != object.aside {
             self.counts.other_reports += 1;
             let etag = &object.fields[0];
@@ -383,10 +398,12 @@ fn differences(waiting: &Waiting, object: &Object) -> Vec<Found> {
         });
     }
     let is_same = ours == first && object.aside == waiting.object.aside;
+    let is_before_etag = object.is_before_its_etag() || waiting.object.is_before_its_etag();
     for (at, what) in FIELDS.into_iter().enumerate() {
         let (ours, first) = (&object.fields[at], &waiting.object.fields[at]);
         // Another text may have another ETag.
-        if ours != first && (is_same || what != "ETag") {
+        let is_comparable = what != "ETag" || is_same && !is_before_etag;
+        if ours != first && is_comparable {
             let values = Some([ours.clone(), first.clone()]);
             found.push(Found { what, offset: None, lengths: None, values });
         }

@@ -289,12 +289,14 @@ impl Node {
 
 /// What is compared of an answer.
 pub(super) fn object(answer: Answer) -> Object {
-    Object { body: answer.body, aside: String::new(), fields: answer.fields }
+    let Answer { body, fields, is_growing, .. } = answer;
+    Object { body, aside: String::new(), fields, is_growing }
 }
 
 /// What is compared of a text, without what may differ.
 pub(super) fn text_object(answer: Answer, text: String, aside: String) -> Object {
-    Object { body: Bytes::from(text), aside, fields: answer.fields }
+    let Answer { fields, is_growing, .. } = answer;
+    Object { body: Bytes::from(text), aside, fields, is_growing }
 }
 
 /// The name of an object, or of a range of it.

@@ -6,7 +6,7 @@ fn ledger(nodes: usize) -> Ledger {
 
 fn object(body: &str, etag: &str) -> Object {
     let fields = [etag.to_owned(), "video/mp4".to_owned(), String::new()];
-    Object { body: Bytes::copy_from_slice(body.as_bytes()), aside: String::new(), fields }
+    Object { body: Bytes::copy_from_slice(body.as_bytes()), fields, ..Object::default() }
 }
 
 fn at(millis: u64) -> Option<Duration> {
@@ -43,6 +43,30 @@ fn fields_are_compared_of_the_same_bytes() {
     assert_eq!(differences.len(), 1);
     assert_eq!((&*differences[0].object, &*differences[0].what), ("q", "ETag"));
     assert_eq!(differences[0].values, Some(["2".to_owned(), "1".to_owned()]));
+}
+
+#[test]
+fn what_is_being_made_has_no_etag_yet() {
+    let growing = |etag: &str| Object { is_growing: true, ..object("a", etag) };
+    // Each node's answer, and how many differ from the first that says more.
+    for (answers, differ) in [
+        ([growing(""), object("a", "1"), object("a", "1")], 0),
+        ([object("a", "1"), growing(""), growing("")], 0),
+        ([growing(""), growing(""), object("a", "1")], 0),
+        ([growing(""), object("a", "1"), object("a", "2")], 1),
+        ([growing("1"), growing("2"), growing("")], 1),
+        // An answer with a length is of what is whole.
+        ([growing(""), object("a", ""), object("a", "1")], 1),
+        ([object("a", "1"), object("a", ""), growing("")], 1),
+    ] {
+        let mut ledger = ledger(3);
+        for (node, answer) in answers.iter().enumerate() {
+            ledger.record(node, ("x.m4s", Kind::Lasting), (0, answer.clone()), None);
+        }
+        let (counts, differences, _) = ledger.finish();
+        assert_eq!(counts.differences, differ, "{answers:?}");
+        assert!(differences.iter().all(|difference| difference.what == "ETag"));
+    }
 }
 
 #[test]
