@@ -2,11 +2,13 @@
 //!
 //! - [`Pattern`]: which paths of streams and titles something is about.
 //! - [`Secret`]: a password or a stream key, in plain or as a hash.
+//! - [`signed`]: tokens that this crate makes, each for some paths.
 //!
 //! Nothing here knows a protocol. Nothing here prints a secret: `Debug` hides it.
 
 mod pattern;
 mod secret;
+pub mod signed;
 
 pub use pattern::{NotAPattern, Pattern};
 pub use secret::{NotASecret, Secret};
