@@ -3,9 +3,11 @@
 //! - [`Pattern`]: which paths of streams and titles something is about.
 //! - [`Secret`]: a password or a stream key, in plain or as a hash.
 //! - [`signed`]: tokens that this crate makes, each for some paths.
+//! - [`jwt`]: tokens that others make.
 //!
 //! Nothing here knows a protocol. Nothing here prints a secret: `Debug` hides it.
 
+pub mod jwt;
 mod pattern;
 mod secret;
 pub mod signed;
