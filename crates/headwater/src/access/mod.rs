@@ -4,6 +4,8 @@
 //! administer.
 
 mod page;
+#[cfg_attr(not(test), expect(dead_code, reason = "wired next"))]
+mod remote;
 
 use std::net::SocketAddr;
 
