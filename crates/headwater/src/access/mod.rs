@@ -6,6 +6,8 @@
 mod page;
 #[cfg_attr(not(test), expect(dead_code, reason = "wired next"))]
 mod remote;
+#[cfg_attr(not(test), expect(dead_code, reason = "wired next"))]
+mod webhook;
 
 use std::net::SocketAddr;
 
