@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get};
@@ -24,7 +24,8 @@ pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
-use crate::{Origin, access, webrtc};
+use crate::access::{self, Action, Asked, Credentials, Refusal, Verdict};
+use crate::{Origin, webrtc};
 
 /// The output of `npm run build` in `web/`.
 #[derive(RustEmbed)]
@@ -83,6 +84,11 @@ pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Route
     router
         .route("/", get(|| async { secured(page("index.html"), DASHBOARD) }))
         .route("/watch/{*stream}", get(player))
+        .route("/s/{token}/watch/{*stream}", get(player))
+        .route(
+            "/s/{token}/live/{*path}",
+            any(signed).layer(DefaultBodyLimit::max(webrtc::MOST_OFFER)),
+        )
         .route("/publish/{*stream}", get(|| async { secured(page("publish.html"), DASHBOARD) }))
         .route("/nodes", get(nodes::show))
         // The media plane answers GET, HEAD and OPTIONS. Only other methods arrive here.
@@ -156,8 +162,28 @@ async fn signal(
     (method, uri, headers): (Method, Uri, HeaderMap),
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
-    let (method, uri, headers) = (&method, &uri, &headers);
-    let request = webrtc::Request { method, path: &path, uri, headers, peer, body };
+    signal_of(&control, peer, (None, &path), (&method, &uri, &headers), body).await
+}
+
+/// Answers WHIP and WHEP below a signed path.
+async fn signed(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path((token, path)): Path<(String, String)>,
+    (method, uri, headers): (Method, Uri, HeaderMap),
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    signal_of(&control, peer, (Some(&token), &path), (&method, &uri, &headers), body).await
+}
+
+async fn signal_of(
+    control: &Control,
+    peer: SocketAddr,
+    (signed, path): (Option<&str>, &str),
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let request = webrtc::Request { method, path, uri, headers, peer, body, signed };
     let answer = match &control.webrtc {
         Some(server) => webrtc::respond(server, &request).await,
         None => None,
@@ -264,9 +290,28 @@ fn rfc3339(time: UnixMicros) -> String {
     protocol::utc::Utc(time.0 / 1000).to_string()
 }
 
-/// Answers a client that [`access::may`] refuses.
-pub(crate) fn denied() -> Response {
-    (StatusCode::FORBIDDEN, [(header::CACHE_CONTROL, "no-store")], "not allowed\n").into_response()
+/// Whether a client of the control plane may do something.
+pub(crate) async fn may(
+    origin: &Origin,
+    action: Action<'_>,
+    peer: SocketAddr,
+    credentials: Credentials<'_>,
+) -> Verdict {
+    origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
+}
+
+/// Answers a client that may not do what it asks for.
+pub(crate) fn denied(refusal: Refusal) -> Response {
+    let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
+    let mut response = (status, format!("{refusal}\n")).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    for (name, value) in refusal.fields() {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.append(HeaderName::from_static(name), value);
+        }
+    }
+    response
 }
 
 fn json(value: &impl Serialize) -> Option<Bytes> {

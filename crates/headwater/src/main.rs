@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use headwater::config::Config;
+use headwater::access::command::{hashed, signed};
+use headwater::config::{Config, Time};
 use headwater::ladder::confine;
 use headwater::{heap, log, publish, serve};
 use tokio::runtime::Runtime;
@@ -48,6 +50,10 @@ enum Command {
         #[arg(long)]
         stamp: bool,
     },
+    /// Print a signed path, by which its viewers need no other credentials
+    Sign(Sign),
+    /// Read a password from standard input, and print its hash for `[[access.rule]]`
+    HashPassword,
     /// Become another program that may do little: how the origin starts ffmpeg
     #[command(hide = true)]
     Confine {
@@ -59,6 +65,25 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+}
+
+#[derive(Args)]
+struct Sign {
+    /// The path: live/NAME, vod/PATH, a playlist of either, or a pattern in which * stands for any text without a
+    /// slash and ** for any text
+    path: String,
+    /// How long the signed path holds: 30m, 12h
+    #[arg(long, value_name = "T")]
+    expires: Option<Time>,
+    /// The one address that may use it
+    #[arg(long, value_name = "A")]
+    address: Option<IpAddr>,
+    /// Configuration file, which names the key (access.signing_key)
+    #[arg(long, value_name = "FILE", conflicts_with = "key")]
+    config: Option<PathBuf>,
+    /// File with the key
+    #[arg(long, value_name = "FILE", required_unless_present = "config")]
+    key: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -117,6 +142,14 @@ fn raise_descriptor_limit() {
     }
 }
 
+/// Prints a command's output.
+fn say(line: &str) {
+    #[expect(clippy::print_stdout, reason = "the command's output")]
+    {
+        println!("{line}");
+    }
+}
+
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => {
@@ -140,6 +173,18 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             {
                 print!("{text}");
             }
+        }
+        Command::Sign(Sign { path, expires, address, config, key }) => {
+            let key = match key {
+                Some(key) => key,
+                None => Config::load(config.as_deref())?.access.signing_key,
+            };
+            say(&signed(&path, expires.map(Into::into), address, &key)?);
+        }
+        Command::HashPassword => {
+            let mut password = String::new();
+            std::io::stdin().read_line(&mut password).context("standard input")?;
+            say(&hashed(password.trim_end_matches(['\r', '\n']))?);
         }
         Command::Publish { input, url, repeat, fast, stamp } => {
             let options = publish::Options { repeat, fast, stamp };

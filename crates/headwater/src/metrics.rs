@@ -20,8 +20,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use store::Store;
 
-use crate::access::{self, Action, Credentials};
-use crate::control::{Once, denied, harmless};
+use crate::access::{Action, Credentials};
+use crate::control::{Once, denied, harmless, may};
 use crate::path::StreamPath;
 use crate::{Origin, log, webrtc};
 
@@ -80,10 +80,11 @@ async fn metrics(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    if !access::may(Action::Observe, peer, Credentials::of(&uri, &headers)) {
-        return denied();
-    }
     let Metrics { origin, http, webrtc, rendered } = &*metrics;
+    if let Err(refusal) = may(origin, Action::Measure, peer, Credentials::of(&uri, &headers)).await
+    {
+        return denied(refusal);
+    }
     let render = || {
         let mut text = String::new();
         encode(&mut text, &registry(origin, http, webrtc.as_deref())).ok().map(|()| text.into())

@@ -2,6 +2,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use anyhow::Context;
 use live::backup::{Role, Seat, Seats, Times};
 use live::cursor::Limits;
 use live::{PublishError, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros};
@@ -10,6 +11,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use vod::Root;
 
+use crate::access::Access;
 use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
 use crate::config::{Config, Size};
@@ -30,6 +32,8 @@ const FETCH: Duration = Duration::from_secs(3);
 pub struct Origin {
     /// The options it was started with.
     pub config: Config,
+    /// Who may do what.
+    pub access: Arc<Access>,
     /// The live streams.
     pub registry: Arc<Registry>,
     /// The publishers of the live streams.
@@ -67,18 +71,24 @@ impl Origin {
     /// the store's cache is read.
     ///
     /// # Errors
-    /// The address of the store is wrong, or its cache cannot be used.
-    pub fn open(config: Config) -> Result<Self, store::Error> {
-        let store = config.vod.store().map(|settings| Store::open(&settings)).transpose()?;
-        Ok(Self::with_store(config, store))
+    /// The address of the store is wrong, or its cache cannot be used; or keys of `[access]` cannot be read.
+    pub fn open(config: Config) -> anyhow::Result<Self> {
+        let store = config.vod.store().map(|settings| Store::open(&settings)).transpose();
+        let access = Access::load(&config.access).map_err(anyhow::Error::msg)?;
+        Ok(Self::with_store(config, access, store.context("vod.root")?))
     }
 
     /// Makes an origin without streams, with files on this machine.
+    ///
+    /// # Panics
+    /// Keys of `[access]` cannot be read.
     pub fn new(config: Config) -> Self {
-        Self::with_store(config, None)
+        let access =
+            Access::load(&config.access).expect("keys of a configuration that was checked");
+        Self::with_store(config, access, None)
     }
 
-    fn with_store(config: Config, store: Option<Arc<Store>>) -> Self {
+    fn with_store(config: Config, access: Access, store: Option<Arc<Store>>) -> Self {
         let clock = Clock::start();
         let live = &config.live;
         let settings = Settings {
@@ -110,6 +120,7 @@ impl Origin {
         let registry = Arc::new(Registry::with_memory(settings, live_memory));
         Self {
             seats: Arc::new(Seats::new(Arc::clone(&registry), times)),
+            access: Arc::new(access),
             registry,
             titles: vod::Library::new(root, titles),
             store,

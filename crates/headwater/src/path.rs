@@ -35,6 +35,13 @@ impl fmt::Display for StreamPath<'_> {
     }
 }
 
+/// Splits a signed path, `/s/TOKEN/REST`, into its token and `/REST`.
+pub(crate) fn signed(path: &str) -> Option<(&str, &str)> {
+    let rest = path.strip_prefix("/s/")?;
+    let (token, rest) = rest.split_at(rest.find('/')?);
+    (!token.is_empty()).then_some((token, rest))
+}
+
 /// Makes a path of an RTMP request. Clients split the path into application and name wherever they
 /// like. They also put `mp4:` before names of MP4 files, as Adobe's server required.
 pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
@@ -76,6 +83,19 @@ mod tests {
             if let Some(expected) = expected {
                 assert_eq!(expected.to_string(), path.trim_start_matches('/'));
             }
+        }
+    }
+
+    #[test]
+    fn signed_paths() {
+        for (path, expected) in [
+            ("/s/abc/live/x/index.m3u8", Some(("abc", "/live/x/index.m3u8"))),
+            ("/s/abc/", Some(("abc", "/"))),
+            ("/s/abc", None),
+            ("/s//live/x", None),
+            ("/live/s/abc/x", None),
+        ] {
+            assert_eq!(signed(path), expected, "{path}");
         }
     }
 

@@ -28,8 +28,7 @@ use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
 /// # Errors
 /// A listener cannot be bound, or a worker died.
 pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
-    let origin = Origin::open(config).with_context(|| "vod.root")?;
-    let origin = Arc::new(origin);
+    let origin = Arc::new(Origin::open(config)?);
     let config = &origin.config;
     if !config.cluster.nats.is_empty() {
         let cluster =
@@ -73,6 +72,8 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let datagrams = webrtc_address.map_or_else(String::new, |at| format!(" webrtc={at}"));
 
     tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone()));
+    let access = Arc::clone(&origin.access);
+    tokio::spawn(async move { access.keep_fresh().await });
     tokio::spawn(ladder::run(Arc::clone(&origin), slots));
     if demo {
         let origin = Arc::clone(&origin);

@@ -181,6 +181,19 @@ impl Request {
         }
     }
 
+    /// Takes the first `length` bytes of [`path`](Self::path) away, up to a slash, which stays. Nothing happens if there
+    /// is none.
+    pub fn cut_path(&mut self, length: usize) {
+        if !self.path().get(length..).is_some_and(|rest| rest.starts_with('/')) {
+            return;
+        }
+        match &mut self.path {
+            // A path is no longer than a head.
+            Path::AsReceived(span) => span.start += length as u32,
+            Path::Decoded(path) => *path = path[length..].into(),
+        }
+    }
+
     /// The segments of [`path`](Self::path), without the empty one after a trailing slash.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &str> {
         self.path().split('/').filter(|segment| !segment.is_empty())

@@ -163,6 +163,17 @@ impl Response {
         self
     }
 
+    /// Tells caches that serve several users not to keep it: `Cache-Control: public` becomes `private` (RFC 9111 5.2.2.7).
+    #[must_use]
+    pub fn without_shared_caches(mut self) -> Self {
+        const PUBLIC: &[u8] = b"\r\nCache-Control: public";
+        if let Some(at) = self.head.windows(PUBLIC.len()).position(|window| window == PUBLIC) {
+            let end = at + PUBLIC.len();
+            self.head.splice(end - b"public".len()..end, *b"private");
+        }
+        self
+    }
+
     /// The pieces of the payload, if all of them are known.
     pub fn pieces(&self) -> &[Piece] {
         match &self.body {

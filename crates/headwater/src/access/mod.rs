@@ -1,21 +1,56 @@
-//! Access control, in one place for all protocols.
+//! Who may publish, play and observe: one place for all protocols.
 //!
-//! Today everybody may publish, play and observe. Only requests from certain networks may
-//! administer.
+//! ```text
+//! protocol ─ Asked ─ at_once ─┬▶ Verdict             nothing is configured, rules, signed paths, tokens,
+//!                             │                      and what was found right before
+//!                             └▶ Attempt ─ slowly ─▶ Verdict   hashes of passwords, the webhook, new keys
+//! ```
+//!
+//! Most is decided at once, on the event loop. What takes long happens elsewhere while the peer waits.
+//! No secret is logged or told to anybody but the webhook.
 
+mod attempt;
+pub mod command;
+mod failures;
 mod page;
-#[cfg_attr(not(test), expect(dead_code, reason = "wired next"))]
+mod proven;
 mod remote;
-#[cfg_attr(not(test), expect(dead_code, reason = "wired next"))]
+mod rules;
+mod tokens;
 mod webhook;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub(crate) use attempt::Attempt;
+pub use attempt::{Asked, Credentials};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderValue, Uri, header};
+use axum::http::{HeaderMap, Uri};
+pub use credentials::Action as Kind;
+use credentials::jwt::Refused;
+use credentials::signed::Signer;
+use failures::Failures;
 use ipnet::IpNet;
+use rules::{Rules, Tried};
+pub(crate) use tokens::keys as jwt_keys;
+use tokens::{Token, Tokens};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+use webhook::{Answer, Question, Webhook};
 
+use crate::config;
+use crate::config::OnFailure;
 use crate::path::StreamPath;
+
+/// What is said of those whose permission ended.
+pub(crate) const EXPIRED: &str = "the permission has expired";
+
+/// Hashes of passwords that are computed at a time. Each takes a processor and 19 MiB.
+const HASHES: usize = 2;
 
 /// A peer's wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,34 +59,410 @@ pub enum Action<'a> {
     Publish(StreamPath<'a>),
     /// Get media of a stream or a title, by any delivery, or learn about it.
     Play(StreamPath<'a>),
-    /// Learn about the origin as a whole: the list of its streams, and its metrics.
+    /// Learn about the origin as a whole: the list of its streams.
     Observe,
-    /// See the addresses of publishers. Only peers in these networks may.
-    Administer(&'a [IpNet]),
+    /// Get the metrics.
+    Measure,
 }
 
-/// A peer's credentials, as the protocol carries them.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Credentials<'a> {
-    /// The part of a URL after the `?`.
-    pub query: &'a str,
-    /// The `Authorization` header of HTTP.
-    pub authorization: Option<&'a str>,
-    /// Whether the peer sent this HTTP request for itself: no page of another site asked for it, and
-    /// no client behind a proxy.
-    pub own: bool,
-}
-
-impl<'a> Credentials<'a> {
-    /// The credentials in a request to the control plane.
-    pub(crate) fn of(uri: &'a Uri, headers: &'a HeaderMap) -> Self {
-        let authorization = headers.get(header::AUTHORIZATION).map(HeaderValue::to_str);
-        Self {
-            query: uri.query().unwrap_or_default(),
-            authorization: authorization.and_then(Result::ok),
-            own: page::is_own(uri, headers),
+impl<'a> Action<'a> {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Publish(_) => Kind::Publish,
+            Self::Play(_) => Kind::Play,
+            Self::Observe => Kind::Api,
+            Self::Measure => Kind::Metrics,
         }
     }
+
+    fn path(self) -> Option<StreamPath<'a>> {
+        match self {
+            Self::Publish(path) | Self::Play(path) => Some(path),
+            Self::Observe | Self::Measure => None,
+        }
+    }
+}
+
+/// A permission.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Grant {
+    /// When it ends. Whoever plays or publishes by it must end then.
+    pub until: Option<Instant>,
+    /// Whether it is for whoever sent this `Authorization` header: shared caches must not keep what it gives.
+    pub is_personal: bool,
+}
+
+/// Why somebody may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The peer gave no credentials.
+    #[error("credentials are needed")]
+    Anonymous,
+    /// The peer's credentials are wrong, or not for this.
+    #[error("not allowed with these credentials")]
+    Wrong,
+    /// The address gave too many wrong credentials.
+    #[error("too many wrong credentials from this address: try again in {} s", seconds(*.0))]
+    TooOften(Duration),
+    /// Nothing is configured for publishing, and the address is not near.
+    #[error("not allowed from this address: nothing in [access] says who may publish")]
+    Foreign,
+    /// A title is a file and cannot be published.
+    #[error("only live streams can be published")]
+    Title,
+}
+
+impl Refusal {
+    /// The status of HTTP.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Anonymous => 401,
+            Self::Wrong | Self::Foreign | Self::Title => 403,
+            Self::TooOften(_) => 429,
+        }
+    }
+
+    /// The header fields of HTTP that go with the status: how to give credentials (RFC 9110 11.6.1), or when to try
+    /// again.
+    pub(crate) fn fields(self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::Anonymous => {
+                ["Basic realm=\"headwater\", charset=\"UTF-8\"", "Bearer realm=\"headwater\""]
+                    .map(|how| ("www-authenticate", how.to_owned()))
+                    .into()
+            }
+            Self::TooOften(wait) => vec![("retry-after", seconds(wait).to_string())],
+            Self::Wrong | Self::Foreign | Self::Title => Vec::new(),
+        }
+    }
+}
+
+/// Whole seconds, at least one.
+fn seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
+/// What is decided.
+pub type Verdict = Result<Grant, Refusal>;
+
+/// Who may do what.
+pub struct Access {
+    publish_from: Vec<IpNet>,
+    rules: Rules,
+    signer: Option<Signer>,
+    tokens: Option<(Tokens, Vec<Kind>)>,
+    webhook: Option<(Webhook, config::Webhook)>,
+    failures: Failures,
+    hashing: Semaphore,
+    /// Where the webhook is asked: not on an event loop that serves viewers.
+    runtime: Option<Handle>,
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Access")
+    }
+}
+
+impl Access {
+    /// Reads the keys that the configuration names. What takes long will happen on the runtime of the caller.
+    ///
+    /// # Errors
+    /// The option that cannot be used, and why.
+    pub fn load(config: &config::Access) -> Result<Self, String> {
+        let option = |name: &'static str| move |why: String| format!("access.{name}: {why}");
+        let signer = match config.signing_key.as_os_str().is_empty() {
+            true => None,
+            false => Some(signing_key(&config.signing_key).map_err(option("signing_key"))?),
+        };
+        let tokens = match &config.jwt {
+            jwt if jwt.keys.is_empty() => None,
+            jwt => Some((Tokens::new(jwt).map_err(option("jwt.keys"))?, jwt.actions.clone())),
+        };
+        let webhook = match &config.webhook {
+            hook if hook.url.is_empty() => None,
+            hook => {
+                let asks = Webhook::new(&hook.url, hook.timeout.into(), hook.cache.into());
+                let asks =
+                    asks.map_err(|error| error.to_string()).map_err(option("webhook.url"))?;
+                Some((asks, hook.clone()))
+            }
+        };
+        Ok(Self {
+            publish_from: config.publish_from.clone(),
+            rules: Rules::new(&config.rule),
+            signer,
+            tokens,
+            webhook,
+            failures: Failures::new(config.max_failures),
+            hashing: Semaphore::new(HASHES),
+            runtime: Handle::try_current().ok(),
+        })
+    }
+
+    /// Whether there are signed paths.
+    pub(crate) fn signs(&self) -> bool {
+        self.signer.is_some()
+    }
+
+    /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
+    pub async fn keep_fresh(&self) {
+        if let Some((tokens, _)) = &self.tokens {
+            tokens.keep_fresh().await;
+        }
+    }
+
+    /// Decides, however long it takes.
+    pub(crate) async fn may(self: &Arc<Self>, asked: &Asked<'_>) -> Verdict {
+        match self.at_once(asked) {
+            Ok(verdict) => verdict,
+            // It is rare and large.
+            Err(attempt) => Box::pin(Arc::clone(self).slowly(attempt)).await,
+        }
+    }
+
+    /// Decides if that takes no time.
+    ///
+    /// # Errors
+    /// It takes time: [`Self::slowly`] decides.
+    pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
+        if let Action::Publish(StreamPath::Vod(_)) = asked.action {
+            return Ok(Err(Refusal::Title));
+        }
+        let kind = asked.action.kind();
+        if !self.is_closed(kind) {
+            let is_near = || contains(&self.publish_from, asked.peer.ip().to_canonical());
+            let may = kind != Kind::Publish || is_near();
+            return Ok(if may { Ok(Grant::default()) } else { Err(Refusal::Foreign) });
+        }
+        let attempt = Attempt::read(asked);
+        let verdict = self.look(&attempt, unix_now());
+        tracing::trace!(action = ?asked.action, peer = %asked.peer, ?verdict, "access");
+        verdict.ok_or_else(|| Box::new(attempt))
+    }
+
+    /// Whether credentials of any kind are configured for an action.
+    fn is_closed(&self, kind: Kind) -> bool {
+        kind == Kind::Play && self.signer.is_some()
+            || self.rules.name(kind)
+            || self.tokens.as_ref().is_some_and(|(_, kinds)| kinds.contains(&kind))
+            || self.webhook.as_ref().is_some_and(|(_, hook)| hook.actions.contains(&kind))
+    }
+
+    /// The server that decides about this, if one does.
+    fn hook(&self, attempt: &Attempt) -> Option<&(Webhook, config::Webhook)> {
+        let kind = attempt.kind?;
+        self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&kind))
+    }
+
+    /// Decides by what is known.
+    fn look(&self, attempt: &Attempt, now: u64) -> Option<Verdict> {
+        let (kind, ip) = (attempt.kind?, attempt.ip?);
+        // These cannot be guessed, so they count however often others of the address tried.
+        if let Some(until) = self.signed(attempt, now) {
+            return Some(Ok(until));
+        }
+        let token = self.token(attempt, now);
+        if let Some(Ok(grant)) = token {
+            return Some(Ok(grant));
+        }
+        if let Some(wait) = self.failures.wait(ip) {
+            return Some(match self.rules.known(attempt) {
+                true => Ok(Grant::of(attempt)),
+                // Nothing was tried: there is no reason to wait.
+                false if attempt.is_anonymous() && self.hook(attempt).is_none() => {
+                    Err(Refusal::Anonymous)
+                }
+                false => Err(Refusal::TooOften(wait)),
+            });
+        }
+        match self.rules.look(attempt) {
+            Tried::Right => return Some(Ok(Grant::of(attempt))),
+            Tried::Slow(_) => return None,
+            Tried::Wrong => {}
+        }
+        if let Some(Err(UnknownKey)) = token {
+            return None;
+        }
+        debug_assert!(self.is_closed(kind));
+        match self.hook(attempt) {
+            None => Some(Err(self.refuse(attempt))),
+            Some((hook, terms)) => {
+                let answer = hook.known(&question(attempt))?;
+                Some(self.obey(answer, terms, attempt))
+            }
+        }
+    }
+
+    /// Decides what [`Self::at_once`] did not, in the order in which things can be known.
+    pub(crate) async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+        let Some(ip) = attempt.ip else { return Err(Refusal::Wrong) };
+        if let Some((tokens, _)) = &self.tokens
+            && let Token::UnknownKey | Token::NoKeys = tokens.look(&attempt.token, unix_now())
+        {
+            tokens.fetch_again().await;
+            if let Some(Ok(grant)) = self.token(&attempt, unix_now()) {
+                return Ok(grant);
+            }
+        }
+        if let Tried::Slow(rules) = self.rules.look(&attempt) {
+            let turn = self.hashing.acquire().await;
+            // Others of the address have guessed meanwhile.
+            if let Some(wait) = self.failures.wait(ip) {
+                return Err(Refusal::TooOften(wait));
+            }
+            let (access, tried) = (Arc::clone(&self), attempt.clone());
+            let found = spawn_blocking(move || access.rules.find_out(&tried, &rules)).await;
+            drop(turn);
+            if found.unwrap_or(false) {
+                return Ok(Grant::of(&attempt));
+            }
+        }
+        let Some((_, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
+        let (access, question) = (Arc::clone(&self), question(&attempt));
+        let ask = async move {
+            match &access.webhook {
+                Some((hook, _)) => hook.ask(question).await,
+                None => Answer::Refused,
+            }
+        };
+        let answer = match &self.runtime {
+            Some(runtime) => {
+                runtime.spawn(ask).await.unwrap_or_else(|e| Answer::None(e.to_string()))
+            }
+            None => ask.await,
+        };
+        self.obey(answer, terms, &attempt)
+    }
+
+    fn obey(&self, answer: Answer, terms: &config::Webhook, attempt: &Attempt) -> Verdict {
+        match answer {
+            Answer::Allowed => Ok(Grant::of(attempt)),
+            Answer::Refused => Err(self.refuse(attempt)),
+            Answer::None(why) => {
+                let (action, path) = (attempt.kind.map(Kind::name), &attempt.path);
+                let is_allowed = terms.on_failure == OnFailure::Allow;
+                let does = if is_allowed { "allowed" } else { "refused" };
+                tracing::warn!(action, path, ip = ?attempt.ip, why, does, "the webhook does not decide");
+                if is_allowed { Ok(Grant::of(attempt)) } else { Err(Refusal::Wrong) }
+            }
+        }
+    }
+
+    /// Counts wrong credentials.
+    fn refuse(&self, attempt: &Attempt) -> Refusal {
+        if attempt.is_anonymous() {
+            return Refusal::Anonymous;
+        }
+        if let Some(ip) = attempt.ip
+            && (attempt.guesses() || !self.is_genuine(attempt))
+        {
+            self.failures.count(ip);
+        }
+        let action = attempt.kind.map(Kind::name);
+        tracing::debug!(action, path = attempt.path, ip = ?attempt.ip, "wrong credentials");
+        Refusal::Wrong
+    }
+
+    /// Whether a signed path or a token is ours, though it does not allow this, or not any more. Players go on to ask
+    /// after the time of theirs is over: that is no guess.
+    fn is_genuine(&self, attempt: &Attempt) -> bool {
+        let is_signed = |signer: &Signer| signer.check(&attempt.signed).is_ok();
+        let is_token = |(tokens, _): &(Tokens, _)| match tokens.look(&attempt.token, unix_now()) {
+            Token::Good(_) => true,
+            Token::Bad(why) => why == Refused::Expired,
+            Token::UnknownKey | Token::NoKeys => false,
+        };
+        self.signer.as_ref().is_some_and(is_signed) || self.tokens.as_ref().is_some_and(is_token)
+    }
+
+    /// The permission of a signed path.
+    fn signed(&self, attempt: &Attempt, now: u64) -> Option<Grant> {
+        let signer = self.signer.as_ref().filter(|_| !attempt.signed.is_empty())?;
+        let permit = signer.check(&attempt.signed).ok()?;
+        let is_allowed =
+            attempt.kind == Some(Kind::Play) && permit.allows(&attempt.path, attempt.ip?, now);
+        is_allowed.then(|| Grant {
+            until: permit.expires.and_then(|at| at_unix(at, now)),
+            is_personal: false,
+        })
+    }
+
+    /// The permission of a token.
+    fn token(&self, attempt: &Attempt, now: u64) -> Option<Result<Grant, UnknownKey>> {
+        let kind = attempt.kind?;
+        let (tokens, kinds) = self.tokens.as_ref()?;
+        if attempt.token.is_empty() || !kinds.contains(&kind) {
+            return None;
+        }
+        match tokens.look(&attempt.token, now) {
+            Token::Good(claims) if claims.allows(kind, &attempt.path) => {
+                let until = claims.expires.and_then(|until| at_unix(until, now));
+                Some(Ok(Grant { until, ..Grant::of(attempt) }))
+            }
+            Token::UnknownKey | Token::NoKeys => Some(Err(UnknownKey)),
+            Token::Good(_) => None,
+            Token::Bad(why) => {
+                tracing::debug!(path = attempt.path, ip = ?attempt.ip, %why, "token refused");
+                None
+            }
+        }
+    }
+}
+
+/// The set of keys may have the key of a token by now.
+struct UnknownKey;
+
+impl Grant {
+    /// A permission without an end.
+    fn of(attempt: &Attempt) -> Self {
+        Self { until: None, is_personal: attempt.is_personal }
+    }
+}
+
+/// A time in seconds since 1970, which is `now`. One beyond all limits is no time.
+fn at_unix(at: u64, now: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(at.saturating_sub(now)))
+}
+
+/// Seconds since 1970. Tokens and signed paths are made by others, by the clock that the system has.
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn question(attempt: &Attempt) -> Question {
+    let Attempt { kind, path, protocol, ip, user, password, key, token, query, .. } =
+        attempt.clone();
+    Question {
+        action: kind.unwrap_or(Kind::Play),
+        path,
+        protocol,
+        ip: ip.unwrap_or(IpAddr::from([0, 0, 0, 0])),
+        user,
+        password: if password.is_empty() { key } else { password },
+        token,
+        query,
+    }
+}
+
+/// Reads the key of signed paths.
+///
+/// # Errors
+/// The file cannot be read, or is too short.
+pub(crate) fn signing_key(path: &Path) -> Result<Signer, String> {
+    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let content = std::fs::read(path).map_err(|error| named(&error))?;
+    Signer::new(content.trim_ascii_end()).map_err(|error| named(&error))
+}
+
+/// Whether a peer may see the addresses of publishers: only with an address in these networks, and if it asks for
+/// itself.
+pub(crate) fn may_administer(networks: &[IpNet], peer: SocketAddr, with: Credentials<'_>) -> bool {
+    with.own && contains(networks, peer.ip().to_canonical())
+}
+
+fn contains(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// The host that a request names, in HTTP/2 too. `None` if it names several or none.
@@ -64,32 +475,5 @@ pub(crate) fn is_of_own_page(uri: &Uri, headers: &HeaderMap) -> bool {
     host(uri, headers).is_some_and(|host| page::is_own_page(&host, headers))
 }
 
-/// Whether `peer` may do `action`.
-pub fn may(action: Action<'_>, peer: SocketAddr, with: Credentials<'_>) -> bool {
-    // Queries and `Authorization` headers are not checked yet, and never logged.
-    let proves = !with.query.is_empty() || with.authorization.is_some();
-    tracing::trace!(?action, %peer, proves, own = with.own, "access");
-    match action {
-        Action::Publish(StreamPath::Live(_)) | Action::Play(_) | Action::Observe => true,
-        // A title is a file and cannot be published.
-        Action::Publish(StreamPath::Vod(_)) => false,
-        Action::Administer(networks) => {
-            let address = peer.ip().to_canonical();
-            with.own && networks.iter().any(|network| network.contains(&address))
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn titles_are_not_published() {
-        let peer = "192.0.2.1:5000".parse().unwrap();
-        let may = |action| may(action, peer, Credentials::default());
-        let path = |path| StreamPath::parse(path).unwrap();
-        assert!(may(Action::Play(path("live/a"))) && may(Action::Play(path("vod/a.mp4"))));
-        assert!(may(Action::Publish(path("live/a"))) && !may(Action::Publish(path("vod/a.mp4"))));
-    }
-}
+mod tests;

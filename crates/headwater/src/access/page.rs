@@ -65,10 +65,10 @@ pub(super) fn is_own_page(host: &Authority, headers: &HeaderMap) -> bool {
 mod tests {
     use axum::http::{HeaderName, HeaderValue};
 
-    use super::super::{Action, Credentials, may};
+    use super::super::{Credentials, may_administer};
     use super::*;
 
-    fn may_administer(peer: &str, target: &str, headers: &[(&str, &str)]) -> bool {
+    fn is_admin(peer: &str, target: &str, headers: &[(&str, &str)]) -> bool {
         let networks = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap());
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -77,7 +77,7 @@ mod tests {
         }
         let target = target.parse().unwrap();
         let credentials = Credentials::of(&target, &map);
-        may(Action::Administer(&networks), peer.parse().unwrap(), credentials)
+        may_administer(&networks, peer.parse().unwrap(), credentials)
     }
 
     const HERE: &str = "127.0.0.1:50000";
@@ -94,7 +94,7 @@ mod tests {
             ("[::2]:1", false),
             ("[::ffff:10.0.0.1]:1", false),
         ] {
-            assert_eq!(may_administer(peer, "/", &[host]), may, "{peer}");
+            assert_eq!(is_admin(peer, "/", &[host]), may, "{peer}");
         }
     }
 
@@ -112,17 +112,14 @@ mod tests {
             ("[localhost]", false),
             ("", false),
         ] {
-            assert_eq!(may_administer(HERE, "/", &[("host", name)]), may, "{name:?}");
+            assert_eq!(is_admin(HERE, "/", &[("host", name)]), may, "{name:?}");
         }
-        assert!(!may_administer(HERE, "/", &[]), "nameless");
-        assert!(
-            !may_administer(HERE, "/", &[("host", "localhost"), ("host", "localhost")]),
-            "twice"
-        );
+        assert!(!is_admin(HERE, "/", &[]), "nameless");
+        assert!(!is_admin(HERE, "/", &[("host", "localhost"), ("host", "localhost")]), "twice");
         // HTTP/2 has the host in the URI.
-        assert!(may_administer(HERE, "https://localhost:8443/", &[]));
-        assert!(!may_administer(HERE, "https://rebound.example/", &[]));
-        assert!(!may_administer(HERE, "https://localhost/", &[("host", "127.0.0.1")]));
+        assert!(is_admin(HERE, "https://localhost:8443/", &[]));
+        assert!(!is_admin(HERE, "https://rebound.example/", &[]));
+        assert!(!is_admin(HERE, "https://localhost/", &[("host", "127.0.0.1")]));
     }
 
     #[test]
@@ -144,17 +141,17 @@ mod tests {
             ("sec-fetch-site", "", false),
             ("accept", "application/json", true),
         ] {
-            assert_eq!(may_administer(HERE, "/", &[host, (name, value)]), may, "{name}: {value}");
+            assert_eq!(is_admin(HERE, "/", &[host, (name, value)]), may, "{name}: {value}");
         }
         let own = ("origin", "http://127.0.0.1:8080");
-        assert!(!may_administer(HERE, "/", &[host, own, ("origin", "http://elsewhere.example")]));
+        assert!(!is_admin(HERE, "/", &[host, own, ("origin", "http://elsewhere.example")]));
     }
 
     #[test]
     fn administrators_use_no_proxy() {
         for name in FORWARDED {
             let headers = [("host", "127.0.0.1:8080"), (name, "127.0.0.1")];
-            assert!(!may_administer(HERE, "/", &headers), "{name}");
+            assert!(!is_admin(HERE, "/", &headers), "{name}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! here. The command line overrides the file. Then [`Config::validate`] checks the result as a
 //! whole.
 
+mod access;
 mod error;
 mod ladder;
 mod store;
@@ -14,6 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+pub use self::access::{Access, Jwt, OnFailure, Rule, Webhook};
 pub use self::store::Store;
 pub use error::Error;
 use http::Credentials;
@@ -47,6 +49,8 @@ pub struct Config {
     pub vod: Vod,
     /// Other nodes.
     pub cluster: Cluster,
+    /// Who may publish, play and observe.
+    pub access: Access,
     /// Pages and API.
     pub control: Control,
     /// Shutting down.

@@ -8,7 +8,8 @@ use http::CredentialsFile;
 
 use super::ladder;
 use super::{
-    Bitrate, Cluster, Config, Factor, Http, Ladder, Rtmp, Sandbox, Size, Store, Time, Tls, WebRtc,
+    Access, Bitrate, Cluster, Config, Factor, Http, Ladder, Rtmp, Rule, Sandbox, Size, Store, Time,
+    Tls, WebRtc,
 };
 use crate::machine;
 
@@ -25,8 +26,20 @@ const MOST_ADDRESSES: usize = 16;
 
 /// Finds the first option that is out of bounds or disagrees with another.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
-    let Config { workers, http, rtmp, webrtc, push, live, ladder, vod, cluster, control, drain } =
-        config;
+    let Config {
+        workers,
+        http,
+        rtmp,
+        webrtc,
+        push,
+        live,
+        ladder,
+        vod,
+        cluster,
+        access,
+        control,
+        drain,
+    } = config;
 
     // No machine has more cores; a larger number is a typing error.
     within("workers", *workers, 0, 1024)?;
@@ -129,6 +142,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("vod.rate", vod.rate, least, fastest)?;
     within("vod.segment_memory", vod.segment_memory, Size::from_mib(1), most)?;
     self::cluster(cluster)?;
+    self::access(access)?;
     sources("control.embed", &control.embed)?;
     within("drain.timeout", drain.timeout, Time(Duration::ZERO), hour)
 }
@@ -171,6 +185,51 @@ fn cluster(cluster: &Cluster) -> Result<(), Found> {
         return refuse(&["cluster.replicas"], "1, 3 or 5".to_owned());
     }
     Ok(())
+}
+
+/// Checks that whoever is asked about credentials can be asked, and that rules say something.
+fn access(access: &Access) -> Result<(), Found> {
+    let Access { publish_from: _, max_failures, signing_key, jwt, webhook, rule: rules } = access;
+    within("access.max_failures", *max_failures, 0, 10_000)?;
+    let hour = Time::from_secs(3600);
+    within("access.jwt.leeway", jwt.leeway, Time::default(), hour)?;
+    within("access.jwt.refresh", jwt.refresh, Time::from_secs(10), Time::from_secs(24 * 3600))?;
+    within("access.webhook.timeout", webhook.timeout, Time::from_millis(100), Time::from_secs(60))?;
+    within("access.webhook.cache", webhook.cache, Time::default(), hour)?;
+    if !webhook.url.is_empty() && !is_url(&webhook.url) {
+        let message = "must be like https://example.org/hooks/access".to_owned();
+        return refuse(&["access.webhook.url"], message);
+    }
+    if !signing_key.as_os_str().is_empty()
+        && let Err(error) = crate::access::signing_key(signing_key)
+    {
+        return refuse(&["access.signing_key"], error);
+    }
+    if !jwt.keys.is_empty()
+        && !is_url(&jwt.keys)
+        && let Err(error) = crate::access::jwt_keys(&jwt.keys)
+    {
+        return refuse(&["access.jwt.keys"], error);
+    }
+    for (number, rule) in (1..).zip(rules) {
+        let wrong = match rule {
+            Rule { actions, .. } if actions.is_empty() => "has no action",
+            Rule { user: None, password: Some(_), .. } => "has a password and no user",
+            Rule { user: Some(_), password: None, .. } => "has a user and no password",
+            Rule { password: Some(_), key: Some(_), .. } => "has a password and a key",
+            Rule { user: Some(user), .. } if user.is_empty() || user.contains(':') => {
+                "has a user that is empty or has a colon, which HTTP cannot carry"
+            }
+            _ => continue,
+        };
+        return refuse(&["access.rule"], format!("number {number} {wrong}"));
+    }
+    Ok(())
+}
+
+fn is_url(text: &str) -> bool {
+    let is_web = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
+    text.parse().is_ok_and(|url: Uri| is_web(&url) && url.host().is_some())
 }
 
 /// Checks that no two listeners share an address: each would get half of the connections.

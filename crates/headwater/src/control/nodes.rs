@@ -11,8 +11,8 @@ use live::UnixMicros;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Control, DASHBOARD, api, denied, json, page, secured};
-use crate::access::{self, Action, Credentials};
+use super::{Control, DASHBOARD, api, denied, json, may, page, secured};
+use crate::access::{Action, Credentials};
 use crate::path::StreamPath;
 
 /// The most streams that an answer has.
@@ -112,8 +112,9 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    if !access::may(Action::Observe, peer, Credentials::of(&uri, &headers)) {
-        return denied();
+    if let Err(refusal) = may(origin, Action::Observe, peer, Credentials::of(&uri, &headers)).await
+    {
+        return denied(refusal);
     }
     let Some(cluster) = origin.cluster.get() else {
         return (StatusCode::NOT_FOUND, "there is no cluster\n").into_response();
@@ -178,8 +179,10 @@ pub(super) async fn route(
     let Some(stream) = StreamPath::parse(&path) else {
         return (StatusCode::NOT_FOUND, "no such stream\n").into_response();
     };
-    if !access::may(Action::Play(stream), peer, Credentials::of(&uri, &headers)) {
-        return denied();
+    if let Err(refusal) =
+        may(origin, Action::Play(stream), peer, Credentials::of(&uri, &headers)).await
+    {
+        return denied(refusal);
     }
     let pairs = || uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let zone = pairs().find_map(|pair| pair.strip_prefix("zone="));

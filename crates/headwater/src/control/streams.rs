@@ -13,7 +13,7 @@ use media::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Control, api, denied, json, rfc3339};
+use super::{Control, api, denied, json, may, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
@@ -140,11 +140,11 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let may = |action| access::may(action, peer, Credentials::of(&uri, &headers));
-    if !may(Action::Observe) {
-        return denied();
+    let credentials = Credentials::of(&uri, &headers);
+    if let Err(refusal) = may(origin, Action::Observe, peer, credentials).await {
+        return denied(refusal);
     }
-    let admin = may(Action::Administer(&origin.config.control.admin));
+    let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
     let render = || {
         let (streams, now) = (origin.registry.streams(), origin.now());
         let streams = streams.iter().map(|stream| describe(origin, stream, now, admin)).collect();
@@ -162,16 +162,16 @@ pub(super) async fn single(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let may = |action| access::may(action, peer, Credentials::of(&uri, &headers));
+    let credentials = Credentials::of(&uri, &headers);
     let not_found = || (StatusCode::NOT_FOUND, "no such stream\n").into_response();
     let Some(path @ StreamPath::Live(live)) = StreamPath::parse(&name) else {
         return not_found();
     };
-    if !may(Action::Play(path)) {
-        return denied();
+    if let Err(refusal) = may(origin, Action::Play(path), peer, credentials).await {
+        return denied(refusal);
     }
     let Some(stream) = origin.registry.stream(live) else { return not_found() };
-    let admin = may(Action::Administer(&origin.config.control.admin));
+    let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
     let render = || json(&describe(origin, &stream, origin.now(), admin));
     api(control.single.get((name, admin), render).await, admin)
 }

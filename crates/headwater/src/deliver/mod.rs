@@ -38,9 +38,9 @@ use relay::Relays;
 use route::Resource;
 
 use crate::Origin;
-use crate::access::{self, Action, Credentials};
+use crate::access::{Action, Asked, Credentials, Grant, Refusal, Verdict};
 use crate::cluster::Unreachable;
-use crate::path::StreamPath;
+use crate::path::{self, StreamPath};
 use crate::push::Push;
 use crate::webrtc;
 
@@ -62,7 +62,12 @@ impl Deliver {
         Self { origin, recent, relays, files, push }
     }
 
-    async fn live(&self, request: &Request, name: &str, resource: Resource<'_>) -> Response {
+    async fn live(
+        &self,
+        request: &Request,
+        (name, resource): (&str, Resource<'_>),
+        grant: Grant,
+    ) -> Response {
         let stream = match self.origin.stream(name).await {
             Ok(Some(stream)) => stream,
             Ok(None) => return not_found(),
@@ -88,16 +93,18 @@ impl Deliver {
             Resource::Part { track, msn, part } => {
                 segment::part(request, relays, &stream, track, msn, part).await
             }
-            Resource::Mp4 => muxed::mp4(request, &self.origin, &stream).await,
-            Resource::Flv => muxed::flv(request, &self.origin, &stream).await,
-            Resource::Push => self.push.respond(request, &stream).await,
+            Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
+            Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
+            Resource::Push => self.push.respond(request, &stream, grant).await,
         }
     }
 }
 
 impl Handler for Deliver {
     fn accepts(&self, request: &Request) -> bool {
-        match StreamPath::parse(request.path()) {
+        let path = request.path();
+        let rest = path::signed(path).filter(|_| self.origin.access.signs());
+        match StreamPath::parse(rest.map_or(path, |(_, rest)| rest)) {
             Some(StreamPath::Live(path)) => match request.method() {
                 // WHIP and WHEP have answers of their own.
                 Method::Get | Method::Head | Method::Options => !webrtc::is_signal(path),
@@ -108,47 +115,94 @@ impl Handler for Deliver {
         }
     }
 
-    async fn handle(&self, request: Request) -> Response {
-        let Self { origin, recent, files, push, .. } = self;
-        match StreamPath::parse(request.path()) {
-            Some(StreamPath::Live(path)) => match route::live(path) {
-                Some((name, resource)) if may_play(&request, StreamPath::Live(name)) => {
-                    self.live(&request, name, resource).await
+    async fn handle(&self, mut request: Request) -> Response {
+        let token = self.unsign(&mut request);
+        let (request, token) = (&request, token.as_deref());
+        let (answer, is_personal) = match StreamPath::parse(request.path()) {
+            Some(StreamPath::Live(path)) => {
+                let Some((name, resource)) = route::live(path) else { return not_found() };
+                match self.may_play(request, StreamPath::Live(name), token).await {
+                    Ok(grant) => {
+                        (self.live(request, (name, resource), grant).await, grant.is_personal)
+                    }
+                    Err(refusal) => return refused(refusal),
                 }
-                Some(_) => denied(),
-                None => not_found(),
-            },
+            }
             Some(StreamPath::Vod(path)) => {
                 let asked = route::vod(path);
                 let title = asked.map_or(path, |(title, _)| title);
-                if !may_play(&request, StreamPath::Vod(title)) {
-                    return denied();
-                }
-                match asked {
-                    Some(asked) => vod::respond(&request, origin, recent, files, push, asked).await,
-                    None => {
-                        let found = files::respond(&request, origin, files, recent).await;
-                        found.unwrap_or_else(not_found)
-                    }
+                match self.may_play(request, StreamPath::Vod(title), token).await {
+                    Ok(grant) => (self.title(request, asked, grant).await, grant.is_personal),
+                    Err(refusal) => return refused(refusal),
                 }
             }
-            None => not_found(),
-        }
+            None => return not_found(),
+        };
+        // Caches that serve others must not keep what one was allowed.
+        if is_personal { answer.without_shared_caches() } else { answer }
     }
 }
 
-/// Whether a request may have what it asks for.
-fn may_play(request: &Request, path: StreamPath<'_>) -> bool {
-    let credentials = Credentials {
-        query: request.query().unwrap_or_default(),
-        authorization: request.header("authorization"),
-        own: false,
-    };
-    access::may(Action::Play(path), request.peer(), credentials)
+impl Deliver {
+    async fn title(
+        &self,
+        request: &Request,
+        asked: Option<(&str, route::Packaged<'_>)>,
+        grant: Grant,
+    ) -> Response {
+        let Self { origin, recent, files, push, .. } = self;
+        match asked {
+            Some(asked) => vod::respond(request, origin, recent, files, (push, grant), asked).await,
+            None => files::respond(request, origin, files, recent).await.unwrap_or_else(not_found),
+        }
+    }
+
+    /// Takes the token off a signed path. What is left is the path that was signed.
+    fn unsign(&self, request: &mut Request) -> Option<String> {
+        let (token, rest) = path::signed(request.path()).filter(|_| self.origin.access.signs())?;
+        let (token, length) = (token.to_owned(), request.path().len() - rest.len());
+        request.cut_path(length);
+        Some(token)
+    }
+
+    /// Whether a request may have what it asks for.
+    async fn may_play(
+        &self,
+        request: &Request,
+        path: StreamPath<'_>,
+        signed: Option<&str>,
+    ) -> Verdict {
+        let credentials = Credentials {
+            query: request.query().unwrap_or_default(),
+            authorization: request.header("authorization"),
+            signed,
+            ..Credentials::default()
+        };
+        let (action, peer) = (Action::Play(path), request.peer());
+        self.origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
+    }
 }
 
-fn denied() -> Response {
-    Response::text(403, "not allowed").header("Cache-Control", "no-store")
+/// The path of the stream or title that a path of ours names, or names a resource of.
+pub(crate) fn stream_of(path: &str) -> String {
+    match StreamPath::parse(path) {
+        Some(StreamPath::Live(rest)) => {
+            let name = route::live(rest).map(|(name, _)| name);
+            let name = name.or_else(|| webrtc::stream_of(rest)).unwrap_or(rest);
+            StreamPath::Live(name).to_string()
+        }
+        Some(StreamPath::Vod(rest)) => {
+            let title = route::vod(rest).map_or(rest, |(title, _)| title);
+            StreamPath::Vod(title).to_string()
+        }
+        None => path.to_owned(),
+    }
+}
+
+fn refused(refusal: Refusal) -> Response {
+    let response = Response::text(refusal.status(), refusal).header("Cache-Control", "no-store");
+    let fields = refusal.fields().into_iter();
+    fields.fold(response, |response, (name, value)| response.header(name, value))
 }
 
 fn no_media() -> Response {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -11,22 +12,34 @@ use live::cursor::{Cursor, Next};
 use live::wait::ready;
 use live::{Delivery, Part, Segment, Stream, Track, Viewing};
 use media::flv::Message;
+use tokio::time::{Sleep, sleep_until};
 
 use super::flv::{converted, metadata, packetizer, sequence_header};
 use super::no_media;
 use super::unfold::unfold;
 use crate::Origin;
+use crate::access::{EXPIRED, Grant};
 use crate::broadcast::{Burst, Container, Follower};
 use crate::counts::TooSlow;
 
 /// Serves `live.mp4`: the header of the tracks, then their chunks unchanged.
-pub(super) async fn mp4(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
-    respond(request, origin, stream, Delivery::Mp4, "video/mp4", Mp4).await
+pub(super) async fn mp4(
+    request: &Request,
+    origin: &Arc<Origin>,
+    stream: &Arc<Stream>,
+    grant: Grant,
+) -> Response {
+    respond(request, origin, (stream, grant), Delivery::Mp4, "video/mp4", Mp4).await
 }
 
 /// Serves `live.flv`: FLV tags.
-pub(super) async fn flv(request: &Request, origin: &Arc<Origin>, stream: &Arc<Stream>) -> Response {
-    respond(request, origin, stream, Delivery::Flv, "video/x-flv", Flv).await
+pub(super) async fn flv(
+    request: &Request,
+    origin: &Arc<Origin>,
+    stream: &Arc<Stream>,
+    grant: Grant,
+) -> Response {
+    respond(request, origin, (stream, grant), Delivery::Flv, "video/x-flv", Flv).await
 }
 
 /// A container for all tracks in one response.
@@ -43,7 +56,7 @@ trait Mux: Container + 'static {
 async fn respond<M: Mux>(
     request: &Request,
     origin: &Arc<Origin>,
-    stream: &Arc<Stream>,
+    (stream, grant): (&Arc<Stream>, Grant),
     delivery: Delivery,
     content_type: &str,
     mux: M,
@@ -86,6 +99,7 @@ async fn respond<M: Mux>(
             delivery,
             peer: request.peer(),
             drains: false,
+            expires: grant.until.map(|at| Box::pin(sleep_until(at))),
         })))
 }
 
@@ -98,10 +112,19 @@ struct Watched<B> {
     delivery: Delivery,
     peer: SocketAddr,
     drains: bool,
+    /// When the viewer may no longer watch.
+    expires: Option<Pin<Box<Sleep>>>,
 }
 
 impl<B: BodyStream> BodyStream for Watched<B> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
+        if let Some(expires) = &mut self.expires
+            && expires.as_mut().poll(cx).is_ready()
+        {
+            let (stream, peer) = (self.stream.name(), self.peer);
+            tracing::info!(stream, %peer, delivery = self.delivery.name(), "viewer closed: {EXPIRED}");
+            return Poll::Ready(Some(Err(io::Error::other(EXPIRED))));
+        }
         let next = self.body.poll_next(cx);
         // Players take an orderly end for that of the stream, and do not come again.
         if let Poll::Ready(None) = next

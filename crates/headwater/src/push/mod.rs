@@ -36,6 +36,7 @@ use tokio::task::spawn_local;
 use vod::Title;
 
 use crate::Origin;
+use crate::access::Grant;
 use crate::broadcast::Broadcasts;
 
 /// State that the push viewers of one event loop share.
@@ -67,7 +68,12 @@ impl Push {
     }
 
     /// Answers a request for `/live/NAME/push`: 101, or the reason against it.
-    pub async fn respond(self: &Rc<Self>, request: &Request, stream: &Arc<Stream>) -> Response {
+    pub async fn respond(
+        self: &Rc<Self>,
+        request: &Request,
+        stream: &Arc<Stream>,
+        grant: Grant,
+    ) -> Response {
         let (accepted, query) = match self.check(request) {
             Ok(checked) => checked,
             Err(response) => return response,
@@ -78,21 +84,21 @@ impl Push {
         let mut viewer = stream::Viewer::new(self, stream, query);
         match viewer.choose() {
             Ok(()) => switching(&accepted, move |connection| {
-                spawn_local(viewer.run(connection));
+                spawn_local(viewer.run(connection, grant));
             }),
             Err(refused) => refused,
         }
     }
 
     /// Answers a request for `/vod/PATH/push`.
-    pub fn play(self: &Rc<Self>, request: &Request, title: &Arc<Title>) -> Response {
+    pub fn play(self: &Rc<Self>, request: &Request, title: &Arc<Title>, grant: Grant) -> Response {
         let (accepted, query) = match self.check(request) {
             Ok(checked) => checked,
             Err(response) => return response,
         };
         match title::Viewer::new(self, title, query) {
             Ok(viewer) => switching(&accepted, move |connection| {
-                spawn_local(viewer.run(connection));
+                spawn_local(viewer.run(connection, grant));
             }),
             Err(refused) => refused,
         }

@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
+use crate::access::{EXPIRED, Grant};
 use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
 
@@ -60,6 +61,8 @@ pub(super) enum Error {
     Changed,
     #[error("the file cannot be read: {0}")]
     Unread(io::Error),
+    #[error("{EXPIRED}")]
+    Expired,
 }
 
 impl From<Fault> for Error {
@@ -105,12 +108,14 @@ pub(super) struct Session {
     pub(super) ping: Instant,
     unanswered: u32,
     pub(super) timer: Timer,
+    /// When the viewer may no longer watch.
+    expires: Option<Instant>,
     /// Nothing more is queued.
     pub(super) over: bool,
 }
 
 impl Session {
-    pub(super) fn new(push: Rc<Push>, connection: Upgraded) -> Self {
+    pub(super) fn new(push: Rc<Push>, connection: Upgraded, grant: Grant) -> Self {
         let interval: Duration = push.origin.config.push.ping_interval.into();
         let Upgraded { transport, input, held, drain, peer } = connection;
         Self {
@@ -126,6 +131,7 @@ impl Session {
             ping: Instant::now() + interval,
             unanswered: 0,
             timer: Timer::new(interval),
+            expires: grant.until,
             over: false,
         }
     }
@@ -194,7 +200,8 @@ impl Session {
 
     /// When to call [`look_around`](Self::look_around) again.
     pub(super) fn wake(&self) -> Instant {
-        self.blocked.as_ref().map_or(self.ping, |patience| patience.next().min(self.ping))
+        let looks = self.blocked.as_ref().map(|patience| patience.next());
+        looks.into_iter().chain(self.expires).fold(self.ping, Instant::min)
     }
 
     /// Pings the viewer if a ping is due, and finds out whether the viewer has gone or takes
@@ -211,6 +218,9 @@ impl Session {
             }
         }
         let now = Instant::now();
+        if self.expires.is_some_and(|at| at <= now) {
+            return Err(Error::Expired);
+        }
         if self.ping <= now {
             let interval: Duration = self.push.origin.config.push.ping_interval.into();
             self.unanswered += 1;
@@ -296,6 +306,7 @@ impl Session {
                 self.wire.held.stalled();
             }
             Error::Vanished(_) => tracing::info!(%peer, stream, %error, "push viewer gone"),
+            Error::Expired => tracing::info!(%peer, stream, %error, "push viewer closed"),
         }
     }
 
@@ -312,6 +323,10 @@ impl Session {
             Error::Media(error) => {
                 self.say(&Event::Error { code: "media", message: error.to_string() });
                 self.close(CloseCode::InternalError, "");
+            }
+            Error::Expired => {
+                self.say(&Event::Error { code: "expired", message: EXPIRED.to_owned() });
+                self.close(CloseCode::PolicyViolation, EXPIRED);
             }
             // The place of the file is not a viewer's concern.
             Error::File(_) | Error::Changed | Error::Unread(_) => {

@@ -9,6 +9,7 @@ use tokio::task::LocalSet;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::*;
+use crate::access::Grant;
 use crate::config::{Config, Size};
 use crate::double::{ALL, Double, PEER, STEP, Source};
 
@@ -47,7 +48,7 @@ fn viewer(source: &Source, capacity: usize) -> Peer {
     let mut viewer = stream::Viewer::new(&push, &stream, Query::default());
     assert!(viewer.choose().is_ok());
     let double = Double::new(capacity);
-    spawn_local(viewer.run(upgraded(&double)));
+    spawn_local(viewer.run(upgraded(&double), Grant::default()));
     Peer { double, input: Vec::new() }
 }
 
@@ -267,7 +268,7 @@ fn watch(origin: &Arc<Origin>, path: &str, pace: Option<Pace>, capacity: usize) 
     let query = Query { pace, ..Query::default() };
     let viewer = title::Viewer::new(&Push::new(Arc::clone(origin)), &title, query);
     let double = Double::new(capacity);
-    spawn_local(viewer.ok().unwrap().run(upgraded(&double)));
+    spawn_local(viewer.ok().unwrap().run(upgraded(&double), Grant::default()));
     Peer { double, input: Vec::new() }
 }
 

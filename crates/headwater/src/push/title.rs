@@ -23,6 +23,7 @@ use super::Push;
 use super::abr::TitleAbr;
 use super::session::{Error, Heard, Said, Session};
 use super::title_cursor::{self, Item, TitleCursor};
+use crate::access::Grant;
 use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 use crate::path::StreamPath;
 use crate::titles::{Viewing, gather};
@@ -75,8 +76,8 @@ impl Viewer {
     }
 
     /// Runs the viewer to its end.
-    pub(super) async fn run(self, connection: Upgraded) {
-        let mut watching = Box::new(Watching::new(self, connection));
+    pub(super) async fn run(self, connection: Upgraded, grant: Grant) {
+        let mut watching = Box::new(Watching::new(self, connection, grant));
         let result = watching.run().await;
         Box::pin(watching.end(result)).await;
     }
@@ -146,7 +147,7 @@ enum Stir {
 }
 
 impl Watching {
-    fn new(viewer: Viewer, connection: Upgraded) -> Self {
+    fn new(viewer: Viewer, connection: Upgraded, grant: Grant) -> Self {
         let Viewer { push, mut cursor, choice, abr, plan, from } = viewer;
         let origin = &push.origin;
         let name = name(cursor.title());
@@ -155,7 +156,7 @@ impl Watching {
         let place = is_paced.then(|| Share::new(&origin.balance));
         cursor.seek(from);
         Self {
-            session: Session::new(push, connection),
+            session: Session::new(push, connection, grant),
             began: cursor.next().map_or(Duration::ZERO, |item| item.start),
             cursor,
             choice,

@@ -5,9 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use live::Stream;
+use protocol::rtmp::PlayStart;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::Origin;
+use crate::access::{Attempt, Verdict};
 use crate::cluster::Unreachable;
 use crate::look_up;
 use crate::pace::Plan;
@@ -32,6 +34,21 @@ pub(super) enum Found {
         name: String,
         query: String,
     },
+    /// Whether the peer may do what it asked for.
+    Decided {
+        verdict: Verdict,
+        request: AccessRequest,
+    },
+}
+
+/// A request that is let in, or not.
+pub(super) enum AccessRequest {
+    /// To publish a live stream.
+    Publish { name: String, query: String },
+    /// To play a live stream or a file.
+    Play { path: String, query: String, start: PlayStart, duration: Option<f64> },
+    /// How long a file is.
+    Length { path: String, transaction: f64 },
 }
 
 /// The request that the lookup serves.
@@ -106,6 +123,16 @@ pub(super) fn fetch(origin: &Arc<Origin>, name: String, query: String) -> Lookup
         origin.fetch(&name, role).await;
         Found::Fetched { name, query }
     })
+}
+
+/// Finds out whether a peer may do what it asks for.
+pub(super) fn access(
+    origin: &Arc<Origin>,
+    attempt: Box<Attempt>,
+    request: AccessRequest,
+) -> Lookup {
+    let access = Arc::clone(&origin.access);
+    Box::pin(async move { Found::Decided { verdict: access.slowly(attempt).await, request } })
 }
 
 /// Waits for the lookup's result. Stays pending when there is no lookup.

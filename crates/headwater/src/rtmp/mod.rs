@@ -18,6 +18,7 @@ use std::time::Duration;
 
 pub use server::Server;
 
+use crate::access::EXPIRED;
 use crate::ingest;
 
 /// A connection is closed after this many refused requests to publish.
@@ -50,6 +51,8 @@ enum Error {
     Stalled(Duration),
     #[error("reads too slowly")]
     TooSlow,
+    #[error("{EXPIRED}")]
+    Expired,
 }
 
 impl Error {

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use str0m::RtcError;
 
+use crate::access::EXPIRED;
+
 /// After this time without a datagram of its peer a session ends. So does one that is not connected
 /// after this time.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
@@ -24,6 +26,8 @@ pub(super) enum End {
     Silent,
     #[error("the server ends")]
     Drained,
+    #[error("{EXPIRED}")]
+    Expired,
     #[error("an error of the server")]
     Failed,
     #[error("{0}")]

@@ -34,7 +34,7 @@ use std::time::Duration;
 pub(crate) use offer::codecs::carried;
 pub(crate) use play::feed::payloads;
 pub use server::Server;
-pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond};
+pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond, stream_of};
 
 /// Bytes that are sent to a peer at once, and the pause after which as many are sent again: 100 Mbit/s. A
 /// whole keyframe at once would fill the buffers on its way.

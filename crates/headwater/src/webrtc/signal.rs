@@ -25,7 +25,8 @@ use super::play::{self, Watched};
 use super::publish::Publish;
 use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
-use crate::access::{self, Action, Credentials};
+use crate::access::{self, Action, Credentials, Grant, Verdict};
+use crate::control::denied;
 use crate::ladder::companion::{Sources, Watching};
 use crate::path::{StreamPath, published_as};
 
@@ -44,6 +45,8 @@ pub(crate) struct Request<'a> {
     pub(crate) headers: &'a HeaderMap,
     pub(crate) peer: SocketAddr,
     pub(crate) body: Result<Bytes, BytesRejection>,
+    /// The token, if the path was a signed one.
+    pub(crate) signed: Option<&'a str>,
 }
 
 /// What a path below `/live/` names.
@@ -62,6 +65,11 @@ type Refused = (StatusCode, String);
 /// Whether a path below `/live/` is for WebRTC.
 pub(crate) fn is_signal(path: &str) -> bool {
     target(path).is_some()
+}
+
+/// The stream that a path below `/live/` for WebRTC names.
+pub(crate) fn stream_of(path: &str) -> Option<&str> {
+    target(path).map(|target| target.stream)
 }
 
 fn target(path: &str) -> Option<Target<'_>> {
@@ -83,7 +91,14 @@ fn target(path: &str) -> Option<Target<'_>> {
 pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Response> {
     let target = target(request.path)?;
     let mut response = match (request.method.as_str(), target.session) {
-        ("POST", None) => begin(server, request, &target).await,
+        ("POST", None) => match allowed(server, request, &target).await {
+            Ok(grant) => begin(server, request, &target, grant).await,
+            Err(refusal) => {
+                let (peer, stream) = (request.peer, target.resource);
+                tracing::info!(%peer, stream, why = %refusal, "webrtc session refused");
+                Ok(denied(refusal))
+            }
+        },
         ("PATCH", Some(id)) => patch(server, request, &target, id),
         ("DELETE", Some(id)) => end(server, &target, id),
         ("OPTIONS", _) => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -116,22 +131,30 @@ pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Re
     Some(response)
 }
 
+/// Whether the peer may publish, or play.
+async fn allowed(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Verdict {
+    let path = StreamPath::Live(to.stream);
+    let (action, protocol) = match to.publishes {
+        true => (Action::Publish(path), "whip"),
+        false => (Action::Play(path), "whep"),
+    };
+    let credentials =
+        Credentials { signed: request.signed, ..Credentials::of(request.uri, request.headers) };
+    let asked = access::Asked { action, peer: request.peer, protocol, credentials };
+    server.origin.access.may(&asked).await
+}
+
 /// Begins a session.
 async fn begin(
     server: &Server,
     request: &Request<'_>,
     to: &Target<'_>,
+    grant: Grant,
 ) -> Result<Response, Refused> {
     let Server { origin, .. } = server;
     let refuse = |status, why: &str| Err((status, why.to_owned()));
     if origin.draining.load(Ordering::Relaxed) {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "draining");
-    }
-    let path = StreamPath::Live(to.stream);
-    let action = if to.publishes { Action::Publish(path) } else { Action::Play(path) };
-    let credentials = Credentials::of(request.uri, request.headers);
-    if !access::may(action, request.peer, credentials) {
-        return refuse(StatusCode::FORBIDDEN, "not allowed");
     }
     if to.publishes
         && !is_of_this_site(request.uri, request.headers, &origin.config.http.cors_origin)
@@ -212,7 +235,8 @@ async fn begin(
     let fragment = own.ufrag.clone();
     // The fragment travels in the clear. The rest is as random as a password.
     let id = format!("{fragment}{}", str0m::IceCreds::new().pass);
-    let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit };
+    let expires = grant.until;
+    let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit, expires };
     let entry = Entry {
         id: id.clone(),
         resource: to.resource.to_owned(),

@@ -41,6 +41,7 @@ use super::not_found;
 use super::recent::Recent;
 use super::route::Packaged;
 use crate::Origin;
+use crate::access::Grant;
 use crate::path::StreamPath;
 use crate::push::Push;
 use crate::titles::gather;
@@ -56,7 +57,7 @@ pub(super) async fn respond(
     origin: &Arc<Origin>,
     recent: &Recent,
     files: &Opened,
-    push: &Rc<Push>,
+    push: (&Rc<Push>, Grant),
     (path, resource): (&str, Packaged<'_>),
 ) -> Response {
     let (version, now) = (request.parameter("v"), origin.now());
@@ -142,13 +143,14 @@ fn unreadable(origin: &Origin) -> Response {
 async fn reply(
     request: &Request,
     origin: &Origin,
-    push: &Rc<Push>,
+    push: (&Rc<Push>, Grant),
     title: &Arc<Title>,
     named: bool,
     resource: Packaged<'_>,
 ) -> Response {
     if let Packaged::Push = resource {
-        return push.play(request, title);
+        let (push, grant) = push;
+        return push.play(request, title, grant);
     }
     let entries = |track: &Track| track.segment_count() + track.iframe_count();
     let is_large = || title.tracks.iter().map(entries).sum::<u32>() > LARGE;

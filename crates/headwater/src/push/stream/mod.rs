@@ -24,6 +24,7 @@ use super::abr::{self, Watched};
 use super::session::{Error, Session};
 use super::{Push, describe, messages};
 use crate::Origin;
+use crate::access::Grant;
 use crate::broadcast::{BURST, Follower, PIECES, Subscription};
 
 /// Bytes of media taken out of the window at once if the server chooses the rendition. Media that
@@ -98,9 +99,9 @@ impl Viewer {
     }
 
     /// Runs the viewer to its end.
-    pub(super) fn run(self, connection: Upgraded) -> impl Future<Output = ()> {
+    pub(super) fn run(self, connection: Upgraded, grant: Grant) -> impl Future<Output = ()> {
         // An async function would store its arguments twice: as arguments and in its state.
-        let mut watching = Watching::new(self, connection);
+        let mut watching = Watching::new(self, connection, grant);
         async move {
             let result = watching.run().await;
             Box::pin(watching.end(result)).await;
@@ -160,10 +161,10 @@ impl std::convert::From<Ready> for Stir {
 }
 
 impl Watching {
-    fn new(viewer: Viewer, connection: Upgraded) -> Self {
+    fn new(viewer: Viewer, connection: Upgraded, grant: Grant) -> Self {
         let Viewer { push, stream, unit, choice, mode, .. } = viewer;
         Self {
-            session: Session::new(push, connection),
+            session: Session::new(push, connection, grant),
             unit,
             choice,
             mode,
@@ -219,7 +220,8 @@ impl Watching {
     async fn be_subscribed(&mut self) -> Result<Phase, Error> {
         self.session.send_queue.shrink();
         loop {
-            let Session { wire, drain, timer, ping, .. } = &mut self.session;
+            let wake = self.session.wake();
+            let Session { wire, drain, timer, .. } = &mut self.session;
             let Mode::Subscribed(subscription) = &self.mode else { return Ok(Phase::Next) };
             // Written by hand: this is all the state that the tasks of most viewers hold.
             let stir = poll_fn(|cx| {
@@ -234,7 +236,7 @@ impl Watching {
                 if wire.transport.poll_read_ready(cx).is_ready() {
                     return Poll::Ready(Stir::Input);
                 }
-                timer.poll(*ping, cx).map(|()| Stir::Time)
+                timer.poll(wake, cx).map(|()| Stir::Time)
             });
             match stir.await {
                 Stir::Input => {
@@ -242,7 +244,13 @@ impl Watching {
                         return Ok(Phase::Over);
                     }
                 }
-                Stir::Time => self.session.look_around()?,
+                Stir::Time => {
+                    if let Err(error) = self.session.look_around() {
+                        // Nobody else may write what follows.
+                        self.leave()?;
+                        return Err(error);
+                    }
+                }
                 Stir::Left | Stir::Drain | Stir::Room | Stir::Next(_) => {
                     self.leave()?;
                     return Ok(Phase::Next);

@@ -20,13 +20,14 @@ use http::{Ready, Transport};
 use live::Delivery;
 use protocol::rtmp::{ServerConfig, ServerSession, code};
 use tokio::task::{coop, yield_now};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::lookup::{self, Lookup};
 use super::publish::Publish;
 use super::slots::{Admission, Shared};
 use super::{Error, file, play};
 use crate::Origin;
+use crate::access::EXPIRED;
 use crate::broadcast::Subscription;
 use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
@@ -95,9 +96,11 @@ pub(super) struct Connection<S> {
     /// Whether a turn ended before the session's events and `unread` did.
     has_more: bool,
     lookup: Option<Lookup>,
-    /// The application, as the peer named it.
-    app: String,
+    /// The application, as the peer named it, and the query that came with it.
+    app: (String, String),
     role: Role,
+    /// When the peer may no longer publish or play.
+    expires: Option<Pin<Box<Sleep>>>,
     /// A slot while it has a role or changes it, else a place among the undecided.
     admission: Admission,
     /// Whether the peer was told why it must leave. The connection closes when this is sent.
@@ -130,7 +133,8 @@ impl<S: Transport + 'static> Connection<S> {
             unread: Vec::new(),
             has_more: false,
             lookup: None,
-            app: String::new(),
+            app: (String::new(), String::new()),
+            expires: None,
             role: Role::None,
             admission,
             leaves: false,
@@ -197,13 +201,14 @@ impl<S: Transport + 'static> Connection<S> {
                 _ => None,
             };
             let Some(subscription) = subscription else { return Ok(Phase::Next) };
-            let drain = &mut self.drain;
+            let (drain, expires) = (&mut self.drain, &mut self.expires);
             // Written by hand: this is all the state that the tasks of most players hold.
             let readable = poll_fn(|cx| {
                 // This check comes first: if a write ended in the middle of a message, nothing else
                 // may follow.
                 if subscription.poll_left(cx).is_ready()
                     || Pin::new(&mut *drain).poll(cx).is_ready()
+                    || expires.as_mut().is_some_and(|at| at.as_mut().poll(cx).is_ready())
                 {
                     return Poll::Ready(None);
                 }
@@ -444,12 +449,23 @@ impl<S: Transport + 'static> Connection<S> {
     fn wake(&self) -> Option<Instant> {
         let look = self.blocked.as_ref().map(|patience| patience.next());
         let deadline = self.deadline().map(|(at, _)| at);
-        [look, deadline, self.again, self.farewell].into_iter().flatten().min()
+        [look, deadline, self.again, self.farewell, self.expiry()].into_iter().flatten().min()
+    }
+
+    /// When the peer may no longer do what it does.
+    fn expiry(&self) -> Option<Instant> {
+        let has_role = !matches!(self.role, Role::None);
+        self.expires.as_ref().filter(|_| has_role && !self.leaves).map(|at| at.deadline())
     }
 
     /// Handles a time that [`wake`](Self::wake) named.
     fn overdue(&mut self) -> Result<(), Error> {
         self.look_at_peer()?;
+        if self.expiry().is_some_and(|at| at <= Instant::now()) {
+            self.dismiss(EXPIRED, Error::Expired);
+            self.collect();
+            return Ok(());
+        }
         if self.farewell.is_some_and(|at| at <= Instant::now()) {
             return self.bid_farewell();
         }

@@ -7,13 +7,13 @@ use http::Transport;
 use live::{PublishError, PublisherInfo, Stream};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use super::{Connection, Role};
-use crate::access::{self, Action, Credentials};
+use crate::access::{Action, Asked, Credentials, Verdict};
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp, published_as};
-use crate::rtmp::lookup::{self, Found, NoTitle, Wanted};
+use crate::rtmp::lookup::{self, AccessRequest, Found, NoTitle, Wanted};
 use crate::rtmp::publish::Publish;
 use crate::rtmp::{Error, REFUSED, file, play};
 use crate::titles::flv;
@@ -44,8 +44,8 @@ impl<S: Transport + 'static> Connection<S> {
             ServerEvent::Metadata { timestamp, payload, .. } => {
                 self.take_tag(TagKind::Script, timestamp, &payload);
             }
-            ServerEvent::Connect { app, .. } => {
-                self.app = app;
+            ServerEvent::Connect { app, query, .. } => {
+                self.app = (app, query);
                 self.session.accept_connect()?;
             }
             ServerEvent::PublishRequest { app, name, query, .. } => {
@@ -53,21 +53,16 @@ impl<S: Transport + 'static> Connection<S> {
             }
             ServerEvent::PlayRequest { app, name, query, start, duration } => {
                 let path = of_rtmp(&app, &name);
-                match StreamPath::parse(&path).filter(|path| self.may(Action::Play(*path), &query))
-                {
-                    Some(StreamPath::Vod(path)) => {
-                        self.look_up_to_play(path.to_owned(), &query, start, duration)?;
-                    }
-                    Some(StreamPath::Live(name)) => self.play(name)?,
-                    None => self.refuse_unknown(&path)?,
+                if StreamPath::parse(&path).is_none() {
+                    return self.refuse_unknown(&path);
                 }
+                let request = AccessRequest::Play { path, query, start, duration };
+                self.ask_access(request)?;
             }
             ServerEvent::StreamLength { name, transaction, .. } => {
-                let path = of_rtmp(&self.app, &name);
-                if let Some(StreamPath::Vod(path)) = StreamPath::parse(&path)
-                    && self.may(Action::Play(StreamPath::Vod(path)), "")
-                {
-                    self.look_up(path.to_owned(), Wanted::Length { transaction });
+                let path = of_rtmp(&self.app.0, &name);
+                if let Some(StreamPath::Vod(_)) = StreamPath::parse(&path) {
+                    self.ask_access(AccessRequest::Length { path, transaction })?;
                 }
             }
             ServerEvent::Seek { position } => match &mut self.role {
@@ -92,7 +87,7 @@ impl<S: Transport + 'static> Connection<S> {
             ServerEvent::Ignored(error) => self.ignore(error)?,
             ServerEvent::Close { .. } => {
                 self.role = Role::None;
-                self.again = None;
+                (self.again, self.expires) = (None, None);
                 self.heard = Instant::now();
             }
             ServerEvent::BufferLength { .. } | ServerEvent::Pong { .. } => {}
@@ -133,10 +128,76 @@ impl<S: Transport + 'static> Connection<S> {
             tracing::warn!(%peer, path = shown(path), "publish refused: not below live/");
             return self.refuse(code::PUBLISH_BAD_NAME, "streams are named live/NAME");
         };
-        if !self.may(Action::Publish(StreamPath::Live(name)), query) {
-            tracing::warn!(%peer, stream = shown(name), "publish refused: not allowed");
-            return self.refuse(code::PUBLISH_DENIED, "not allowed");
+        let (name, query) = (name.to_owned(), query.to_owned());
+        self.ask_access(AccessRequest::Publish { name, query })
+    }
+
+    /// Finds out whether the peer may do what it asks for, at once if possible.
+    fn ask_access(&mut self, request: AccessRequest) -> Result<(), Error> {
+        let (action, query) = match &request {
+            AccessRequest::Publish { name, query } => {
+                (Some(Action::Publish(StreamPath::Live(name))), &**query)
+            }
+            AccessRequest::Play { path, query, .. } => {
+                (StreamPath::parse(path).map(Action::Play), &**query)
+            }
+            AccessRequest::Length { path, .. } => (StreamPath::parse(path).map(Action::Play), ""),
+        };
+        let Some(action) = action else { return Ok(()) };
+        let credentials =
+            Credentials { query, query_of_app: &self.app.1, ..Credentials::default() };
+        let asked = Asked { action, peer: self.peer, protocol: "rtmp", credentials };
+        match self.shared.origin.access.at_once(&asked) {
+            Ok(verdict) => self.decided(verdict, request),
+            Err(attempt) => {
+                self.lookup = Some(lookup::access(&self.shared.origin, attempt, request));
+                Ok(())
+            }
         }
+    }
+
+    /// Does what the peer asked for, or tells why not.
+    fn decided(&mut self, verdict: Verdict, request: AccessRequest) -> Result<(), Error> {
+        let peer = self.peer;
+        let grant = match (verdict, &request) {
+            (Ok(grant), _) => grant,
+            (Err(why), AccessRequest::Publish { name, .. }) => {
+                tracing::warn!(%peer, stream = shown(name), %why, "publish refused");
+                return self.refuse(code::PUBLISH_BAD_NAME, &why.to_string());
+            }
+            (Err(why), AccessRequest::Play { path, .. }) => {
+                tracing::info!(%peer, path = shown(path), %why, "play refused");
+                self.session.reject_play(code::PLAY_FAILED, &why.to_string())?;
+                return self.count_refusal();
+            }
+            // RTMP has no negative answer to this request.
+            (Err(_), AccessRequest::Length { .. }) => return Ok(()),
+        };
+        match request {
+            AccessRequest::Publish { name, query } => {
+                self.expires = grant.until.map(|at| Box::pin(sleep_until(at)));
+                self.publish_allowed(&name, &query)
+            }
+            AccessRequest::Play { path, query, start, duration } => {
+                self.expires = grant.until.map(|at| Box::pin(sleep_until(at)));
+                match StreamPath::parse(&path) {
+                    Some(StreamPath::Vod(path)) => {
+                        self.look_up_to_play(path.to_owned(), &query, start, duration)
+                    }
+                    Some(StreamPath::Live(name)) => self.play(name),
+                    None => self.refuse_unknown(&path),
+                }
+            }
+            AccessRequest::Length { path, transaction } => {
+                if let Some(StreamPath::Vod(path)) = StreamPath::parse(&path) {
+                    self.look_up(path.to_owned(), Wanted::Length { transaction });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn publish_allowed(&mut self, name: &str, query: &str) -> Result<(), Error> {
         let (role, _) = published_as(query);
         if self.shared.origin.may_fetch(name, role) {
             let lookup = lookup::fetch(&self.shared.origin, name.to_owned(), query.to_owned());
@@ -187,13 +248,12 @@ impl<S: Transport + 'static> Connection<S> {
     /// Refuses a request to publish. The peer may ask again, up to [`REFUSED`] times.
     fn refuse(&mut self, code: &str, why: &str) -> Result<(), Error> {
         self.session.reject_publish(code, why)?;
-        self.refused += 1;
-        if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
+        self.count_refusal()
     }
 
-    /// Whether the peer may do `action`, given the credentials in its query.
-    fn may(&self, action: Action<'_>, query: &str) -> bool {
-        access::may(action, self.peer, Credentials { query, ..Credentials::default() })
+    fn count_refusal(&mut self) -> Result<(), Error> {
+        self.refused += 1;
+        if self.refused < REFUSED { Ok(()) } else { Err(Error::Refused) }
     }
 
     /// Tells a player that no stream has this name.
@@ -265,6 +325,7 @@ impl<S: Transport + 'static> Connection<S> {
         let (flv_title, wanted) = match found {
             Found::Title { flv_title, wanted } => (flv_title, wanted),
             Found::Fetched { name, query } => return self.begin_to_publish(&name, &query),
+            Found::Decided { verdict, request } => return self.decided(verdict, request),
             Found::Live { name, stream: Ok(Some(stream)) } => return self.play_live(&name, stream),
             Found::Live { name, stream: Ok(None) } => return self.refuse_unknown(&name),
             Found::Live { name, stream: Err(error) } => {

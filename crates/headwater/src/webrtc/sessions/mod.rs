@@ -51,6 +51,8 @@ pub(super) struct Waiting {
     pub(super) inbox: mpsc::Receiver<Message>,
     pub(super) peer: SocketAddr,
     pub(super) permit: Permit,
+    /// When the peer may no longer publish or play.
+    pub(super) expires: Option<Instant>,
 }
 
 /// What the peer wants: to publish, or to play.

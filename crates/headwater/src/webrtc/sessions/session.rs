@@ -32,6 +32,8 @@ struct Session {
     shared: Rc<Shared>,
     /// Until when the peer has time to connect, while it is not connected.
     connects: Option<Instant>,
+    /// When the peer may no longer publish or play.
+    expires: Option<Instant>,
     /// The error of the datagram that was refused last.
     refused: Option<RtcError>,
     heard: Instant,
@@ -39,14 +41,14 @@ struct Session {
 
 /// Runs a session to its end.
 pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
-    let Waiting { rtc, wanted, mut inbox, peer, permit } = waiting;
+    let Waiting { rtc, wanted, mut inbox, peer, permit, expires } = waiting;
     let role = match wanted {
         Wanted::Publish(publish) => Role::Publish(publish),
         Wanted::Play(watched) => Role::Play(Viewer::new(watched, &shared)),
     };
     let now = Instant::now();
     let connects = Some(now + SILENCE);
-    let mut session = Session { rtc, role, shared, connects, refused: None, heard: now };
+    let mut session = Session { rtc, role, shared, connects, expires, refused: None, heard: now };
     let end = match session.drive(&mut inbox).await {
         Ok(never) => match never {},
         Err(end) => end,
@@ -89,7 +91,7 @@ impl Session {
                 Some(viewer) => viewer.send(now)?,
                 None => None,
             };
-            let ends = [self.connects, due].into_iter().flatten();
+            let ends = [self.connects, self.expires, due].into_iter().flatten();
             let until = ends.fold(timeout.min(self.heard + SILENCE), Instant::min);
             if asleep.deadline() != until {
                 asleep.as_mut().reset(until);
@@ -228,6 +230,9 @@ impl Session {
     fn check(&mut self, now: Instant) -> Result<(), End> {
         if self.connects.is_some_and(|until| now >= until) {
             return Err(End::NeverConnected(self.refused.take()));
+        }
+        if self.expires.is_some_and(|at| now >= at) {
+            return Err(End::Expired);
         }
         if now.duration_since(self.heard) >= SILENCE {
             return Err(End::Silent);

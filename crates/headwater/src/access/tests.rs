@@ -1,0 +1,280 @@
+use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use credentials::signed::Permit;
+use tokio::time::advance;
+
+use super::*;
+
+const SECRET: &[u8] = b"a secret that has at least 32 bytes";
+const PEER: &str = "192.0.2.1:5000";
+
+/// The hash of `right`.
+fn hashed() -> String {
+    String::from(credentials::Secret::hashed("right").unwrap())
+}
+
+fn access(text: &str) -> (tempfile::TempDir, Arc<Access>) {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key");
+    std::fs::write(&key, SECRET).unwrap();
+    let text = text.replace("KEY", key.to_str().unwrap()).replace("HASH", &hashed());
+    let config = config::Config::parse(&text, Path::new("headwater.toml")).unwrap();
+    (folder, Arc::new(Access::load(&config.access).unwrap()))
+}
+
+fn asked<'a>(action: &str, path: &'a str, peer: &str, credentials: Credentials<'a>) -> Asked<'a> {
+    let stream = || StreamPath::parse(path).unwrap();
+    let action = match action {
+        "publish" => Action::Publish(stream()),
+        "play" => Action::Play(stream()),
+        "api" => Action::Observe,
+        _ => Action::Measure,
+    };
+    Asked { action, peer: peer.parse().unwrap(), protocol: "http", credentials }
+}
+
+async fn by_query(access: &Arc<Access>, action: &str, path: &str, query: &str) -> Verdict {
+    access.may(&asked(action, path, PEER, Credentials { query, ..Credentials::default() })).await
+}
+
+/// A token of HS256.
+fn token(claims: &str) -> String {
+    let encode = |data: &[u8]| URL_SAFE_NO_PAD.encode(data);
+    let text = format!("{}.{}", encode(br#"{"alg":"HS256"}"#), encode(claims.as_bytes()));
+    let signature = sign(&Key::new(HMAC_SHA256, SECRET), text.as_bytes());
+    format!("{text}.{}", encode(signature.as_ref()))
+}
+
+const ALLOWED: Verdict = Ok(Grant { until: None, is_personal: false });
+
+#[tokio::test]
+async fn with_nothing_configured_only_near_addresses_publish() {
+    let (_folder, access) = access("");
+    for (action, path, peer, expected) in [
+        ("publish", "live/a", "127.0.0.1:1", ALLOWED),
+        ("publish", "live/a", "[::1]:1", ALLOWED),
+        ("publish", "live/a", "[::ffff:192.168.1.1]:1", ALLOWED),
+        ("publish", "live/a", "[fd00::1]:1", ALLOWED),
+        ("publish", "live/a", PEER, Err(Refusal::Foreign)),
+        ("publish", "live/a", "[2001:db8::1]:1", Err(Refusal::Foreign)),
+        ("publish", "live/a", "[::ffff:192.0.2.1]:1", Err(Refusal::Foreign)),
+        ("publish", "vod/a.mp4", "127.0.0.1:1", Err(Refusal::Title)),
+        ("play", "live/a", PEER, ALLOWED),
+        ("play", "vod/a.mp4", PEER, ALLOWED),
+        ("api", "live/a", PEER, ALLOWED),
+        ("metrics", "live/a", PEER, ALLOWED),
+    ] {
+        let asked = asked(action, path, peer, Credentials::default());
+        assert_eq!(access.may(&asked).await, expected, "{action} {path} {peer}");
+    }
+}
+
+#[tokio::test]
+async fn any_rule_that_matches_allows() {
+    let (_folder, access) = access(
+        "[[access.rule]]\nactions = [\"publish\"]\npath = \"live/cam*\"\nkey = \"one\"\n\
+         [[access.rule]]\nactions = [\"publish\", \"api\"]\nuser = \"alice\"\npassword = \"HASH\"\n\
+         [[access.rule]]\nactions = [\"publish\"]\npath = \"live/office\"\naddresses = [\"192.0.2.0/24\"]\n",
+    );
+    for (action, path, query, expected) in [
+        ("publish", "live/cam1", "key=one", ALLOWED),
+        ("publish", "live/cam1", "", Err(Refusal::Anonymous)),
+        ("publish", "live/cam1", "backup=1", Err(Refusal::Anonymous)),
+        ("publish", "live/cam1", "key=two", Err(Refusal::Wrong)),
+        ("publish", "live/cam/1", "key=one", Err(Refusal::Wrong)),
+        ("publish", "live/x", "key=one", Err(Refusal::Wrong)),
+        ("publish", "live/x", "user=alice&password=right", ALLOWED),
+        ("publish", "live/x", "user=alice&pass=wrong", Err(Refusal::Wrong)),
+        ("publish", "live/x", "user=bob&pass=right", Err(Refusal::Wrong)),
+        ("publish", "live/x", "key=right", Err(Refusal::Wrong)),
+        ("publish", "live/office", "", ALLOWED),
+        ("publish", "vod/x", "user=alice&pass=right", Err(Refusal::Title)),
+        ("api", "live/x", "user=alice&pass=right", ALLOWED),
+        ("api", "live/x", "", Err(Refusal::Anonymous)),
+        // Nothing is said of these.
+        ("play", "live/x", "", ALLOWED),
+        ("metrics", "live/x", "key=two", ALLOWED),
+    ] {
+        assert_eq!(
+            by_query(&access, action, path, query).await,
+            expected,
+            "{action} {path} {query}"
+        );
+    }
+    let elsewhere = asked("publish", "live/office", "198.51.100.1:1", Credentials::default());
+    assert_eq!(access.may(&elsewhere).await, Err(Refusal::Anonymous));
+    let basic = Some("Basic YWxpY2U6cmlnaHQ=");
+    let basic = Credentials { authorization: basic, ..Credentials::default() };
+    let personal = Ok(Grant { until: None, is_personal: true });
+    assert_eq!(access.may(&asked("publish", "live/x", PEER, basic)).await, personal);
+    // It was right before, so no hash is computed.
+    let again = access.at_once(&asked("publish", "live/x", PEER, basic));
+    assert!(again.is_ok_and(|verdict| verdict == personal));
+}
+
+#[tokio::test(start_paused = true)]
+async fn guesses_are_slowed_down_and_others_of_the_address_go_on() {
+    let (_folder, access) = access(
+        "[access]\nmax_failures = 5\nsigning_key = \"KEY\"\n\
+         [access.jwt]\nkeys = \"KEY\"\nactions = [\"play\"]\n\
+         [[access.rule]]\nactions = [\"play\"]\nkey = \"right\"\n",
+    );
+    let play = |query: &'static str| by_query(&access, "play", "live/a", query);
+    assert_eq!(play("key=right").await, ALLOWED);
+    for _ in 0..5 {
+        assert_eq!(play("key=wrong").await, Err(Refusal::Wrong));
+    }
+    let wait = Duration::from_secs(12);
+    for query in ["key=wrong", "key=another", "token=x"] {
+        assert_eq!(play(query).await, Err(Refusal::TooOften(wait)), "{query}");
+    }
+    // Who guesses right now is not told so. Who was right before goes on.
+    let unknown = Credentials { authorization: Some("Basic OnJpZ2h0"), ..Credentials::default() };
+    assert!(access.may(&asked("play", "live/a", PEER, unknown)).await.is_ok(), "the same secret");
+    assert_eq!(play("key=right").await, ALLOWED);
+    assert_eq!(play("").await, Err(Refusal::Anonymous));
+    // What cannot be guessed is looked at.
+    let good = format!("token={}", token(r#"{"permissions":[{"actions":["play"]}]}"#));
+    assert_eq!(by_query(&access, "play", "live/a", &good).await, ALLOWED);
+    let signer = Signer::new(SECRET).unwrap();
+    let permit = |path: &str| {
+        signer.sign(&Permit { path: path.parse().unwrap(), expires: None, address: None })
+    };
+    let (good, other) = (permit("live/a"), permit("live/b"));
+    let by_path = async |signed| access.may(&asked("play", "live/a", PEER, signed)).await;
+    let signed = |token| Credentials { signed: Some(token), ..Credentials::default() };
+    assert_eq!(by_path(signed(&good)).await, ALLOWED);
+    // Others may try.
+    let other_peer = asked("play", "live/a", "192.0.2.2:1", Credentials::default());
+    assert_eq!(access.may(&other_peer).await, Err(Refusal::Anonymous));
+    advance(wait).await;
+    assert_eq!(play("key=wrong").await, Err(Refusal::Wrong));
+    advance(Duration::from_secs(120)).await;
+    // A token that is ours is no guess.
+    for _ in 0..20 {
+        assert_eq!(by_path(signed(&other)).await, Err(Refusal::Wrong));
+    }
+    for _ in 0..5 {
+        let both = Credentials { query: "key=wrong", ..signed(&other) };
+        assert_eq!(by_path(both).await, Err(Refusal::Wrong));
+    }
+    assert!(matches!(by_path(signed(&other)).await, Err(Refusal::TooOften(_))));
+}
+
+async fn publish(access: &Arc<Access>, path: &str, claims: &str) -> Verdict {
+    by_query(access, "publish", path, &format!("token={}", token(claims))).await
+}
+
+#[tokio::test]
+async fn permissions_end() {
+    let (_folder, access) = access(
+        "[access]\nsigning_key = \"KEY\"\n[access.jwt]\nkeys = \"KEY\"\naudience = \"us\"\n",
+    );
+    let now = unix_now();
+    let claims = |expires: u64| {
+        format!(
+            r#"{{"aud":"us","exp":{expires},"permissions":[{{"actions":["publish"],"path":"live/*"}}]}}"#
+        )
+    };
+    let until = publish(&access, "live/a", &claims(now + 100)).await.unwrap().until.unwrap();
+    let left = until - Instant::now();
+    assert!((90..=105).contains(&left.as_secs()), "{left:?}");
+    assert_eq!(publish(&access, "live/a/b", &claims(now + 100)).await, Err(Refusal::Wrong));
+    assert_eq!(publish(&access, "live/a", &claims(now - 100)).await, Err(Refusal::Wrong));
+    assert_eq!(
+        publish(&access, "live/a", &claims(now + 100).replace("us", "them")).await,
+        Err(Refusal::Wrong)
+    );
+    let unsigned = format!("token={}.", token(&claims(now + 100)).rsplit_once('.').unwrap().0);
+    assert_eq!(by_query(&access, "publish", "live/a", &unsigned).await, Err(Refusal::Wrong));
+
+    let signer = Signer::new(SECRET).unwrap();
+    let address = Some("192.0.2.1".parse().unwrap());
+    let path = "live/*".parse().unwrap();
+    let token = signer.sign(&Permit { path, expires: Some(now + 100), address });
+    let signed = Credentials { signed: Some(&token), ..Credentials::default() };
+    let until = access.may(&asked("play", "live/a", PEER, signed)).await.unwrap().until.unwrap();
+    assert!((90..=100).contains(&(until - Instant::now()).as_secs()));
+    for (action, path, peer) in [
+        ("play", "live/a", "192.0.2.2:1"),
+        ("play", "live/a/b", PEER),
+        // A signed path is for viewers.
+        ("publish", "live/a", PEER),
+    ] {
+        let verdict = access.may(&asked(action, path, peer, signed)).await;
+        assert_eq!(verdict, Err(Refusal::Wrong), "{action} {path} {peer}");
+    }
+    let permit = signer.check(&token).unwrap();
+    assert!(!permit.allows("live/a", "192.0.2.1".parse().unwrap(), now + 101));
+}
+
+#[test]
+fn keys_are_read_where_a_configuration_names_them() {
+    let refused =
+        |text: &str| config::Config::parse(text, Path::new("h.toml")).unwrap_err().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let short = folder.path().join("short");
+    std::fs::write(&short, "short").unwrap();
+    let short = short.display();
+    for (text, expected) in [
+        ("[access]\nsigning_key = \"/no/such\"\n".to_owned(), "h.toml:2: access.signing_key: /no/such: "),
+        (format!("[access]\nsigning_key = \"{short}\"\n"), "h.toml:2: access.signing_key: "),
+        (format!("[access.jwt]\nkeys = \"{short}\"\n"), "h.toml:2: access.jwt.keys: "),
+        ("[access.webhook]\nurl = \"ftp://x\"\n".to_owned(), "h.toml:2: access.webhook.url: must be "),
+        ("[[access.rule]]\nactions = []\n".to_owned(), "h.toml:1: access.rule: number 1 has no action"),
+        (
+            "[[access.rule]]\nactions = [\"play\"]\n[[access.rule]]\nactions = [\"play\"]\nuser = \"x\"\n"
+                .to_owned(),
+            "h.toml:1: access.rule: number 2 has a user and no password",
+        ),
+        (
+            "[[access.rule]]\nactions = [\"play\"]\npath = \"live/../x\"\n".to_owned(),
+            "h.toml:3: access.rule",
+        ),
+        ("[[access.rule]]\nactions = [\"play\"]\nkey = \"\"\n".to_owned(), "h.toml:3: access.rule"),
+    ] {
+        let message = refused(&text);
+        assert!(message.starts_with(expected), "{message}\n{expected}");
+    }
+}
+
+#[test]
+fn refusals_tell_how_to_go_on() {
+    for (refusal, status, field) in [
+        (Refusal::Anonymous, 401, Some("www-authenticate")),
+        (Refusal::Wrong, 403, None),
+        (Refusal::TooOften(Duration::from_millis(100)), 429, Some("retry-after")),
+        (Refusal::Foreign, 403, None),
+        (Refusal::Title, 403, None),
+    ] {
+        assert_eq!(refusal.status(), status);
+        assert_eq!(refusal.fields().first().map(|(name, _)| *name), field);
+    }
+    assert_eq!(Refusal::TooOften(Duration::from_millis(1100)).fields()[0].1, "2");
+}
+
+#[tokio::test]
+async fn hashes_are_computed_for_few_at_a_time() {
+    let (_folder, access) = access(
+        "[access]\nmax_failures = 3\n[[access.rule]]\nactions = [\"play\"]\nuser = \"a\"\npassword = \"HASH\"\n",
+    );
+    let guesses = (0..50).map(|number| {
+        let access = Arc::clone(&access);
+        tokio::spawn(async move {
+            let query = format!("user=a&password={number}");
+            by_query(&access, "play", "live/a", &query).await
+        })
+    });
+    let (mut wrong, mut slowed) = (0, 0);
+    for guess in guesses.collect::<Vec<_>>() {
+        match guess.await.unwrap() {
+            Err(Refusal::Wrong) => wrong += 1,
+            Err(Refusal::TooOften(_)) => slowed += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    // Those whose hashes were being computed already.
+    assert!((3..=3 + HASHES).contains(&wrong), "{wrong} {slowed}");
+    assert_eq!(wrong + slowed, 50);
+}

@@ -1,0 +1,112 @@
+//! Tokens (RFC 7519), with keys from a file or from a URL.
+
+use std::sync::Arc;
+
+use credentials::jwt::{self, Claims, Keys, Refused, Terms};
+
+use super::proven::Proven;
+use super::remote::Remote;
+use crate::config::Jwt;
+
+/// The tokens of `[access.jwt]`.
+pub(super) struct Tokens {
+    source: Source,
+    terms: Terms,
+    /// Tokens whose signatures were verified, with the keys of that time: a signature takes up to a tenth of a
+    /// millisecond, and players send their token with each request.
+    verified: Proven<(Arc<Keys>, Arc<Claims>)>,
+}
+
+enum Source {
+    File(Arc<Keys>),
+    Remote(Arc<Remote<Keys>>),
+}
+
+/// What a token is worth.
+pub(super) enum Token {
+    Good(Arc<Claims>),
+    Bad(Refused),
+    /// The key set may have the key by now.
+    UnknownKey,
+    /// The key set was never fetched.
+    NoKeys,
+}
+
+impl Tokens {
+    /// # Errors
+    /// The file cannot be read, or has no keys; or the URL cannot be used.
+    pub(super) fn new(config: &Jwt) -> Result<Self, String> {
+        let source = if is_url(&config.keys) {
+            let parse = |body: &[u8]| Keys::parse(body).map_err(|error| error.to_string());
+            let remote = Remote::new(&config.keys, config.refresh.into(), parse);
+            Source::Remote(remote.map_err(|error| error.to_string())?)
+        } else {
+            Source::File(Arc::new(keys(&config.keys)?))
+        };
+        let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        let terms = Terms {
+            issuer: given(&config.issuer),
+            audience: given(&config.audience),
+            leeway: config.leeway.into(),
+        };
+        Ok(Self { source, terms, verified: Proven::new() })
+    }
+
+    /// Looks at a token at a time, in seconds since 1970.
+    pub(super) fn look(&self, token: &str, now: u64) -> Token {
+        let keys = match &self.source {
+            Source::File(keys) => Arc::clone(keys),
+            Source::Remote(remote) => match remote.get() {
+                Some(keys) => keys,
+                None => return Token::NoKeys,
+            },
+        };
+        let digest = self.verified.digest(&[token]);
+        if let Some((with, claims)) = self.verified.get(&digest)
+            && Arc::ptr_eq(&with, &keys)
+            && claims.expires.is_none_or(|at| now < at)
+        {
+            return Token::Good(claims);
+        }
+        match jwt::verify(token, &keys, &self.terms, now) {
+            Ok(claims) => {
+                let claims = Arc::new(claims);
+                self.verified.note(digest, (keys, Arc::clone(&claims)));
+                Token::Good(claims)
+            }
+            Err(refused)
+                if refused.is_unknown_key() && matches!(self.source, Source::Remote(_)) =>
+            {
+                Token::UnknownKey
+            }
+            Err(refused) => Token::Bad(refused),
+        }
+    }
+
+    /// Asks for the key set again.
+    pub(super) async fn fetch_again(&self) {
+        if let Source::Remote(remote) = &self.source {
+            remote.fetch_again().await;
+        }
+    }
+
+    /// Keeps the key set fresh until the future is dropped.
+    pub(super) async fn keep_fresh(&self) {
+        if let Source::Remote(remote) = &self.source {
+            Arc::clone(remote).keep_fresh().await;
+        }
+    }
+}
+
+pub(super) fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
+/// Reads keys from a file.
+///
+/// # Errors
+/// It cannot be read, or has no keys.
+pub(crate) fn keys(path: &str) -> Result<Keys, String> {
+    let content = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+    Keys::parse(&content).map_err(|error| format!("{path}: {error}"))
+}

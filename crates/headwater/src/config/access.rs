@@ -1,0 +1,149 @@
+//! `[access]`: who may publish, play and observe.
+
+use std::path::PathBuf;
+
+use credentials::{Action, Pattern, Secret};
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::Time;
+
+/// Networks of machines that are near: this machine, private networks (RFC 1918, RFC 4193), and links (RFC 3927, RFC
+/// 4291 2.5.6).
+const NEAR: [&str; 8] = [
+    "127.0.0.0/8",
+    "::1/128",
+    "10.0.0.0/8",
+    "172.16.0.0/12",
+    "192.168.0.0/16",
+    "169.254.0.0/16",
+    "fc00::/7",
+    "fe80::/10",
+];
+
+/// `[access]`: who may publish, play and observe. Each kind of credentials that is configured for an action closes the
+/// action to everybody else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Access {
+    /// Networks whose addresses may publish if no kind of credentials is configured for publishing.
+    pub publish_from: Vec<IpNet>,
+    /// How many wrong credentials an address (IPv6: a /64 network) may give in a minute; 0 is no limit.
+    pub max_failures: u32,
+    /// A file with the key of signed paths, at least 32 bytes. Whoever has a signed path may play; empty means there
+    /// are none.
+    pub signing_key: PathBuf,
+    /// Tokens (RFC 7519).
+    pub jwt: Jwt,
+    /// A server that decides.
+    pub webhook: Webhook,
+    /// Who may do what. Any rule that matches allows it.
+    pub rule: Vec<Rule>,
+}
+
+/// `[[access.rule]]`: allows actions on paths to some addresses, or to those who have credentials. All that is given
+/// must match.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The actions.
+    pub actions: Vec<Action>,
+    /// The paths of streams and titles. `api` and `metrics` have none.
+    #[serde(default = "Pattern::all")]
+    pub path: Pattern,
+    /// Networks of addresses; empty for all.
+    #[serde(default)]
+    pub addresses: Vec<IpNet>,
+    /// The name that goes with `password`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The password of `user`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// A stream key, which is a password without a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Secret>,
+}
+
+/// `[access.jwt]`: tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Jwt {
+    /// The keys that verify signatures: a file with a PEM public key, with a secret of at least 32 bytes, or with a
+    /// JSON Web Key Set (RFC 7517), or the http or https URL of such a set. Empty means there are no tokens.
+    pub keys: String,
+    /// The `iss` that tokens must have; empty for any.
+    pub issuer: String,
+    /// The `aud` that tokens must have; empty for tokens without one.
+    pub audience: String,
+    /// By how much the clock of who issues tokens may be off: tokens hold so much longer.
+    pub leeway: Time,
+    /// How often a key set is fetched from its URL.
+    pub refresh: Time,
+    /// The actions that tokens are for.
+    pub actions: Vec<Action>,
+}
+
+/// `[access.webhook]`: a server that is asked before each publisher and player.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Webhook {
+    /// Its http or https URL; empty means there is none.
+    pub url: String,
+    /// It must answer within this time.
+    pub timeout: Time,
+    /// How long an answer holds for the same address, credentials and path.
+    pub cache: Time,
+    /// What happens if it does not answer in time, or with something else than an answer.
+    pub on_failure: OnFailure,
+    /// The actions that it is asked about.
+    pub actions: Vec<Action>,
+}
+
+/// What happens to those about whom nobody decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnFailure {
+    /// They are refused.
+    Refuse,
+    /// They are let in.
+    Allow,
+}
+
+impl Default for Access {
+    fn default() -> Self {
+        Self {
+            publish_from: NEAR.iter().filter_map(|network| network.parse().ok()).collect(),
+            max_failures: 10,
+            signing_key: PathBuf::new(),
+            jwt: Jwt::default(),
+            webhook: Webhook::default(),
+            rule: Vec::new(),
+        }
+    }
+}
+
+impl Default for Jwt {
+    fn default() -> Self {
+        Self {
+            keys: String::new(),
+            issuer: String::new(),
+            audience: String::new(),
+            leeway: Time::from_secs(5),
+            refresh: Time::from_secs(300),
+            actions: vec![Action::Publish, Action::Play],
+        }
+    }
+}
+
+impl Default for Webhook {
+    fn default() -> Self {
+        Self {
+            url: String::new(),
+            timeout: Time::from_secs(3),
+            cache: Time::from_secs(5),
+            on_failure: OnFailure::Refuse,
+            actions: vec![Action::Publish, Action::Play],
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Rules: users, stream keys and addresses.
+
+use std::process::Command;
+
+use testkit::http::Client;
+use testkit::{NO_ARGUMENTS, Program, Server};
+
+use crate::support::{
+    BINARY, LIMIT, UPGRADE, aiortc, ask, play, publish, server, status, wait_for,
+};
+
+/// Alice publishes with a key, and plays as a user whose password is `open sesame`.
+const RULES: &str = "[access]\nmax_failures = 0\n\
+    [[access.rule]]\nactions = [\"publish\"]\npath = \"live/cam\"\nkey = \"k-1 &\"\n\
+    [[access.rule]]\nactions = [\"play\", \"api\", \"metrics\"]\nuser = \"alice\"\npassword = \"HASH\"\n";
+
+/// What a user of `headwater hash-password` gets.
+fn hash(password: &str) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-c", "printf '%s\\n' \"$1\" | \"$2\" hash-password", "sh", password, BINARY]);
+    String::from_utf8(Program::output(&mut command, LIMIT)).unwrap().trim().to_owned()
+}
+
+/// `alice:open sesame` as RFC 7617 has it.
+const ALICE: (&str, &str) = ("Authorization", "Basic YWxpY2U6b3BlbiBzZXNhbWU=");
+const QUERY: &str = "user=alice&password=open%20sesame";
+
+fn guarded() -> Server {
+    server(&RULES.replace("HASH", &hash("open sesame"))).1
+}
+
+#[test]
+fn programs_of_others_publish_and_play_with_credentials_only() {
+    let server = guarded();
+    // RTMP in.
+    for refused in ["live/cam", "live/cam?key=wrong", "live/other?key=k-1%20%26"] {
+        let ended = publish(&server, refused).wait(LIMIT);
+        assert!(!ended.status.success(), "{refused}");
+    }
+    let publisher = publish(&server, "live/cam?key=k-1%20%26");
+    wait_for(&server, &format!("/live/cam/index.m3u8?{QUERY}"));
+
+    // HLS, DASH and FLV out, with credentials in the URL as curl and ffmpeg have them.
+    let with = format!("http://alice:open%20sesame@{}", server.http);
+    for path in ["/live/cam/index.m3u8", "/live/cam/manifest.mpd", "/live/cam/live.flv"] {
+        let headers = ["-headers", "Authorization: Basic YWxpY2U6b3BlbiBzZXNhbWU=\r\n"];
+        let played = play(&server.url(path), &headers);
+        assert!(played.status.success(), "{path}: {}", played.stderr);
+        let refused = play(&server.url(path), &[]);
+        assert!(!refused.status.success() && refused.stderr.contains("401"), "{}", refused.stderr);
+    }
+    let played = play(&format!("{with}/live/cam/live.flv"), &[]);
+    assert!(played.status.success(), "{}", played.stderr);
+
+    // RTMP out.
+    let played = play(&server.rtmp_url(&format!("live/cam?{QUERY}")), &[]);
+    assert!(played.status.success(), "{}", played.stderr);
+    for refused in ["live/cam", "live/cam?user=alice&password=wrong"] {
+        assert!(!play(&server.rtmp_url(refused), &[]).status.success(), "{refused}");
+    }
+    let mut rtmpdump = Command::new("rtmpdump");
+    rtmpdump.args(["-q", "--live", "--stop", "1", "-o", "/dev/null", "-r"]);
+    let app = format!("rtmp://{}/live?{QUERY}", server.rtmp);
+    let dumped =
+        Program::spawn(rtmpdump.args([&*app, "-a", &format!("live?{QUERY}"), "-y", "cam"]));
+    let dumped = dumped.wait(LIMIT);
+    assert!(dumped.status.success(), "the application's query: {}", dumped.stderr);
+
+    // A refusal is told, and no secret is logged.
+    let log = server.log();
+    assert!(log.contains("publish refused") && log.contains("not allowed with these credentials"));
+    for secret in ["k-1", "sesame", "YWxpY2U6"] {
+        assert!(!log.contains(secret), "{log}");
+    }
+    publisher.terminate();
+}
+
+#[test]
+fn http_and_webrtc_tell_how_to_give_credentials() {
+    let server = guarded();
+    let _publisher = publish(&server, "live/cam?key=k-1%20%26");
+    wait_for(&server, &format!("/live/cam/index.m3u8?{QUERY}"));
+    for path in [
+        "/live/cam/index.m3u8",
+        "/live/cam/v0/media.m3u8",
+        "/vod/film.mp4",
+        "/api/v1/streams",
+        "/metrics",
+    ] {
+        let answer = ask(&server, "GET", path, &[], b"");
+        assert_eq!(answer.status(), 401, "{path}");
+        let ways = answer
+            .head
+            .headers
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case("www-authenticate"));
+        let ways: Vec<_> = ways.map(|(_, value)| value.split(' ').next().unwrap()).collect();
+        assert_eq!(ways, ["Basic", "Bearer"], "{path}");
+        assert_eq!(answer.header("cache-control"), Some("no-store"), "{path}");
+        let wrong = ("Authorization", "Basic YWxpY2U6d3Jvbmc=");
+        assert_eq!(status(&server, path, &[wrong]), 403, "{path}");
+        let right = status(&server, path, &[ALICE]);
+        assert_eq!(right, if path.starts_with("/vod/") { 404 } else { 200 }, "{path}");
+    }
+    // A cache that serves others must not keep what one was given.
+    let answer = ask(&server, "GET", "/live/cam/v0/init.mp4", &[ALICE], b"");
+    assert!(answer.header("cache-control").unwrap().starts_with("private, max-age="));
+    let answer = ask(&server, "GET", &format!("/live/cam/v0/init.mp4?{QUERY}"), &[], b"");
+    assert!(answer.header("cache-control").unwrap().starts_with("public, max-age="));
+
+    // Push.
+    let mut client = Client::connect(server.http, LIMIT).unwrap();
+    client.send("GET", "/live/cam/push", &UPGRADE, b"").unwrap();
+    assert_eq!(client.receive().unwrap().status(), 401);
+    let mut client = Client::connect(server.http, LIMIT).unwrap();
+    let headers: Vec<_> = UPGRADE.into_iter().chain([ALICE]).collect();
+    client.send("GET", "/live/cam/push", &headers, b"").unwrap();
+    assert_eq!(client.begin().unwrap().0.status, 101);
+
+    // WHIP and WHEP.
+    for (path, query, expected) in [
+        ("/live/cam/whep", "", 401),
+        ("/live/cam/whep", "?user=alice&pass=x", 403),
+        ("/live/cam/whip", "", 401),
+        ("/live/other/whip", "?key=k-1%20%26", 403),
+        // Let in, it is told that this is no offer.
+        ("/live/cam/whep", "?user=alice&pass=open%20sesame", 400),
+        ("/live/cam/whip", "?key=k-1%20%26", 400),
+    ] {
+        let sdp = [("Content-Type", "application/sdp")];
+        let answer = ask(&server, "POST", &format!("{path}{query}"), &sdp, b"v=0");
+        assert_eq!(answer.status(), expected, "{path}{query}: {}", answer.text());
+        assert_eq!(answer.header("www-authenticate").is_some(), expected == 401);
+    }
+    // The page of another site asks first whether it may send the header.
+    let preflight = [
+        ("Origin", "https://elsewhere.example"),
+        ("Access-Control-Request-Method", "GET"),
+        ("Access-Control-Request-Headers", "authorization"),
+    ];
+    let answer = ask(&server, "OPTIONS", "/live/cam/index.m3u8", &preflight, b"");
+    assert_eq!(answer.header("access-control-allow-headers"), Some("authorization"));
+}
+
+#[test]
+fn aiortc_publishes_and_plays_with_a_key() {
+    let (_folder, server) = server(
+        "[[access.rule]]\nactions = [\"publish\"]\nkey = \"in\"\n\
+         [[access.rule]]\nactions = [\"play\", \"api\"]\nkey = \"out\"\n",
+    );
+    let refused = aiortc("publish", &server.url("/live/cam/whip?key=out")).wait(LIMIT);
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr);
+    let publisher = aiortc("publish", &server.url("/live/cam/whip?key=in"));
+    server.get_until("/api/v1/streams/live/cam?key=out", LIMIT, |answer| {
+        answer.text().contains("\"avc1.42")
+    });
+    let refused = aiortc("see", &server.url("/live/cam/whep")).wait(LIMIT);
+    assert_eq!(refused.status.code(), Some(3), "{}", refused.stderr);
+    let seen = aiortc("see", &server.url("/live/cam/whep?key=out")).wait(LIMIT);
+    assert!(seen.status.success(), "{}", seen.stderr);
+    publisher.terminate();
+    assert!(publisher.wait(LIMIT).status.success());
+}
+
+#[test]
+fn guesses_are_slowed_down_and_nobody_who_watches_notices() {
+    let (_folder, server) = server(
+        "[access]\nmax_failures = 5\n[[access.rule]]\nactions = [\"play\"]\nkey = \"right\"\n",
+    );
+    let _publisher = publish(&server, "live/cam");
+    wait_for(&server, "/live/cam/index.m3u8?key=right");
+    let watches = play(&server.url("/live/cam/index.m3u8"), &[]);
+    assert!(watches.stderr.contains("401"), "nothing was tried: {}", watches.stderr);
+    let statuses: Vec<u16> = (0..1000)
+        .map(|guess| status(&server, &format!("/live/cam/index.m3u8?key=guess-{guess}"), &[]))
+        .collect();
+    let of = |status| statuses.iter().filter(|it| **it == status).count();
+    // A minute gives back five, and a slow machine takes some time for a thousand.
+    assert!(of(429) > 900 && of(403) >= 5 && of(403) + of(429) == 1000, "{} {}", of(403), of(429));
+    let slowed = ask(&server, "GET", "/live/cam/index.m3u8?key=guess", &[], b"");
+    if slowed.status() == 429 {
+        let wait: u64 = slowed.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=12).contains(&wait), "{wait}");
+    }
+    // The same by RTMP and WebRTC: one count for all.
+    let ended = play(&server.rtmp_url("live/cam?key=wrong"), &[]);
+    assert!(!ended.status.success());
+    // Who was let in before goes on.
+    assert!(play(&server.url("/live/cam/live.flv?key=right"), &[]).status.success());
+}
+
+#[test]
+fn without_rules_only_near_addresses_publish() {
+    let server =
+        Server::configured(BINARY, "[access]\npublish_from = [\"192.0.2.0/24\"]\n", NO_ARGUMENTS);
+    let ended = publish(&server, "live/cam").wait(LIMIT);
+    assert!(!ended.status.success());
+    let line = server.log_line(LIMIT, |line| line.contains("publish refused"));
+    assert!(line.contains("nothing in [access] says who may publish"), "{line}");
+    let sdp = [("Content-Type", "application/sdp")];
+    assert_eq!(ask(&server, "POST", "/live/cam/whip", &sdp, b"v=0").status(), 403);
+    assert_eq!(status(&server, "/live/cam/index.m3u8", &[]), 404, "anybody may play");
+}
