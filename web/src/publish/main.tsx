@@ -7,7 +7,8 @@ const app = document.getElementById('app');
 const stream = streamOf(location.pathname);
 if (app && stream === null) render(<NoStream />, app);
 if (app && stream !== null) {
-  const publication = new Publication(`/${stream}/whip`);
+  // The query may have credentials.
+  const publication = new Publication(`/${stream}/whip${location.search}`);
   render(<Publish stream={stream} publication={publication} />, app);
   void publication.begin();
 }

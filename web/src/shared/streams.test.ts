@@ -42,6 +42,17 @@ describe('parseWatchUrl', () => {
   });
 });
 
+it('keeps to signed paths', () => {
+  const page = at('/s/abc/watch/live/a/b?via=dash');
+  expect(page).toMatchObject({ stream: 'live/a/b', via: 'dash', prefix: '/s/abc' });
+  expect(at('/watch/live/demo').prefix).toBe('');
+  expect(at('/s/watch/live/demo')).toMatchObject({ stream: null, prefix: '' });
+  expect(sourceUrl('live/a', 'push', '/s/abc')).toBe('/s/abc/live/a/push');
+  expect(watchUrl('live/a', 'push', '/s/abc')).toBe('/s/abc/watch/live/a?via=push');
+  const urls = playerUrls('live/a', new URL('http://origin.test/s/abc/watch/live/a'));
+  expect(urls.every(({ url }) => url.includes('/s/abc/live/a/'))).toBe(true);
+});
+
 it('plays a file over HLS unless told otherwise: there is no latency to lower', () => {
   expect(at('/watch/vod/film.mp4')).toMatchObject({ via: 'hls' });
   expect(at('/watch/vod/film.mp4?via=llhls')).toMatchObject({ via: 'hls' });

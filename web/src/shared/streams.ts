@@ -64,6 +64,8 @@ export interface WatchRequest {
   via: Via | null;
   /** The value of `via` in the address, or the default. */
   askedVia: string;
+  /** What stands before all addresses of the stream: `/s/TOKEN` if the page's own is signed, else nothing. */
+  prefix: string;
 }
 
 const LIVE_SEGMENT = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/;
@@ -99,11 +101,16 @@ export function parseWatchUrl(url: URL): WatchRequest {
   // Delivery as a file is for recordings only, and WebRTC is for broadcasts.
   const impossible = isRecorded(stream ?? '') ? 'webrtc' : 'file';
   const possible = known === impossible ? null : known;
-  return { stream, via: possible === 'llhls' ? usual : possible, askedVia };
+  return { stream, via: possible === 'llhls' ? usual : possible, askedVia, prefix: prefixOf(url) };
+}
+
+/** What stands before all addresses of a page: `/s/TOKEN` if its own is signed. */
+export function prefixOf(page: URL): string {
+  return /^\/s\/[^/]+(?=\/watch\/)/.exec(page.pathname)?.[0] ?? '';
 }
 
 function streamOfPath(path: string): string | null {
-  const match = /^\/watch\/(.+?)\/?$/.exec(path);
+  const match = /^(?:\/s\/[^/]+)?\/watch\/(.+?)\/?$/.exec(path);
   if (!match?.[1]) return null;
   const segments: string[] = [];
   for (const segment of match[1].split('/')) {
@@ -130,15 +137,15 @@ function pathOf(stream: string): string {
 }
 
 /** Address of a stream's watch page. The default delivery is left out. */
-export function watchUrl(stream: string, via: Via = defaultVia(stream)): string {
-  return `/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
+export function watchUrl(stream: string, via: Via = defaultVia(stream), prefix = ''): string {
+  return `${prefix}/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
 }
 
 /**
  * Address from which a delivery starts: a playlist, a manifest, a WebSocket, or the file itself.
  */
-export function sourceUrl(stream: string, via: Via): string {
-  const path = `/${pathOf(stream)}`;
+export function sourceUrl(stream: string, via: Via, prefix = ''): string {
+  const path = `${prefix}/${pathOf(stream)}`;
   if (via === 'file') return path;
   if (via === 'push') return `${path}/push`;
   if (via === 'webrtc') return `${path}/whep`;
@@ -147,22 +154,24 @@ export function sourceUrl(stream: string, via: Via): string {
 
 /** Addresses of a stream for other players. `page` is the address of this page. */
 export function playerUrls(stream: string, page: URL): { label: string; url: string }[] {
-  const path = `/${pathOf(stream)}`;
+  const prefix = prefixOf(page);
+  const path = `${prefix}/${pathOf(stream)}`;
   const push = { label: 'Push', url: `${page.origin.replace('http', 'ws')}${path}/push` };
   const urls = [
     { label: 'HLS', url: `${page.origin}${path}/index.m3u8` },
     { label: 'DASH', url: `${page.origin}${path}/manifest.mpd` },
   ];
-  const rtmp = { label: 'RTMP', url: `rtmp://${page.hostname}${path}` };
+  // RTMP has no signed paths.
+  const rtmp = prefix === '' ? [{ label: 'RTMP', url: `rtmp://${page.hostname}${path}` }] : [];
   if (isRecorded(stream)) {
     const file = { label: 'MP4', url: `${page.origin}${path}` };
-    return MP4_NAME.test(stream) ? [...urls, push, file, rtmp] : [...urls, push];
+    return MP4_NAME.test(stream) ? [...urls, push, file, ...rtmp] : [...urls, push];
   }
   return [
     ...urls,
     { label: 'MP4', url: `${page.origin}${path}/live.mp4` },
     { label: 'FLV', url: `${page.origin}${path}/live.flv` },
     push,
-    rtmp,
+    ...rtmp,
   ];
 }

@@ -25,7 +25,7 @@ export function Delivery({ session }: { session: Session }) {
               checked={session.via === via}
               onChange={() => {
                 session.choose(via);
-                history.replaceState(null, '', watchUrl(stream, via));
+                history.replaceState(null, '', watchUrl(stream, via, session.request.prefix));
               }}
             />
             <span>{label}</span>

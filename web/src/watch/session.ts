@@ -392,7 +392,12 @@ export class Session {
       },
     };
     try {
-      this.engine = startEngine(this.video, sourceUrl(stream, via), options, engineEvents);
+      this.engine = startEngine(
+        this.video,
+        sourceUrl(stream, via, this.request.prefix),
+        options,
+        engineEvents,
+      );
     } catch (error) {
       this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
       return;

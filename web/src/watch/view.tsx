@@ -129,7 +129,12 @@ export function Watch({ session }: { session: Session }) {
                   <dt>This page</dt>
                   <dd>
                     <code>
-                      {new URL(watchUrl(request.stream, session.via ?? undefined), location.href).href}
+                      {
+                        new URL(
+                          watchUrl(request.stream, session.via ?? undefined, request.prefix),
+                          location.href,
+                        ).href
+                      }
                     </code>
                   </dd>
                 </div>

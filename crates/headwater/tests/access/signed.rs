@@ -19,8 +19,11 @@ fn sign(folder: &tempfile::TempDir, arguments: &[&str]) -> String {
 
 #[test]
 fn whoever_has_a_signed_path_plays() {
-    let (folder, server) = server("[access]\nsigning_key = \"KEY\"\nmax_failures = 0\n");
-    let _publishers = [publish(&server, "live/a/cam"), publish(&server, "live/b")];
+    let (folder, server) = server(
+        "[access]\nsigning_key = \"KEY\"\nmax_failures = 0\n\
+         [[access.rule]]\nactions = [\"publish\"]\nkey = \"in\"\n",
+    );
+    let _publishers = [publish(&server, "live/a/cam?key=in"), publish(&server, "live/b?key=in")];
     let signed = sign(&folder, &["live/a/cam"]);
     let (prefix, path) = signed.split_at(signed.find("/live/").unwrap());
     assert_eq!(path, "/live/a/cam");
@@ -54,7 +57,7 @@ fn whoever_has_a_signed_path_plays() {
     for (path, expected) in [
         (format!("{everything}/live/b/index.m3u8"), 200),
         (format!("{here}/index.m3u8"), 200),
-        (format!("{prefix}/live/a/cam/whip"), 404),
+        (format!("{prefix}/live/a/cam/whip"), 405),
         ("/live/a/cam/index.m3u8".to_owned(), 401),
         (format!("{prefix}/live/b/index.m3u8"), 403),
         (format!("{prefix}/live/a/cam/../../b/index.m3u8"), 400),
