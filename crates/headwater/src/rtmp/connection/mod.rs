@@ -52,6 +52,15 @@ thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ].into());
 }
 
+/// The application that a peer connected to.
+#[derive(Default)]
+struct App {
+    /// As the peer named it.
+    path: String,
+    /// The query that came with it.
+    query: String,
+}
+
 enum Role {
     None,
     Publish(Box<Publish>),
@@ -96,8 +105,8 @@ pub(super) struct Connection<S> {
     /// Whether a turn ended before the session's events and `unread` did.
     has_more: bool,
     lookup: Option<Lookup>,
-    /// The application, as the peer named it, and the query that came with it.
-    app: (String, String),
+    /// Boxed, because players need it no more once they play.
+    app: Box<App>,
     role: Role,
     /// When the peer may no longer publish or play.
     expires: Option<Pin<Box<Sleep>>>,
@@ -133,7 +142,7 @@ impl<S: Transport + 'static> Connection<S> {
             unread: Vec::new(),
             has_more: false,
             lookup: None,
-            app: (String::new(), String::new()),
+            app: Box::default(),
             expires: None,
             role: Role::None,
             admission,

@@ -9,7 +9,7 @@ use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Connection, Role};
+use super::{App, Connection, Role};
 use crate::access::{Action, Asked, Credentials, Verdict};
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp, published_as};
@@ -45,7 +45,7 @@ impl<S: Transport + 'static> Connection<S> {
                 self.take_tag(TagKind::Script, timestamp, &payload);
             }
             ServerEvent::Connect { app, query, .. } => {
-                self.app = (app, query);
+                *self.app = App { path: app, query };
                 self.session.accept_connect()?;
             }
             ServerEvent::PublishRequest { app, name, query, .. } => {
@@ -60,7 +60,7 @@ impl<S: Transport + 'static> Connection<S> {
                 self.ask_access(request)?;
             }
             ServerEvent::StreamLength { name, transaction, .. } => {
-                let path = of_rtmp(&self.app.0, &name);
+                let path = of_rtmp(&self.app.path, &name);
                 if let Some(StreamPath::Vod(_)) = StreamPath::parse(&path) {
                     self.ask_access(AccessRequest::Length { path, transaction })?;
                 }
@@ -145,7 +145,7 @@ impl<S: Transport + 'static> Connection<S> {
         };
         let Some(action) = action else { return Ok(()) };
         let credentials =
-            Credentials { query, query_of_app: &self.app.1, ..Credentials::default() };
+            Credentials { query, query_of_app: &self.app.query, ..Credentials::default() };
         let asked = Asked { action, peer: self.peer, protocol: "rtmp", credentials };
         match self.shared.origin.access.at_once(&asked) {
             Ok(verdict) => self.decided(verdict, request),
