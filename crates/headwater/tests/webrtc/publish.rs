@@ -9,6 +9,7 @@ use std::thread;
 use serde_json::Value;
 use testkit::{
     AccessUnit, Program, Server, access_unit_hashes_with, certificate, eventually, framehash, rtmp,
+    uninterrupted,
 };
 
 use crate::support::{LIMIT, Relay, python, server};
@@ -406,7 +407,7 @@ fn message(from: &mut TcpStream) -> Vec<u8> {
                 return message;
             }
         }
-        let size = from.read(&mut buffer).unwrap();
+        let size = uninterrupted(|| from.read(&mut buffer)).unwrap();
         assert!(size > 0, "a message that ends early: {text}");
         message.extend(&buffer[..size]);
     }
