@@ -168,14 +168,23 @@ fn http_config(config: &Config) -> http::Config {
     }
 }
 
+/// Time between two sweeps.
+const SWEEP: Duration = Duration::from_secs(1);
+
 /// Tells the streams about the time once a second. Streams whose publisher does not return end.
 async fn sweep(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) {
-    let mut interval = tokio::time::interval(Duration::from_secs(1));
+    let mut interval = tokio::time::interval(SWEEP);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut given_up, mut told) = (0, LogLimit::rare());
+    let mut has_waited = false;
     loop {
-        interval.tick().await;
+        let due = interval.tick().await;
         origin.follow_wall_clock();
+        // Where the process stood still, all publishers seem silent until what they sent meanwhile is read.
+        has_waited = !has_waited && due.elapsed() >= SWEEP;
+        if has_waited {
+            continue;
+        }
         origin.registry.sweep(origin.now());
         let memory = origin.registry.memory();
         if memory.given_up > given_up && told.take(std::time::Instant::now()).is_some() {

@@ -16,7 +16,7 @@ use protocol::rtmp::{
     ClientConfig, ClientEvent, ClientSession, Error, PlayStart, PublishKind, Purpose, ServerConfig,
     ServerEvent, ServerSession, Url, code, message,
 };
-use testkit::Program;
+use testkit::{Program, uninterrupted};
 
 /// Time limit of a test.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -77,7 +77,7 @@ impl<S: Session> Driver<S> {
             if taken > 0 && !self.held.is_empty() {
                 continue;
             }
-            match self.socket.read(&mut buffer) {
+            match uninterrupted(|| self.socket.read(&mut buffer)) {
                 Ok(0) => return None,
                 Ok(length) => self.held.extend_from_slice(&buffer[..length]),
                 Err(error)

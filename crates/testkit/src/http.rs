@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::uninterrupted;
+
 /// How long [`get`] waits for a complete answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -156,7 +158,7 @@ impl Read for Timed {
             return Err(ErrorKind::TimedOut.into());
         }
         self.socket.set_read_timeout(Some(left))?;
-        self.socket.read(into).map_err(|error| match error.kind() {
+        uninterrupted(|| self.socket.read(into)).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
             _ => error,
         })

@@ -56,7 +56,7 @@ pub use samples::{avc_record, hevc_sets};
 pub use server::{NO_ARGUMENTS, Server};
 pub use shapes::{Avc, Video};
 pub use slow::{Ended, SlowReader};
-pub use socket::{is_closed_within, narrow_socket};
+pub use socket::{is_closed_within, narrow_socket, uninterrupted};
 pub use wait::eventually;
 
 /// The folder of clips that `scripts/make-media.sh` makes, `target/media`. Its `--list` describes

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::uninterrupted;
+
 /// How long a client waits for the server.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -108,7 +110,7 @@ impl Client {
     #[track_caller]
     fn fill(&mut self) -> bool {
         let mut buffer = vec![0; 64 << 10];
-        match self.socket.read(&mut buffer) {
+        match uninterrupted(|| self.socket.read(&mut buffer)) {
             Ok(read) => {
                 self.input.extend_from_slice(&buffer[..read]);
                 read > 0

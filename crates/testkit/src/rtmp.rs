@@ -11,7 +11,7 @@ use protocol::rtmp::{
     Capabilities, ClientConfig, ClientEvent, ClientSession, PlayStart, PublishKind, Purpose, Url,
 };
 
-use crate::is_closed_within;
+use crate::{is_closed_within, uninterrupted};
 
 /// How long a client waits for the server, unless the test sets another time limit on the socket.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -203,7 +203,7 @@ impl Client {
     pub fn read(&mut self, most: usize) -> io::Result<usize> {
         self.flush();
         let mut buffer = vec![0; most];
-        let size = self.socket.read(&mut buffer)?;
+        let size = uninterrupted(|| self.socket.read(&mut buffer))?;
         self.unread.extend_from_slice(&buffer[..size]);
         Ok(size)
     }

@@ -107,6 +107,16 @@ impl Server {
         Self { http, rtmp, https, webrtc, program: Some(program), folder }
     }
 
+    /// Stops the server's process, as [`Program::pause`] does.
+    pub fn pause(&self) {
+        self.program().pause();
+    }
+
+    /// Lets the process go on.
+    pub fn resume(&self) {
+        self.program().resume();
+    }
+
     fn program(&self) -> &Program {
         self.program.as_ref().expect("taken only by `stop`, which consumes")
     }

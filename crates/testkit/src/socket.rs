@@ -20,6 +20,20 @@ pub fn narrow_socket(address: SocketAddr, receive_buffer: usize) -> io::Result<T
     Ok(socket.into())
 }
 
+/// Calls again as long as a signal interrupts. Linux interrupts a read with a time limit also when the process was
+/// stopped and goes on (SIGSTOP and SIGCONT, signal(7)).
+///
+/// # Errors
+/// Those of the call, except that.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
+}
+
 /// Whether the peer closes the connection within `limit`. Bytes it sends before that are dropped.
 ///
 /// # Panics
@@ -33,11 +47,11 @@ pub fn is_closed_within(socket: &mut TcpStream, limit: Duration) -> bool {
             return false;
         }
         socket.set_read_timeout(Some(left)).expect("not zero");
-        match socket.read(&mut buffer) {
+        match uninterrupted(|| socket.read(&mut buffer)) {
             Ok(0) => return true,
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            Err(error) => return error.kind() != ErrorKind::Interrupted,
+            Err(_) => return true,
         }
     }
 }

@@ -14,6 +14,7 @@ use media::Sample;
 use media::flv::{Message, Packetizer};
 use protocol::rtmp::{ServerConfig, ServerEvent, ServerSession};
 use support::*;
+use testkit::uninterrupted;
 use viewer::Options;
 
 /// How many bytes the server writes at once, in turn.
@@ -69,7 +70,7 @@ fn serve(listener: &TcpListener, chunk_size: usize, messages: &[Message]) -> Wir
             }
             socket.shutdown(Shutdown::Write).unwrap();
         }
-        let size = socket.read(&mut buffer).unwrap();
+        let size = uninterrupted(|| socket.read(&mut buffer)).unwrap();
         if size == 0 {
             return wire;
         }

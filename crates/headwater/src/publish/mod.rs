@@ -98,7 +98,7 @@ async fn send(
         for due in media.all_due(turn) {
             let (at, due) = due?;
             if !options.fast {
-                server.wait(start + Duration::from_millis(at.unsigned_abs())).await?;
+                server.wait_for(start + Duration::from_millis(at.unsigned_abs())).await?;
             }
             // The stamp is made only now, at the time of sending.
             let due = match &mut stamper {
@@ -138,11 +138,11 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until a time and handles what the server says meanwhile.
-    async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
+    /// Waits for a sample that is due at this time, and handles what the server says meanwhile.
+    async fn wait_for(&mut self, due: Instant) -> anyhow::Result<()> {
         match self {
-            Self::Rtmp(connection) => connection.wait(until).await,
-            Self::Whip(session) => session.wait(until).await,
+            Self::Rtmp(connection) => connection.wait(due).await,
+            Self::Whip(session) => session.wait_for(due).await,
         }
     }
 

@@ -82,6 +82,8 @@ pub(super) struct Session {
     agreement: Option<(SdpPendingOffer, String)>,
     outputs: Vec<Output>,
     samples: Samples,
+    /// When the newest sample was due, and when it was sent.
+    paced: Option<(Instant, Instant)>,
     is_connected: bool,
     /// When the last datagram came.
     heard: Instant,
@@ -124,6 +126,7 @@ impl Session {
             agreement: Some((pending, answer)),
             outputs,
             samples: Samples::default(),
+            paced: None,
             is_connected: false,
             heard: Instant::now(),
             epoch: None,
@@ -169,7 +172,7 @@ impl Session {
     }
 
     /// Waits until a time and handles what the server says meanwhile, also if that time is over.
-    pub(super) async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
+    async fn wait(&mut self, until: Instant) -> anyhow::Result<()> {
         loop {
             let wakes = self.work().await?;
             if Instant::now() >= until {
@@ -177,6 +180,15 @@ impl Session {
             }
             self.sleep(wakes.min(until)).await?;
         }
+    }
+
+    /// Waits for a sample that is due at this time. A session that was held up catches up at twice the speed: all
+    /// at once would fill the buffers on the way, and of so many packets the server cannot ask for lost ones in time.
+    pub(super) async fn wait_for(&mut self, due: Instant) -> anyhow::Result<()> {
+        let soonest = self.paced.map(|(before, at)| at + due.duration_since(before) / 2);
+        self.wait(soonest.map_or(due, |soonest| soonest.max(due))).await?;
+        self.paced = Some((due, Instant::now()));
+        Ok(())
     }
 
     /// Handles what has come and sends what is to be sent. Returns when there is more to do.

@@ -24,13 +24,13 @@ const SLACK: u64 = 8 << 10;
 const PER_PUBLISHER: u64 = 4 << 10;
 
 /// The server closes a publisher that is silent for three times four seconds, and a peer without a
-/// role after ten seconds. A busy machine does not hold up a client for so long. The window is longer than a bystander
-/// may be held up.
+/// role after ten seconds. A busy machine does not hold up a client for so long. A bystander may be held up for longer:
+/// it waits three target durations for a part, and finds it in the window.
 fn start() -> Origin {
     let brisk = brisk("silence = \"4s\"");
-    let long = brisk.replace("window = \"4s\"", "window = \"20s\"");
-    assert_ne!(long, brisk);
-    Origin::start(&long)
+    let short = "target_duration = \"1s\"\nwindow = \"4s\"";
+    assert!(brisk.contains(short));
+    Origin::start(&brisk.replace(short, "target_duration = \"5s\"\nwindow = \"20s\""))
 }
 
 /// A chunk header of format 0.

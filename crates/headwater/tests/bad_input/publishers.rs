@@ -13,7 +13,7 @@ use testkit::{Program, eventually};
 
 use testkit::rtmp::Client;
 
-use crate::support::{LIMIT, Origin, brisk, clip, publish};
+use crate::support::{LIMIT, Origin, Playlist, brisk, clip, publish};
 use crate::watcher::Watcher;
 
 /// Sends the clip's messages from one time to another, in milliseconds, as fast as the server takes
@@ -107,6 +107,38 @@ fn publisher_that_says_nothing_more_is_closed() {
     assert!(warnings[0].contains("no whole message was published for 3s"), "{warnings:?}");
     assert!(warnings[0].contains("stream=\"quiet\""), "{warnings:?}");
     origin.get_until("/api/v1/streams/live/quiet", LIMIT, |r| r.text().contains("offline"));
+}
+
+/// A part may be short only where it ends a segment (RFC 8216bis 4.4.4.9). What a publisher sent before it became silent
+/// is a part, but nobody is silent to whom the server did not listen.
+#[test]
+fn media_that_come_while_the_server_stands_still_are_cut_into_whole_parts() {
+    let short = "target_duration = \"1s\"\nwindow = \"4s\"";
+    let brisk = brisk("reconnect = \"1s\"");
+    assert!(brisk.contains(short));
+    let origin = Origin::start(&brisk.replace(short, "target_duration = \"1m\"\nwindow = \"4m\""));
+    let mut client = Client::publish(origin.rtmp, "live/still");
+    // The open part has media of 100 ms.
+    send_clip(&mut client, 0, 1100);
+    origin.playlist("live/still", "v0");
+    origin.pause();
+    std::thread::sleep(Duration::from_secs(5));
+    origin.resume();
+    send_clip(&mut client, 1100, 3000);
+    client.finish();
+    for track in ["v0", "a0"] {
+        let ended = |it: &testkit::http::Response| it.text().contains("#EXT-X-ENDLIST");
+        let path = format!("/live/still/{track}/media.m3u8");
+        let playlist = Playlist(origin.get_until(&path, LIMIT, ended).text().to_owned());
+        let least = 0.85 * playlist.value("#EXT-X-PART-INF:PART-TARGET=").parse::<f64>().unwrap();
+        let segments = playlist.0.split("#EXTINF:").map(|segment| {
+            let parts = segment.split("#EXT-X-PART:DURATION=").skip(1);
+            parts.map(|part| part.split(',').next().unwrap().parse().unwrap()).collect::<Vec<f64>>()
+        });
+        let whole: Vec<_> = segments.filter_map(|mut parts| parts.pop().map(|_| parts)).collect();
+        assert!(whole.iter().any(|parts| !parts.is_empty()), "{}", playlist.0);
+        assert!(whole.iter().flatten().all(|part| *part >= least - 1e-5), "{}", playlist.0);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use testkit::http::{Client, get_with};
 
-use testkit::is_closed_within;
+use testkit::{is_closed_within, uninterrupted};
 
 use crate::support::{LIMIT, Origin, assert_refused};
 
@@ -93,7 +93,7 @@ fn polling_what_does_not_exist_costs_no_memory() {
             socket.write_all(requests.as_bytes()).unwrap();
             let (mut answered, mut buffer, mut tail) = (0, [0; 16 << 10], Vec::new());
             while answered < BATCH {
-                let read = socket.read(&mut buffer).unwrap();
+                let read = uninterrupted(|| socket.read(&mut buffer)).unwrap();
                 assert!(read > 0, "closed after {answered} of a batch");
                 tail.extend_from_slice(&buffer[..read]);
                 let mark = b"HTTP/1.1 404 ";

@@ -13,8 +13,8 @@ use media::flv::{Message, Reader, TagKind};
 use testkit::http::Client as Http;
 use testkit::{SlowReader, eventually};
 
-use testkit::is_closed_within;
 use testkit::rtmp::Client;
+use testkit::{is_closed_within, uninterrupted};
 
 use crate::support::{LIMIT, Origin, clip};
 
@@ -231,7 +231,7 @@ fn viewer_that_reads_too_slowly_for_too_long() {
         let (begun, mut taken) = (Instant::now(), 0);
         let mut buffer = vec![0; 10_000];
         while begun.elapsed() < LIMIT {
-            match rtmp.socket.read(&mut buffer) {
+            match uninterrupted(|| rtmp.socket.read(&mut buffer)) {
                 Ok(read) if read > 0 => taken += read,
                 _ => return true,
             }

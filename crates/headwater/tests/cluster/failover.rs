@@ -132,8 +132,10 @@ fn the_history_of_a_stream_that_nobody_watches_outlives_its_node() {
             second = publish(third, &clip, "live/x");
         }
         after = http::get(third.http, playlist).text().to_owned();
+        // The copy may have had more segments than were shown. Those of the node itself come after them.
+        let own = after.split_once("#EXT-X-DISCONTINUITY\n").map(|(_, own)| numbers(own));
         let newest = numbers(&before).last().copied();
-        third.log().contains("goes on here") && numbers(&after).last().copied() > newest
+        third.log().contains("goes on here") && own.is_some_and(|own| own.last().copied() > newest)
     });
     let (old, new) = (numbers(&before), numbers(&after));
     assert!(new.windows(2).all(|pair| pair[1] == pair[0] + 1), "{new:?}");

@@ -159,6 +159,13 @@ fn messages_cost_four_bytes_or_ten_and_viewers_are_counted() {
     eventually(LIMIT, "all are counted", || viewers() == 3);
     let gauge = r#"headwater_viewers{stream="live/demo",delivery="push"}"#;
     assert_eq!(metric(&server, gauge), 3);
+    let read = |client: &mut Client, chunks: &mut HashMap<_, _>| {
+        let frame = client.next().unwrap();
+        assert_eq!(frame.opcode, 2);
+        let head = if frame.payload.len() < 1 << 16 { 4 } else { 10 };
+        assert_eq!(frame.head, head);
+        chunks.insert((track_of(&frame.payload), time_of(&frame.payload)), frame.payload);
+    };
     let mut all = Vec::new();
     for client in &mut clients {
         assert_eq!(client.next().unwrap().event()["event"], "hello");
@@ -166,21 +173,20 @@ fn messages_cost_four_bytes_or_ten_and_viewers_are_counted() {
         assert_eq!((header.opcode, &header.payload[4..8]), (2, &b"ftyp"[..]));
         let mut chunks = HashMap::new();
         while chunks.len() < 30 {
-            let frame = client.next().unwrap();
-            assert_eq!(frame.opcode, 2);
-            let head = if frame.payload.len() < 1 << 16 { 4 } else { 10 };
-            assert_eq!(frame.head, head);
-            chunks.insert((track_of(&frame.payload), time_of(&frame.payload)), frame.payload);
+            read(client, &mut chunks);
         }
         all.push(chunks);
     }
-    // All viewers get the same chunks.
-    let (first, others) = all.split_first().unwrap();
-    for other in others {
-        let shared =
-            other.iter().filter(|(key, chunk)| first.get(*key).is_some_and(|same| same == *chunk));
-        assert!(shared.count() > 10);
-    }
+    // All viewers get the same chunks, once those of the first are there where the others began.
+    eventually(LIMIT, "they share chunks", || {
+        clients.iter_mut().zip(&mut all).for_each(|(client, chunks)| read(client, chunks));
+        let (first, others) = all.split_first().unwrap();
+        let of = |other: &HashMap<_, _>| {
+            let shared = other.iter().filter_map(|(key, chunk)| Some((first.get(key)?, chunk)));
+            shared.inspect(|(same, chunk)| assert!(same == chunk)).count()
+        };
+        others.iter().all(|other| of(other) > 10)
+    });
     clients.pop();
     eventually(LIMIT, "one has gone", || viewers() == 2);
 }

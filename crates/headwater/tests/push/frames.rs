@@ -1,11 +1,11 @@
 //! Clients that break RFC 6455 or send too much.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
 use testkit::push::{Client, Frame, masked};
-use testkit::{eventually, time_of, track_of};
+use testkit::{eventually, time_of, track_of, uninterrupted};
 
 use crate::support::{LIMIT, metric, server};
 
@@ -108,7 +108,7 @@ fn a_paused_viewer_is_sent_nothing_and_goes_on_at_a_keyframe() {
     client.until(|frame| frame.opcode == 10 && frame.payload == b"paused");
     client.socket.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
     let mut byte = [0];
-    let quiet = std::io::Read::read(&mut client.socket, &mut byte).unwrap_err();
+    let quiet = uninterrupted(|| client.socket.read(&mut byte)).unwrap_err();
     assert_eq!(quiet.kind(), std::io::ErrorKind::WouldBlock);
     client.socket.set_read_timeout(Some(LIMIT)).unwrap();
     client.say("{\"pause\":false}");

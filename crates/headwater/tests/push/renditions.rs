@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::push::{Client, Frame};
-use testkit::track_of;
+use testkit::{track_of, uninterrupted};
 
 use crate::titles::{ffmpeg, segments, server};
 
@@ -35,7 +35,7 @@ pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUs
         loop {
             let rate = carries.load(Relaxed);
             let most = (rate / 50).clamp(1, buffer.len());
-            match origin.read(&mut buffer[..most]) {
+            match uninterrupted(|| origin.read(&mut buffer[..most])) {
                 Ok(0) => return,
                 Ok(read) if viewer.write_all(&buffer[..read]).is_err() => return,
                 Ok(read) => {
@@ -44,7 +44,6 @@ pub(crate) fn link(server: SocketAddr, rate: usize) -> (SocketAddr, Arc<AtomicUs
                 }
                 // Nothing waits.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => free = Instant::now(),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return,
             }
         }

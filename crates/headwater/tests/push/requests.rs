@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use testkit::http::get_with;
 
 use testkit::push::{Client, KEY, request};
-use testkit::{time_of, track_of};
+use testkit::{time_of, track_of, uninterrupted};
 
 use crate::support::{LIMIT, server};
 
@@ -53,7 +53,7 @@ fn bad_handshakes_are_refused_with_the_reason() {
     let mut answer = Vec::new();
     while !String::from_utf8_lossy(&answer).contains("HTTP/1.1 426") {
         let mut buffer = [0; 4096];
-        let read = socket.read(&mut buffer).unwrap();
+        let read = uninterrupted(|| socket.read(&mut buffer)).unwrap();
         assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
         answer.extend_from_slice(&buffer[..read]);
     }

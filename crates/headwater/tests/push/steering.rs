@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Advice, fadvise, fstatfs};
 use serde_json::{Value, json};
 use testkit::push::{Client, Frame};
-use testkit::{eventually, narrow_socket, track_of};
+use testkit::{eventually, narrow_socket, track_of, uninterrupted};
 
 use crate::support::{LIMIT, metric};
 use crate::titles::{ffmpeg, media, segments, server};
@@ -370,7 +370,7 @@ fn a_file_that_shrinks_under_a_segment_ends_the_connection() {
     });
     File::options().write(true).open(&path).unwrap().set_len(1000).unwrap();
     let (mut received, mut buffer) = (0, vec![0; 64 << 10]);
-    while let Ok(read @ 1..) = client.socket.read(&mut buffer) {
+    while let Ok(read @ 1..) = uninterrupted(|| client.socket.read(&mut buffer)) {
         received += read;
     }
     assert!(received < whole / 2, "{received} of {whole}");

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use testkit::{NO_ARGUMENTS, Server};
+use testkit::{NO_ARGUMENTS, Server, uninterrupted};
 
 use crate::support::{LIMIT, media, server_with};
 
@@ -41,7 +41,7 @@ fn get(server: &Server, path: &str, range: Option<&str>) -> Received {
     let (mut body, mut log) = (Vec::new(), Vec::new());
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let size = reader.read(&mut buffer).unwrap();
+        let size = uninterrupted(|| reader.read(&mut buffer)).unwrap();
         if size == 0 {
             return Received { status, body, log };
         }

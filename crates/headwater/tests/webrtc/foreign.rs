@@ -37,7 +37,7 @@ fn what_one_publishes_another_plays_and_hls_has() {
     let playlist = server.url("/live/cam/index.m3u8");
     let read = |filter: [&str; 2]| {
         let mut command = Command::new("ffmpeg");
-        command.args(["-v", "error", "-xerror", "-copyts", "-t", "5", "-i", &playlist]);
+        command.args(["-v", "error", "-xerror", "-copyts", "-t", "12", "-i", &playlist]);
         let output = Program::output(command.args(filter).args(["-f", "null", "-"]), LIMIT);
         String::from_utf8(output).unwrap()
     };

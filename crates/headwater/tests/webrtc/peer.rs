@@ -9,7 +9,8 @@ use str0m::change::SdpAnswer;
 use str0m::format::Codec;
 use str0m::media::{Direction, MediaKind, MediaTime, Mid};
 use str0m::net::{DatagramRecv, Protocol, Receive};
-use str0m::{Candidate, Event, Input, Output, Rtc};
+use str0m::{Candidate, Event, IceCreds, Input, Output, Rtc};
+use testkit::http::Response;
 use testkit::{Program, Server, access_unit_hashes_with};
 
 use crate::support::{LIMIT, post, server};
@@ -17,12 +18,17 @@ use crate::support::{LIMIT, post, server};
 /// Clips have 30 pictures a second.
 const FRAME: Duration = Duration::from_micros(33_333);
 
+/// The peer's own username fragment of ICE.
+pub(crate) const FRAGMENT: &str = "peer";
+
 /// A peer that prefers a codec to H.264, and has one video.
 pub(crate) struct Peer {
     rtc: Rtc,
     socket: UdpSocket,
     local: SocketAddr,
     mid: Mid,
+    /// How the server took the offer.
+    pub(crate) answer: Response,
     pub(crate) is_connected: bool,
     /// Of the packets that it sends, one in so many is lost for good: it does not hear that.
     pub(crate) loses: Option<usize>,
@@ -40,7 +46,9 @@ impl Peer {
         let config = Rtc::builder().clear_codecs().enable_av1(av1).enable_h265(hevc);
         // It comes last, because publishers get the codec that is the first of their offer.
         let config = config.enable_h264(true);
-        let mut rtc = config.build(Instant::now());
+        let own =
+            IceCreds { ufrag: FRAGMENT.to_owned(), pass: "0123456789012345678901".to_owned() };
+        let mut rtc = config.set_local_ice_credentials(own).build(Instant::now());
         rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
         let mut sdp = rtc.sdp_api();
         let mid = sdp.add_media(MediaKind::Video, direction, None, None, None);
@@ -51,7 +59,7 @@ impl Peer {
         let sdp = SdpAnswer::from_sdp_string(answer.text()).unwrap();
         rtc.sdp_api().accept_answer(pending, sdp).unwrap();
         let (is_connected, came) = (false, Vec::new());
-        Self { rtc, socket, local, mid, is_connected, loses: None, sent: 0, came }
+        Self { rtc, socket, local, mid, answer, is_connected, loses: None, sent: 0, came }
     }
 
     /// Handles what comes until there is enough.

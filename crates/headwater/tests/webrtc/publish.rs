@@ -5,10 +5,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{
     AccessUnit, Program, Server, access_unit_hashes_with, certificate, eventually, framehash, rtmp,
+    uninterrupted,
 };
 
 use crate::support::{LIMIT, Relay, python, server};
@@ -300,11 +302,29 @@ fn a_server_that_ends_is_an_error() {
 
 #[test]
 fn packets_that_are_lost_are_sent_again() {
+    lost_packets_come_again(|_| ());
+}
+
+/// It does not send at once all that was due meanwhile: the server could not ask for so much in time.
+#[test]
+fn packets_of_a_publisher_that_was_held_up_are_sent_again() {
+    lost_packets_come_again(|publisher| {
+        publisher.pause();
+        thread::sleep(Duration::from_secs(3));
+        publisher.resume();
+    });
+}
+
+/// Publishes a clip over a network that loses one in 20 datagrams on each way. `meanwhile` has the publisher as soon
+/// as its media come.
+#[track_caller]
+fn lost_packets_come_again(meanwhile: impl FnOnce(&Program)) {
     let (server, clip) = (patient(), testkit::clip("mp4/vfr.mp4"));
-    // One in 20 datagrams is lost on each way.
     let relay = Relay::new(server.webrtc.unwrap(), 20);
     let front = front(through(&server, relay.port));
     let publisher = publish(&clip, &format!("http://{front}/live/x/whip"), &[]);
+    server.get_until("/api/v1/streams/live/x", LIMIT, |answer| answer.text().contains("\"v0\""));
+    meanwhile(&publisher);
     let finished = publisher.wait(LIMIT);
     assert!(finished.status.success(), "{}", finished.stderr);
     assert!(relay.dropped() > 5, "{}", relay.dropped());
@@ -406,7 +426,7 @@ fn message(from: &mut TcpStream) -> Vec<u8> {
                 return message;
             }
         }
-        let size = from.read(&mut buffer).unwrap();
+        let size = uninterrupted(|| from.read(&mut buffer)).unwrap();
         assert!(size > 0, "a message that ends early: {text}");
         message.extend(&buffer[..size]);
     }

@@ -75,7 +75,7 @@ pub struct Document {
     pub queued: u64,
     /// Requests without an answer when the run was cut off; not errors.
     pub unfinished: u64,
-    /// Requests of the schedule that never started because the run was interrupted.
+    /// Requests of the schedule that never started: the run was interrupted, or the generator stood still to its end.
     pub not_begun: u64,
     /// What happened in each second.
     pub seconds: Vec<Second>,

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::criterion::Criterion;
 use super::distribution::Distribution;
 use super::tally::{Fault, Tally};
-use super::{Outcome, Plan};
+use super::{Outcome, Pace, Plan};
 
 /// An event loop could not have done more if it was busy, or without a processor, for this share of
 /// the time.
@@ -163,6 +163,8 @@ impl Generator {
                 reasons.push(format!("this machine lacked something {count} times: {first}"));
             }
         }
+        let is_whole = matches!(plan.pace, Pace::Open { .. }) && !outcome.interrupted;
+        reasons.extend(is_whole.then(|| left_out(total)).flatten());
         let of_agents = outcome.agents.iter().flat_map(|agent| &agent.reasons);
         reasons.extend(
             of_agents
@@ -202,6 +204,15 @@ fn behind(total: &Tally) -> Option<String> {
     } else {
         None
     }
+}
+
+/// Returns how much of its schedule the generator has left out, if that is much: it stood still until the end of its
+/// run. Such requests are in no lag.
+fn left_out(total: &Tally) -> Option<String> {
+    let share = total.not_begun as f64 / (total.not_begun + total.counters.requests).max(1) as f64;
+    (share > LONG).then(|| {
+        format!("{:.0} % of the requests were never begun: the rate was not kept", share * 100.0)
+    })
 }
 
 /// Returns the percentiles with a considerable part of lag, if there are enough answers for them.
@@ -259,6 +270,16 @@ mod tests {
         // A growing backlog is not the server's, even if the server is slow, too.
         let growing = late(0..1000);
         assert!(behind(&growing).unwrap().contains("the rate was not kept"));
+    }
+
+    #[test]
+    fn to_leave_out_a_part_of_the_schedule_is_too() {
+        let mut tally = late((0..900).map(|_| 0));
+        (tally.counters.requests, tally.not_begun) = (900, 100);
+        assert_eq!((behind(&tally), left_out(&tally)), (None, None));
+        tally.not_begun = 2100;
+        let why = "70 % of the requests were never begun: the rate was not kept";
+        assert_eq!(left_out(&tally).unwrap(), why);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use testkit::uninterrupted;
+
 /// The counts of the server.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -229,7 +231,7 @@ impl Connection {
                 let end = Instant::now() + Duration::from_secs(60);
                 self.socket.set_read_timeout(Some(Duration::from_millis(100)))?;
                 while Instant::now() < end {
-                    match self.socket.peek(&mut [0]) {
+                    match uninterrupted(|| self.socket.peek(&mut [0])) {
                         Ok(0) => return Ok(false),
                         Ok(_) => wait(10),
                         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
