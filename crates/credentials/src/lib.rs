@@ -13,7 +13,7 @@ mod secret;
 pub mod signed;
 
 pub use pattern::{NotAPattern, Pattern};
-pub use secret::{NotASecret, Secret};
+pub use secret::{LONGEST_SECRET, NotASecret, Secret};
 use serde::{Deserialize, Serialize};
 
 /// Kinds of what somebody may do.

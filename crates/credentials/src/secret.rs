@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// What the text of a hash begins with.
 const HASHED: &str = "$argon2";
 /// Longest secret that anybody may try, in bytes.
-const LONGEST: usize = 1024;
+pub const LONGEST_SECRET: usize = 1024;
 /// Most memory that checking a hash may take, in KiB, and most passes over it. More would let anybody who guesses
 /// take the machine's time.
 const MOST: (u32, u32) = (256 << 10, 16);
@@ -36,7 +36,7 @@ pub enum NotASecret {
     #[error("must not be empty")]
     Empty,
     /// More than anybody may try.
-    #[error("must have at most {LONGEST} bytes")]
+    #[error("must have at most {LONGEST_SECRET} bytes")]
     TooLong,
     /// It begins like a hash, and is none.
     #[error("is not an argon2 hash in the PHC string format: {0}")]
@@ -74,7 +74,7 @@ impl Secret {
     /// Whether somebody who gives `tried` knows the secret. A hash takes some ten milliseconds, so this must not run on
     /// an event loop unless [`Secret::plain`] has something. The time tells nothing about the secret.
     pub fn is(&self, tried: &str) -> bool {
-        if tried.len() > LONGEST {
+        if tried.len() > LONGEST_SECRET {
             return false;
         }
         match &self.0 {
@@ -93,7 +93,7 @@ impl Secret {
 fn check_length(text: &str) -> Result<(), NotASecret> {
     match text.len() {
         0 => Err(NotASecret::Empty),
-        length if length > LONGEST => Err(NotASecret::TooLong),
+        length if length > LONGEST_SECRET => Err(NotASecret::TooLong),
         _ => Ok(()),
     }
 }
@@ -173,7 +173,7 @@ mod tests {
     fn texts_that_are_no_secrets() {
         let expensive = FOREIGN.replace("m=19456", "m=4194304");
         let slow = FOREIGN.replace("t=2", "t=1000");
-        let long = "x".repeat(LONGEST + 1);
+        let long = "x".repeat(LONGEST_SECRET + 1);
         for text in ["", "$argon2id$", "$argon2x$v=19$m=1,t=1,p=1$c2FsdA$aGFzaA", &long] {
             assert!(text.parse::<Secret>().is_err(), "{text:.30}");
         }

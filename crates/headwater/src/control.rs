@@ -173,6 +173,9 @@ async fn signed(
     (method, uri, headers): (Method, Uri, HeaderMap),
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
+    if !control.origin.access.signs() {
+        return (StatusCode::NOT_FOUND, "there are no signed paths here\n").into_response();
+    }
     signal_of(&control, peer, (Some(&token), &path), (&method, &uri, &headers), body).await
 }
 

@@ -179,6 +179,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 Some(key) => key,
                 None => Config::load(config.as_deref())?.access.signing_key,
             };
+            anyhow::ensure!(!key.as_os_str().is_empty(), "access.signing_key is not set");
             say(&signed(&path, expires.map(Into::into), address, &key)?);
         }
         Command::HashPassword => {

@@ -72,6 +72,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let datagrams = webrtc_address.map_or_else(String::new, |at| format!(" webrtc={at}"));
 
     tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone()));
+    origin.access.warn();
     let access = Arc::clone(&origin.access);
     tokio::spawn(async move { access.keep_fresh().await });
     tokio::spawn(ladder::run(Arc::clone(&origin), slots));

@@ -163,13 +163,23 @@ impl Response {
         self
     }
 
-    /// Tells caches that serve several users not to keep it: `Cache-Control: public` becomes `private` (RFC 9111 5.2.2.7).
+    /// Tells caches that serve several users not to keep it (RFC 9111 5.2.2.7): its `Cache-Control` becomes `private`,
+    /// and what is meant for such caches only goes.
     #[must_use]
     pub fn without_shared_caches(mut self) -> Self {
-        const PUBLIC: &[u8] = b"\r\nCache-Control: public";
-        if let Some(at) = self.head.windows(PUBLIC.len()).position(|window| window == PUBLIC) {
-            let end = at + PUBLIC.len();
-            self.head.splice(end - b"public".len()..end, *b"private");
+        const FIELD: &[u8] = b"\r\nCache-Control: ";
+        let Some(at) = self.head.windows(FIELD.len()).position(|window| window == FIELD) else {
+            return self;
+        };
+        let start = at + FIELD.len();
+        let end =
+            self.head[start..].iter().position(|byte| *byte == b'\r').map_or(start, |n| start + n);
+        let value = String::from_utf8_lossy(&self.head[start..end]);
+        let is_kept = |part: &&str| *part != "public" && !part.starts_with("s-maxage=");
+        let parts: Vec<_> = value.split(", ").filter(is_kept).collect();
+        if !parts.contains(&"no-store") {
+            let value = format!("private, {}", parts.join(", "));
+            self.head.splice(start..end, value.into_bytes());
         }
         self
     }

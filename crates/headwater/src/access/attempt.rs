@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use credentials::LONGEST_SECRET;
 
 use super::{Action, Kind, page};
 
@@ -52,13 +53,13 @@ pub struct Asked<'a> {
 }
 
 /// An attempt to be let in: [`Asked`], read and owned. It has no `Debug`, so that no log gets its secrets.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Attempt {
-    pub(super) kind: Option<Kind>,
+    pub(super) kind: Kind,
     /// The path of the stream or title, if the action has one.
     pub(super) path: String,
     pub(super) protocol: &'static str,
-    pub(super) ip: Option<IpAddr>,
+    pub(super) ip: IpAddr,
     pub(super) user: String,
     pub(super) password: String,
     pub(super) key: String,
@@ -74,17 +75,20 @@ impl Attempt {
     pub(super) fn read(asked: &Asked<'_>) -> Self {
         let Credentials { query, query_of_app, authorization, signed, .. } = asked.credentials;
         let mut attempt = Self {
-            kind: Some(asked.action.kind()),
+            kind: asked.action.kind(),
             path: asked.action.path().map(|path| path.to_string()).unwrap_or_default(),
             protocol: asked.protocol,
-            ip: Some(asked.peer.ip().to_canonical()),
+            ip: asked.peer.ip().to_canonical(),
             signed: signed.unwrap_or_default().to_owned(),
             is_personal: authorization.is_some(),
             query: match query_of_app {
                 "" => query.to_owned(),
                 _ => format!("{query}&{query_of_app}").trim_start_matches('&').to_owned(),
             },
-            ..Self::default()
+            user: String::new(),
+            password: String::new(),
+            key: String::new(),
+            token: String::new(),
         };
         // The first of a name counts.
         for pair in query_of_app.rsplit('&').chain(query.rsplit('&')) {
@@ -121,15 +125,18 @@ impl Attempt {
         [&self.user, &self.password, &self.key].into_iter().any(|given| !given.is_empty())
     }
 
-    /// What is tried as the secret of a rule with this user, or of one without a user: a stream key, which HTTP carries
-    /// as `?key=`, as the password of any user, or as a token.
-    pub(super) fn tried(&self, user: Option<&str>) -> impl Iterator<Item = &str> {
-        let tried = match user {
+    /// What is tried as the secret of a rule with this user; or of one without a user: a stream key, which HTTP carries
+    /// as `?key=`, as the password of any user, or as a token. It is one secret, so that a failure is one guess.
+    pub(super) fn tried(&self, user: Option<&str>) -> Option<&str> {
+        let given = match user {
             Some(user) if user == self.user => [&*self.password, "", ""],
-            Some(_) => ["", "", ""],
+            Some(_) => return None,
             None => [&*self.key, &*self.password, &*self.token],
         };
-        tried.into_iter().filter(|secret| !secret.is_empty())
+        given
+            .into_iter()
+            .find(|secret| !secret.is_empty())
+            .filter(|secret| secret.len() <= LONGEST_SECRET)
     }
 }
 
@@ -190,7 +197,7 @@ mod tests {
             Credentials { query: "key=1", query_of_app: "key=2&user=u", ..Credentials::default() };
         let both = read(both);
         assert_eq!((&*both.query, &*both.key, &*both.user), ("key=1&key=2&user=u", "1", "u"));
-        assert_eq!((&*both.path, both.ip), ("live/a", "192.0.2.1".parse().ok()));
+        assert_eq!((&*both.path, both.ip), ("live/a", "192.0.2.1".parse::<IpAddr>().unwrap()));
         assert!(query("").is_anonymous() && query("x=1").is_anonymous() && !both.is_anonymous());
     }
 }

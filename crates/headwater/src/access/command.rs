@@ -1,5 +1,6 @@
 //! What operators make at the command line: signed paths and hashes of passwords.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -33,7 +34,16 @@ pub fn signed(
         address: address.map(|address| address.to_canonical()),
     };
     let signer = signing_key(key).map_err(anyhow::Error::msg)?;
-    Ok(format!("/s/{}/{path}", signer.sign(&permit)))
+    // A path in a URL: RFC 3986 3.3.
+    let mut encoded = String::new();
+    for byte in path.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' => encoded.push(byte.into()),
+            _ if b"/-._~!$&'()*+,;=:@".contains(&byte) => encoded.push(byte.into()),
+            _ => write!(encoded, "%{byte:02X}")?,
+        }
+    }
+    Ok(format!("/s/{}/{encoded}", signer.sign(&permit)))
 }
 
 /// Makes the hash of a password.

@@ -30,9 +30,10 @@ impl Failures {
     pub(super) fn wait(&self, address: IpAddr) -> Option<Duration> {
         let paid = *self.paid().get(&network(address))?;
         let (now, one) = (Instant::now(), self.one()?);
-        // The last attempt of a minute must leave room for itself.
-        let may = paid.checked_sub(MINUTE)? + one;
-        (may > now).then(|| may - now)
+        // So much of a minute must be left that the next failure has room.
+        let may = paid + one;
+        let until = now + MINUTE;
+        (may > until).then(|| may - until)
     }
 
     /// Counts a failure.
@@ -49,7 +50,8 @@ impl Failures {
             }
         }
         let paid = paid.entry(network).or_insert(now);
-        *paid = (*paid).max(now) + one;
+        // Those who were asked for at the same time count too, but nobody waits for longer than a minute.
+        *paid = ((*paid).max(now) + one).min(now + MINUTE);
     }
 
     /// The time that makes up for one failure.
@@ -62,7 +64,8 @@ impl Failures {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+/// What counts as one address: of IPv6, a /64 network.
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();

@@ -17,11 +17,12 @@ mod proven;
 mod remote;
 mod rules;
 mod tokens;
+mod turns;
 mod webhook;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use attempt::Attempt;
@@ -32,14 +33,16 @@ pub use credentials::Action as Kind;
 use credentials::jwt::Refused;
 use credentials::signed::Signer;
 use failures::Failures;
+use http::net::LogLimit;
 use ipnet::IpNet;
 use rules::{Rules, Tried};
-pub(crate) use tokens::keys as jwt_keys;
 use tokens::{Token, Tokens};
+pub(crate) use tokens::{is_url, keys as jwt_keys};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
+use turns::Turns;
 use webhook::{Answer, Question, Webhook};
 
 use crate::config;
@@ -51,6 +54,9 @@ pub(crate) const EXPIRED: &str = "the permission has expired";
 
 /// Hashes of passwords that are computed at a time. Each takes a processor and 19 MiB.
 const HASHES: usize = 2;
+
+/// Lines about a webhook that does not decide: so many in so much time.
+const LINES: (u32, Duration) = (5, Duration::from_secs(60));
 
 /// A peer's wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,9 +113,9 @@ pub enum Refusal {
     /// Nothing is configured for publishing, and the address is not near.
     #[error("not allowed from this address: nothing in [access] says who may publish")]
     Foreign,
-    /// A title is a file and cannot be published.
-    #[error("only live streams can be published")]
-    Title,
+    /// Who is asked does not decide at present.
+    #[error("this cannot be decided at present: try again")]
+    Undecided,
 }
 
 impl Refusal {
@@ -117,8 +123,9 @@ impl Refusal {
     pub fn status(self) -> u16 {
         match self {
             Self::Anonymous => 401,
-            Self::Wrong | Self::Foreign | Self::Title => 403,
+            Self::Wrong | Self::Foreign => 403,
             Self::TooOften(_) => 429,
+            Self::Undecided => 503,
         }
     }
 
@@ -132,7 +139,8 @@ impl Refusal {
                     .into()
             }
             Self::TooOften(wait) => vec![("retry-after", seconds(wait).to_string())],
-            Self::Wrong | Self::Foreign | Self::Title => Vec::new(),
+            Self::Undecided => vec![("retry-after", "5".to_owned())],
+            Self::Wrong | Self::Foreign => Vec::new(),
         }
     }
 }
@@ -154,7 +162,10 @@ pub struct Access {
     webhook: Option<(Webhook, config::Webhook)>,
     failures: Failures,
     hashing: Semaphore,
-    /// Where the webhook is asked: not on an event loop that serves viewers.
+    turns: Turns,
+    /// Lines about a webhook that does not decide.
+    told: Mutex<LogLimit>,
+    /// Where what takes time happens: not on an event loop that serves viewers.
     runtime: Option<Handle>,
 }
 
@@ -196,8 +207,19 @@ impl Access {
             webhook,
             failures: Failures::new(config.max_failures),
             hashing: Semaphore::new(HASHES),
+            turns: Turns::default(),
+            told: Mutex::new(LogLimit::new(LINES.0, LINES.1)),
             runtime: Handle::try_current().ok(),
         })
+    }
+
+    /// Tells the operator of what is probably a mistake.
+    pub fn warn(&self) {
+        if self.is_closed(Kind::Play) && !self.is_closed(Kind::Api) {
+            tracing::warn!(
+                "anybody may list the streams: [access] is about play, and not about api"
+            );
+        }
     }
 
     /// Whether there are signed paths.
@@ -216,9 +238,19 @@ impl Access {
     pub(crate) async fn may(self: &Arc<Self>, asked: &Asked<'_>) -> Verdict {
         match self.at_once(asked) {
             Ok(verdict) => verdict,
-            // It is rare and large.
-            Err(attempt) => Box::pin(Arc::clone(self).slowly(attempt)).await,
+            Err(attempt) => self.finish(attempt).await,
         }
+    }
+
+    /// Decides what [`Self::at_once`] did not. It is decided to the end, though nobody may wait for it any more: whoever
+    /// goes away has guessed all the same.
+    pub(crate) async fn finish(self: &Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+        let decided = Arc::clone(self).slowly(attempt);
+        let task = match &self.runtime {
+            Some(runtime) => runtime.spawn(decided),
+            None => tokio::spawn(decided),
+        };
+        task.await.unwrap_or(Err(Refusal::Undecided))
     }
 
     /// Decides if that takes no time.
@@ -226,9 +258,6 @@ impl Access {
     /// # Errors
     /// It takes time: [`Self::slowly`] decides.
     pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
-        if let Action::Publish(StreamPath::Vod(_)) = asked.action {
-            return Ok(Err(Refusal::Title));
-        }
         let kind = asked.action.kind();
         if !self.is_closed(kind) {
             let is_near = || contains(&self.publish_from, asked.peer.ip().to_canonical());
@@ -244,94 +273,86 @@ impl Access {
     /// Whether credentials of any kind are configured for an action.
     fn is_closed(&self, kind: Kind) -> bool {
         kind == Kind::Play && self.signer.is_some()
-            || self.rules.name(kind)
+            || self.rules.names(kind)
             || self.tokens.as_ref().is_some_and(|(_, kinds)| kinds.contains(&kind))
             || self.webhook.as_ref().is_some_and(|(_, hook)| hook.actions.contains(&kind))
     }
 
     /// The server that decides about this, if one does.
     fn hook(&self, attempt: &Attempt) -> Option<&(Webhook, config::Webhook)> {
-        let kind = attempt.kind?;
-        self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&kind))
+        self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&attempt.kind))
     }
 
-    /// Decides by what is known.
+    /// Decides by what is known. [`Self::slowly`] has the same order.
     fn look(&self, attempt: &Attempt, now: u64) -> Option<Verdict> {
-        let (kind, ip) = (attempt.kind?, attempt.ip?);
         // These cannot be guessed, so they count however often others of the address tried.
-        if let Some(until) = self.signed(attempt, now) {
-            return Some(Ok(until));
+        if let Some(grant) = self.signed(attempt, now) {
+            return Some(Ok(grant));
         }
         let token = self.token(attempt, now);
         if let Some(Ok(grant)) = token {
             return Some(Ok(grant));
         }
-        if let Some(wait) = self.failures.wait(ip) {
-            return Some(match self.rules.known(attempt) {
-                true => Ok(Grant::of(attempt)),
+        let answer =
+            self.hook(attempt).map(|(hook, terms)| (hook.known(&question(attempt)), terms));
+        if let Some(wait) = self.failures.wait(attempt.ip) {
+            let is_known =
+                self.rules.known(attempt) || matches!(answer, Some((Some(Answer::Allowed), _)));
+            return Some(match answer {
+                _ if is_known => Ok(Grant::of(attempt)),
                 // Nothing was tried: there is no reason to wait.
-                false if attempt.is_anonymous() && self.hook(attempt).is_none() => {
-                    Err(Refusal::Anonymous)
-                }
-                false => Err(Refusal::TooOften(wait)),
+                None if attempt.is_anonymous() => Err(Refusal::Anonymous),
+                _ => Err(Refusal::TooOften(wait)),
             });
         }
         match self.rules.look(attempt) {
             Tried::Right => return Some(Ok(Grant::of(attempt))),
-            Tried::Slow(_) => return None,
+            Tried::Slow => return None,
             Tried::Wrong => {}
         }
         if let Some(Err(UnknownKey)) = token {
             return None;
         }
-        debug_assert!(self.is_closed(kind));
-        match self.hook(attempt) {
+        match answer {
             None => Some(Err(self.refuse(attempt))),
-            Some((hook, terms)) => {
-                let answer = hook.known(&question(attempt))?;
-                Some(self.obey(answer, terms, attempt))
-            }
+            Some((answer, terms)) => Some(self.obey(answer?, terms, attempt)),
         }
     }
 
-    /// Decides what [`Self::at_once`] did not, in the order in which things can be known.
-    pub(crate) async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
-        let Some(ip) = attempt.ip else { return Err(Refusal::Wrong) };
-        if let Some((tokens, _)) = &self.tokens
-            && let Token::UnknownKey | Token::NoKeys = tokens.look(&attempt.token, unix_now())
+    /// Decides what [`Self::look`] did not, in the same order.
+    async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+        let Some(_turn) = self.turns.take(attempt.ip).await else {
+            return Err(Refusal::TooOften(Duration::from_secs(1)));
+        };
+        if let Some(Err(UnknownKey)) = self.token(&attempt, unix_now())
+            && let Some((tokens, _)) = &self.tokens
         {
             tokens.fetch_again().await;
             if let Some(Ok(grant)) = self.token(&attempt, unix_now()) {
                 return Ok(grant);
             }
         }
-        if let Tried::Slow(rules) = self.rules.look(&attempt) {
+        if let Tried::Slow = self.rules.look(&attempt) {
             let turn = self.hashing.acquire().await;
             // Others of the address have guessed meanwhile.
-            if let Some(wait) = self.failures.wait(ip) {
+            if let Some(wait) = self.failures.wait(attempt.ip) {
                 return Err(Refusal::TooOften(wait));
             }
             let (access, tried) = (Arc::clone(&self), attempt.clone());
-            let found = spawn_blocking(move || access.rules.find_out(&tried, &rules)).await;
+            let found = spawn_blocking(move || access.rules.find_out(&tried)).await;
             drop(turn);
             if found.unwrap_or(false) {
                 return Ok(Grant::of(&attempt));
             }
         }
-        let Some((_, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
-        let (access, question) = (Arc::clone(&self), question(&attempt));
-        let ask = async move {
-            match &access.webhook {
-                Some((hook, _)) => hook.ask(question).await,
-                None => Answer::Refused,
-            }
-        };
-        let answer = match &self.runtime {
-            Some(runtime) => {
-                runtime.spawn(ask).await.unwrap_or_else(|e| Answer::None(e.to_string()))
-            }
-            None => ask.await,
-        };
+        let Some((hook, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
+        let question = question(&attempt);
+        if hook.known(&question).is_none()
+            && let Some(wait) = self.failures.wait(attempt.ip)
+        {
+            return Err(Refusal::TooOften(wait));
+        }
+        let answer = hook.ask(question).await;
         self.obey(answer, terms, &attempt)
     }
 
@@ -340,11 +361,17 @@ impl Access {
             Answer::Allowed => Ok(Grant::of(attempt)),
             Answer::Refused => Err(self.refuse(attempt)),
             Answer::None(why) => {
-                let (action, path) = (attempt.kind.map(Kind::name), &attempt.path);
                 let is_allowed = terms.on_failure == OnFailure::Allow;
-                let does = if is_allowed { "allowed" } else { "refused" };
-                tracing::warn!(action, path, ip = ?attempt.ip, why, does, "the webhook does not decide");
-                if is_allowed { Ok(Grant::of(attempt)) } else { Err(Refusal::Wrong) }
+                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(left_out) = told.take(std::time::Instant::now()) {
+                    let (action, path) = (attempt.kind.name(), &attempt.path);
+                    let does = if is_allowed { "allowed" } else { "refused" };
+                    tracing::warn!(
+                        action, path, ip = %attempt.ip, why, does, left_out,
+                        "the webhook does not decide"
+                    );
+                }
+                if is_allowed { Ok(Grant::of(attempt)) } else { Err(Refusal::Undecided) }
             }
         }
     }
@@ -354,13 +381,11 @@ impl Access {
         if attempt.is_anonymous() {
             return Refusal::Anonymous;
         }
-        if let Some(ip) = attempt.ip
-            && (attempt.guesses() || !self.is_genuine(attempt))
-        {
-            self.failures.count(ip);
+        if attempt.guesses() || !self.is_genuine(attempt) {
+            self.failures.count(attempt.ip);
         }
-        let action = attempt.kind.map(Kind::name);
-        tracing::debug!(action, path = attempt.path, ip = ?attempt.ip, "wrong credentials");
+        let action = attempt.kind.name();
+        tracing::debug!(action, path = attempt.path, ip = %attempt.ip, "wrong credentials");
         Refusal::Wrong
     }
 
@@ -381,7 +406,7 @@ impl Access {
         let signer = self.signer.as_ref().filter(|_| !attempt.signed.is_empty())?;
         let permit = signer.check(&attempt.signed).ok()?;
         let is_allowed =
-            attempt.kind == Some(Kind::Play) && permit.allows(&attempt.path, attempt.ip?, now);
+            attempt.kind == Kind::Play && permit.allows(&attempt.path, attempt.ip, now);
         is_allowed.then(|| Grant {
             until: permit.expires.and_then(|at| at_unix(at, now)),
             is_personal: false,
@@ -390,7 +415,7 @@ impl Access {
 
     /// The permission of a token.
     fn token(&self, attempt: &Attempt, now: u64) -> Option<Result<Grant, UnknownKey>> {
-        let kind = attempt.kind?;
+        let kind = attempt.kind;
         let (tokens, kinds) = self.tokens.as_ref()?;
         if attempt.token.is_empty() || !kinds.contains(&kind) {
             return None;
@@ -403,7 +428,7 @@ impl Access {
             Token::UnknownKey | Token::NoKeys => Some(Err(UnknownKey)),
             Token::Good(_) => None,
             Token::Bad(why) => {
-                tracing::debug!(path = attempt.path, ip = ?attempt.ip, %why, "token refused");
+                tracing::debug!(path = attempt.path, ip = %attempt.ip, %why, "token refused");
                 None
             }
         }
@@ -430,19 +455,15 @@ fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// What the webhook is asked. What a low-latency player asks for anew with each reload is no part of it, so that an answer
+/// holds for the player.
 fn question(attempt: &Attempt) -> Question {
     let Attempt { kind, path, protocol, ip, user, password, key, token, query, .. } =
         attempt.clone();
-    Question {
-        action: kind.unwrap_or(Kind::Play),
-        path,
-        protocol,
-        ip: ip.unwrap_or(IpAddr::from([0, 0, 0, 0])),
-        user,
-        password: if password.is_empty() { key } else { password },
-        token,
-        query,
-    }
+    let pairs = query.split('&').filter(|pair| !pair.starts_with("_HLS_"));
+    let query = pairs.collect::<Vec<_>>().join("&");
+    let password = if password.is_empty() { key } else { password };
+    Question { action: kind, path, protocol, ip, user, password, token, query }
 }
 
 /// Reads the key of signed paths.

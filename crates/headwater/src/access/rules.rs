@@ -1,5 +1,7 @@
 //! The rules of `[[access.rule]]`.
 
+use credentials::Secret;
+
 use super::proven::{Digest, Proven};
 use super::{Attempt, Kind, contains};
 use crate::config::Rule;
@@ -15,8 +17,8 @@ pub(super) struct Rules {
 pub(super) enum Tried {
     Right,
     Wrong,
-    /// The hashes of these rules must be computed.
-    Slow(Vec<usize>),
+    /// Hashes must be computed.
+    Slow,
 }
 
 impl Rules {
@@ -25,16 +27,14 @@ impl Rules {
     }
 
     /// Whether any rule is about an action.
-    pub(super) fn name(&self, kind: Kind) -> bool {
+    pub(super) fn names(&self, kind: Kind) -> bool {
         self.rules.iter().any(|rule| rule.actions.contains(&kind))
     }
 
     /// The rules that an attempt fits, secrets aside.
     fn fitting<'a>(&'a self, attempt: &'a Attempt) -> impl Iterator<Item = (usize, &'a Rule)> {
         self.rules.iter().enumerate().filter(|(_, rule)| {
-            let Attempt { kind: Some(kind), ip: Some(ip), path, .. } = attempt else {
-                return false;
-            };
+            let Attempt { kind, ip, path, .. } = attempt;
             let has_path = matches!(kind, Kind::Publish | Kind::Play);
             rule.actions.contains(kind)
                 && (rule.addresses.is_empty() || contains(&rule.addresses, *ip))
@@ -46,8 +46,20 @@ impl Rules {
     pub(super) fn known(&self, attempt: &Attempt) -> bool {
         self.fitting(attempt).any(|(number, rule)| {
             is_open(rule)
-                || digests(&self.proven, attempt, number, rule)
-                    .any(|it| self.proven.get(&it).is_some())
+                || attempt.tried(rule.user.as_deref()).is_some_and(|tried| {
+                    self.proven.get(&self.digest(number, rule, tried)).is_some()
+                })
+        })
+    }
+
+    /// The secrets to be tried, each with its rule's number.
+    fn secrets<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+    ) -> impl Iterator<Item = (usize, &'a Rule, &'a Secret, &'a str)> {
+        self.fitting(attempt).filter_map(|(number, rule)| {
+            let secret = rule.password.as_ref().or(rule.key.as_ref())?;
+            Some((number, rule, secret, attempt.tried(rule.user.as_deref())?))
         })
     }
 
@@ -56,51 +68,37 @@ impl Rules {
         if self.known(attempt) {
             return Tried::Right;
         }
-        let mut slow = Vec::new();
-        for (number, rule) in self.fitting(attempt) {
-            let Some(secret) = rule.password.as_ref().or(rule.key.as_ref()) else { continue };
-            for tried in attempt.tried(rule.user.as_deref()) {
-                if secret.plain().is_none() {
-                    slow.push(number);
-                    break;
-                }
-                if secret.is(tried) {
-                    self.proven.note(digest(&self.proven, number, rule, tried), ());
-                    return Tried::Right;
-                }
+        let mut is_slow = false;
+        for (number, rule, secret, tried) in self.secrets(attempt) {
+            if secret.plain().is_none() {
+                is_slow = true;
+            } else if secret.is(tried) {
+                self.proven.note(self.digest(number, rule, tried), ());
+                return Tried::Right;
             }
         }
-        if slow.is_empty() { Tried::Wrong } else { Tried::Slow(slow) }
+        if is_slow { Tried::Slow } else { Tried::Wrong }
     }
 
-    /// Computes the hashes of these rules, one after the other. Blocks.
-    pub(super) fn find_out(&self, attempt: &Attempt, numbers: &[usize]) -> bool {
-        for (number, rule) in numbers.iter().filter_map(|at| Some((*at, self.rules.get(*at)?))) {
-            let Some(secret) = rule.password.as_ref().or(rule.key.as_ref()) else { continue };
-            let right = attempt.tried(rule.user.as_deref()).find(|tried| secret.is(tried));
-            if let Some(right) = right {
-                self.proven.note(digest(&self.proven, number, rule, right), ());
+    /// Computes the hashes, one after the other. Blocks.
+    pub(super) fn find_out(&self, attempt: &Attempt) -> bool {
+        let hashed = |secret: &Secret| secret.plain().is_none();
+        for (number, rule, secret, tried) in self.secrets(attempt).filter(|it| hashed(it.2)) {
+            if secret.is(tried) {
+                self.proven.note(self.digest(number, rule, tried), ());
                 return true;
             }
         }
         false
+    }
+
+    fn digest(&self, number: usize, rule: &Rule, tried: &str) -> Digest {
+        let user = rule.user.as_deref().unwrap_or_default();
+        self.proven.digest(&[&number.to_string(), user, tried])
     }
 }
 
 /// Whether the rule asks for no secret.
 fn is_open(rule: &Rule) -> bool {
     rule.password.is_none() && rule.key.is_none()
-}
-
-fn digests<'a>(
-    proven: &'a Proven<()>,
-    attempt: &'a Attempt,
-    number: usize,
-    rule: &'a Rule,
-) -> impl Iterator<Item = Digest> + 'a {
-    attempt.tried(rule.user.as_deref()).map(move |tried| digest(proven, number, rule, tried))
-}
-
-fn digest(proven: &Proven<()>, number: usize, rule: &Rule, tried: &str) -> Digest {
-    proven.digest(&[&number.to_string(), rule.user.as_deref().unwrap_or_default(), tried])
 }

@@ -59,7 +59,6 @@ async fn with_nothing_configured_only_near_addresses_publish() {
         ("publish", "live/a", PEER, Err(Refusal::Foreign)),
         ("publish", "live/a", "[2001:db8::1]:1", Err(Refusal::Foreign)),
         ("publish", "live/a", "[::ffff:192.0.2.1]:1", Err(Refusal::Foreign)),
-        ("publish", "vod/a.mp4", "127.0.0.1:1", Err(Refusal::Title)),
         ("play", "live/a", PEER, ALLOWED),
         ("play", "vod/a.mp4", PEER, ALLOWED),
         ("api", "live/a", PEER, ALLOWED),
@@ -89,7 +88,6 @@ async fn any_rule_that_matches_allows() {
         ("publish", "live/x", "user=bob&pass=right", Err(Refusal::Wrong)),
         ("publish", "live/x", "key=right", Err(Refusal::Wrong)),
         ("publish", "live/office", "", ALLOWED),
-        ("publish", "vod/x", "user=alice&pass=right", Err(Refusal::Title)),
         ("api", "live/x", "user=alice&pass=right", ALLOWED),
         ("api", "live/x", "", Err(Refusal::Anonymous)),
         // Nothing is said of these.
@@ -246,7 +244,7 @@ fn refusals_tell_how_to_go_on() {
         (Refusal::Wrong, 403, None),
         (Refusal::TooOften(Duration::from_millis(100)), 429, Some("retry-after")),
         (Refusal::Foreign, 403, None),
-        (Refusal::Title, 403, None),
+        (Refusal::Undecided, 503, Some("retry-after")),
     ] {
         assert_eq!(refusal.status(), status);
         assert_eq!(refusal.fields().first().map(|(name, _)| *name), field);
@@ -277,4 +275,30 @@ async fn hashes_are_computed_for_few_at_a_time() {
     // Those whose hashes were being computed already.
     assert!((3..=3 + HASHES).contains(&wrong), "{wrong} {slowed}");
     assert_eq!(wrong + slowed, 50);
+}
+
+#[tokio::test]
+async fn a_guess_counts_though_nobody_waits_for_its_end() {
+    let (_folder, access) = access(
+        "[access]\nmax_failures = 1\n[[access.rule]]\nactions = [\"play\"]\nuser = \"a\"\npassword = \"HASH\"\n",
+    );
+    let credentials = Credentials { query: "user=a&password=x", ..Credentials::default() };
+    let guess = asked("play", "live/a", PEER, credentials);
+    let mut guessed = Box::pin(access.may(&guess));
+    assert!(futures_util::poll!(&mut guessed).is_pending());
+    drop(guessed);
+    while access.failures.wait(guess.peer.ip()).is_none() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn reloads_of_a_player_are_one_question() {
+    let of = |query| {
+        let credentials = Credentials { query, ..Credentials::default() };
+        question(&Attempt::read(&asked("play", "live/a", PEER, credentials)))
+    };
+    assert_eq!(of("key=k&_HLS_msn=7&_HLS_part=1"), of("_HLS_msn=8&key=k"));
+    assert_eq!(of("key=k&_HLS_msn=7").query, "key=k");
+    assert_ne!(of("key=k"), of("key=l"));
 }

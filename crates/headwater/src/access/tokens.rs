@@ -15,6 +15,8 @@ pub(super) struct Tokens {
     /// Tokens whose signatures were verified, with the keys of that time: a signature takes up to a tenth of a
     /// millisecond, and players send their token with each request.
     verified: Proven<(Arc<Keys>, Arc<Claims>)>,
+    /// The same of those that were refused. They are apart, so that nobody drives out the good ones.
+    refused: Proven<(Arc<Keys>, Refused)>,
 }
 
 enum Source {
@@ -49,7 +51,7 @@ impl Tokens {
             audience: given(&config.audience),
             leeway: config.leeway.into(),
         };
-        Ok(Self { source, terms, verified: Proven::new() })
+        Ok(Self { source, terms, verified: Proven::new(), refused: Proven::new() })
     }
 
     /// Looks at a token at a time, in seconds since 1970.
@@ -68,6 +70,12 @@ impl Tokens {
         {
             return Token::Good(claims);
         }
+        let digest_of_refused = self.refused.digest(&[token]);
+        if let Some((with, why)) = self.refused.get(&digest_of_refused)
+            && Arc::ptr_eq(&with, &keys)
+        {
+            return Token::Bad(why);
+        }
         match jwt::verify(token, &keys, &self.terms, now) {
             Ok(claims) => {
                 let claims = Arc::new(claims);
@@ -79,7 +87,13 @@ impl Tokens {
             {
                 Token::UnknownKey
             }
-            Err(refused) => Token::Bad(refused),
+            Err(why) => {
+                // It may be valid later.
+                if why != Refused::NotYetValid {
+                    self.refused.note(digest_of_refused, (keys, why));
+                }
+                Token::Bad(why)
+            }
         }
     }
 
@@ -98,8 +112,10 @@ impl Tokens {
     }
 }
 
-pub(super) fn is_url(text: &str) -> bool {
-    text.starts_with("http://") || text.starts_with("https://")
+/// Whether the keys are at a URL, and not in a file.
+pub(crate) fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("http" | "https"))
 }
 
 /// Reads keys from a file.

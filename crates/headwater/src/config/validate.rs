@@ -196,7 +196,7 @@ fn access(access: &Access) -> Result<(), Found> {
     within("access.jwt.refresh", jwt.refresh, Time::from_secs(10), Time::from_secs(24 * 3600))?;
     within("access.webhook.timeout", webhook.timeout, Time::from_millis(100), Time::from_secs(60))?;
     within("access.webhook.cache", webhook.cache, Time::default(), hour)?;
-    if !webhook.url.is_empty() && !is_url(&webhook.url) {
+    if !webhook.url.is_empty() && !crate::access::is_url(&webhook.url) {
         let message = "must be like https://example.org/hooks/access".to_owned();
         return refuse(&["access.webhook.url"], message);
     }
@@ -206,7 +206,7 @@ fn access(access: &Access) -> Result<(), Found> {
         return refuse(&["access.signing_key"], error);
     }
     if !jwt.keys.is_empty()
-        && !is_url(&jwt.keys)
+        && !crate::access::is_url(&jwt.keys)
         && let Err(error) = crate::access::jwt_keys(&jwt.keys)
     {
         return refuse(&["access.jwt.keys"], error);
@@ -225,11 +225,6 @@ fn access(access: &Access) -> Result<(), Found> {
         return refuse(&["access.rule"], format!("number {number} {wrong}"));
     }
     Ok(())
-}
-
-fn is_url(text: &str) -> bool {
-    let is_web = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
-    text.parse().is_ok_and(|url: Uri| is_web(&url) && url.host().is_some())
 }
 
 /// Checks that no two listeners share an address: each would get half of the connections.

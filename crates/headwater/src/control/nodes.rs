@@ -13,6 +13,8 @@ use serde::Serialize;
 
 use super::{Control, DASHBOARD, api, denied, json, may, page, secured};
 use crate::access::{Action, Credentials};
+use crate::deliver::stream_of;
+use crate::path;
 use crate::path::StreamPath;
 
 /// The most streams that an answer has.
@@ -176,12 +178,16 @@ pub(super) async fn route(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let Some(stream) = StreamPath::parse(&path) else {
+    let (signed, rest) = match path::signed(&format!("/{path}")) {
+        Some((token, rest)) => (Some(token.to_owned()), rest.to_owned()),
+        None => (None, path),
+    };
+    let asked = stream_of(rest.trim_start_matches('/'));
+    let Some(stream) = StreamPath::parse(&asked) else {
         return (StatusCode::NOT_FOUND, "no such stream\n").into_response();
     };
-    if let Err(refusal) =
-        may(origin, Action::Play(stream), peer, Credentials::of(&uri, &headers)).await
-    {
+    let credentials = Credentials { signed: signed.as_deref(), ..Credentials::of(&uri, &headers) };
+    if let Err(refusal) = may(origin, Action::Play(stream), peer, credentials).await {
         return denied(refusal);
     }
     let pairs = || uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());

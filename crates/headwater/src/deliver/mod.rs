@@ -121,7 +121,7 @@ impl Handler for Deliver {
         let (answer, is_personal) = match StreamPath::parse(request.path()) {
             Some(StreamPath::Live(path)) => {
                 let Some((name, resource)) = route::live(path) else { return not_found() };
-                match self.may_play(request, StreamPath::Live(name), token).await {
+                match may_play(&self.origin, request, StreamPath::Live(name), token).await {
                     Ok(grant) => {
                         (self.live(request, (name, resource), grant).await, grant.is_personal)
                     }
@@ -130,9 +130,13 @@ impl Handler for Deliver {
             }
             Some(StreamPath::Vod(path)) => {
                 let asked = route::vod(path);
-                let title = asked.map_or(path, |(title, _)| title);
-                match self.may_play(request, StreamPath::Vod(title), token).await {
-                    Ok(grant) => (self.title(request, asked, grant).await, grant.is_personal),
+                // A folder has the same name with a slash.
+                let title = asked.map_or(path, |(title, _)| title).trim_end_matches('/');
+                match may_play(&self.origin, request, StreamPath::Vod(title), token).await {
+                    Ok(grant) => {
+                        let viewer = Viewer { grant, signed: token };
+                        (self.title(request, asked, viewer).await, grant.is_personal)
+                    }
                     Err(refusal) => return refused(refusal),
                 }
             }
@@ -148,11 +152,13 @@ impl Deliver {
         &self,
         request: &Request,
         asked: Option<(&str, route::Packaged<'_>)>,
-        grant: Grant,
+        viewer: Viewer<'_>,
     ) -> Response {
         let Self { origin, recent, files, push, .. } = self;
         match asked {
-            Some(asked) => vod::respond(request, origin, recent, files, (push, grant), asked).await,
+            Some(asked) => {
+                vod::respond(request, origin, recent, files, (push, viewer), asked).await
+            }
             None => files::respond(request, origin, files, recent).await.unwrap_or_else(not_found),
         }
     }
@@ -164,23 +170,31 @@ impl Deliver {
         request.cut_path(length);
         Some(token)
     }
+}
 
-    /// Whether a request may have what it asks for.
-    async fn may_play(
-        &self,
-        request: &Request,
-        path: StreamPath<'_>,
-        signed: Option<&str>,
-    ) -> Verdict {
-        let credentials = Credentials {
-            query: request.query().unwrap_or_default(),
-            authorization: request.header("authorization"),
-            signed,
-            ..Credentials::default()
-        };
-        let (action, peer) = (Action::Play(path), request.peer());
-        self.origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
-    }
+/// Somebody who may play what was asked for.
+#[derive(Clone, Copy)]
+struct Viewer<'a> {
+    grant: Grant,
+    /// The token of the signed path.
+    signed: Option<&'a str>,
+}
+
+/// Whether a request may have what it asks for.
+async fn may_play(
+    origin: &Origin,
+    request: &Request,
+    path: StreamPath<'_>,
+    signed: Option<&str>,
+) -> Verdict {
+    let credentials = Credentials {
+        query: request.query().unwrap_or_default(),
+        authorization: request.header("authorization"),
+        signed,
+        ..Credentials::default()
+    };
+    let (action, peer) = (Action::Play(path), request.peer());
+    origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
 }
 
 /// The path of the stream or title that a path of ours names, or names a resource of.

@@ -48,7 +48,7 @@ pub(super) enum AccessRequest {
     /// To play a live stream or a file.
     Play { path: String, query: String, start: PlayStart, duration: Option<f64> },
     /// How long a file is.
-    Length { path: String, transaction: f64 },
+    Length { path: String, query: String, transaction: f64 },
 }
 
 /// The request that the lookup serves.
@@ -132,7 +132,7 @@ pub(super) fn access(
     request: AccessRequest,
 ) -> Lookup {
     let access = Arc::clone(&origin.access);
-    Box::pin(async move { Found::Decided { verdict: access.slowly(attempt).await, request } })
+    Box::pin(async move { Found::Decided { verdict: access.finish(attempt).await, request } })
 }
 
 /// Waits for the lookup's result. Stays pending when there is no lookup.

@@ -107,9 +107,9 @@ fn a_server_that_does_not_decide_lets_nobody_in_and_disturbs_nobody() {
     // Those who were let in go on meanwhile.
     assert_eq!(status(&server, "/live/cam/index.m3u8?key=k", &[]), 200);
     assert!(play(&server.url("/live/cam/live.flv?key=k"), &[]).status.success());
-    assert!(hanging.into_iter().all(|it| it.join().unwrap() == 403));
+    assert!(hanging.into_iter().all(|it| it.join().unwrap() == 503));
     for query in ["redirect", "fails"] {
-        assert_eq!(status(&server, &format!("/live/cam/index.m3u8?key={query}"), &[]), 403);
+        assert_eq!(status(&server, &format!("/live/cam/index.m3u8?key={query}"), &[]), 503);
     }
     let log = server.log();
     assert!(log.contains("the webhook does not decide") && !log.contains("key=hangs"), "{log}");
@@ -126,4 +126,25 @@ fn those_are_let_in_about_whom_nobody_decides_if_the_operator_says_so() {
     wait_for(&server, "/live/cam/index.m3u8");
     let line = server.log_line(LIMIT, |line| line.contains("the webhook does not decide"));
     assert!(line.contains("does=\"allowed\""), "{line}");
+}
+
+#[test]
+fn whom_the_server_let_in_goes_on_while_others_of_the_address_guess() {
+    let (address, asked) =
+        hook(|question| Some(if question["password"] == "k" { 200 } else { 403 }));
+    let (_folder, server) = server(&format!(
+        "[access]\nmax_failures = 3\n[access.webhook]\nurl = \"http://{address}/\"\ncache = \"1h\"\n"
+    ));
+    let _publisher = publish(&server, "live/cam?key=k");
+    wait_for(&server, "/live/cam/index.m3u8?key=k");
+    let statuses: Vec<_> =
+        (0..10).map(|n| status(&server, &format!("/live/cam/index.m3u8?key={n}"), &[])).collect();
+    assert!(statuses.contains(&403) && statuses.contains(&429), "{statuses:?}");
+    // A reload of a low-latency player asks nobody anew.
+    let before = asked.lock().unwrap().len();
+    for part in 0..5 {
+        let reload = format!("/live/cam/index.m3u8?key=k&_HLS_msn=1&_HLS_part={part}");
+        assert_eq!(status(&server, &reload, &[]), 200);
+    }
+    assert_eq!(asked.lock().unwrap().len(), before);
 }

@@ -104,10 +104,17 @@ fn http_and_webrtc_tell_how_to_give_credentials() {
         assert_eq!(right, if path.starts_with("/vod/") { 404 } else { 200 }, "{path}");
     }
     // A cache that serves others must not keep what one was given.
-    let answer = ask(&server, "GET", "/live/cam/v0/init.mp4", &[ALICE], b"");
-    assert!(answer.header("cache-control").unwrap().starts_with("private, max-age="));
-    let answer = ask(&server, "GET", &format!("/live/cam/v0/init.mp4?{QUERY}"), &[], b"");
-    assert!(answer.header("cache-control").unwrap().starts_with("public, max-age="));
+    for file in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "v0/init.mp4"] {
+        let path = format!("/live/cam/{file}");
+        let answer = ask(&server, "GET", &path, &[ALICE], b"");
+        let kept = answer.header("cache-control").unwrap();
+        assert!(kept.starts_with("private, ") && !kept.contains("s-maxage"), "{path}: {kept}");
+        let answer = ask(&server, "GET", &format!("{path}?{QUERY}"), &[], b"");
+        assert!(!answer.header("cache-control").unwrap().contains("private"), "{path}");
+    }
+    // Who is sent to another node may play there.
+    assert_eq!(status(&server, "/route/live/cam/index.m3u8", &[]), 401);
+    assert_eq!(status(&server, "/route/live/cam/index.m3u8", &[ALICE]), 307);
 
     // Push.
     let mut client = Client::connect(server.http, LIMIT).unwrap();
@@ -202,4 +209,31 @@ fn without_rules_only_near_addresses_publish() {
     let sdp = [("Content-Type", "application/sdp")];
     assert_eq!(ask(&server, "POST", "/live/cam/whip", &sdp, b"v=0").status(), 403);
     assert_eq!(status(&server, "/live/cam/index.m3u8", &[]), 404, "anybody may play");
+}
+
+#[test]
+fn whoever_may_play_a_title_gets_no_other_files() {
+    let (_folder, server) = server(
+        "[vod]\nlisting = true\n\
+         [[access.rule]]\nactions = [\"play\"]\npath = \"vod/*\"\naddresses = [\"127.0.0.0/8\"]\n",
+    );
+    std::fs::create_dir_all(server.vod("private/v0")).unwrap();
+    for file in ["private/index.m3u8", "private/v0/1.m4s", "private/notes.txt"] {
+        server.put(file, b"private");
+    }
+    server.put("film.mp4", &std::fs::read(testkit::demo_clip()).unwrap());
+    for (path, expected) in [
+        ("/vod/film.mp4", 200),
+        ("/vod/film.mp4/index.m3u8", 200),
+        ("/vod/film.mp4/v0/0.m4s", 200),
+        ("/vod/private/index.m3u8", 401),
+        ("/vod/private/v0/1.m4s", 401),
+        ("/vod/private/notes.txt", 401),
+        ("/vod//private///notes.txt", 401),
+        ("/vod/./private/notes.txt", 400),
+    ] {
+        let found = status(&server, path, &[]);
+        assert!(found == expected || expected == 400 && found == 404, "{path}: {found}");
+    }
+    assert_eq!(status(&server, "/vod/private", &[]), status(&server, "/vod/private/", &[]));
 }

@@ -115,4 +115,5 @@ fn paths_that_cannot_be_signed() {
         let ended = Program::spawn(&mut command).wait(LIMIT);
         assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {}", ended.stderr);
     }
+    assert!(sign(&folder, &["vod/my film.mp4"]).ends_with("/vod/my%20film.mp4"));
 }

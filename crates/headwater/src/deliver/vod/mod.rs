@@ -37,9 +37,9 @@ use tokio::task::spawn_blocking;
 use vod::{Error, Rendered, Title, Track};
 
 use super::files::{self, Opened};
-use super::not_found;
 use super::recent::Recent;
 use super::route::Packaged;
+use super::{Viewer, may_play, not_found, refused};
 use crate::Origin;
 use crate::access::Grant;
 use crate::path::StreamPath;
@@ -57,9 +57,10 @@ pub(super) async fn respond(
     origin: &Arc<Origin>,
     recent: &Recent,
     files: &Opened,
-    push: (&Rc<Push>, Grant),
+    (push, viewer): (&Rc<Push>, Viewer<'_>),
     (path, resource): (&str, Packaged<'_>),
 ) -> Response {
+    let push = (push, viewer.grant);
     let (version, now) = (request.parameter("v"), origin.now());
     let is_named = |title: &Title| version.as_deref() == Some(&title.version.to_string());
     if let Some(title) = recent.find(path, now).filter(|title| is_named(title))
@@ -84,7 +85,15 @@ pub(super) async fn respond(
     let is_unknown =
         |file: &Response| file.status() == 503 && origin.titles.root().objects().is_some();
     let unknown = match file {
-        Some(file) if !is_unknown(&file) => return file,
+        Some(file) if !is_unknown(&file) => {
+            // Whoever may play the title `a` may not have the file `a/index.m3u8` for that.
+            let own = StreamPath::parse(request.path());
+            let own = own.unwrap_or(StreamPath::Vod(path));
+            return match may_play(origin, request, own, viewer.signed).await {
+                Ok(_) => file,
+                Err(refusal) => refused(refusal),
+            };
+        }
         unknown => unknown,
     };
     let title = match recent.look_up(origin, path).await {

@@ -59,10 +59,10 @@ impl<S: Transport + 'static> Connection<S> {
                 let request = AccessRequest::Play { path, query, start, duration };
                 self.ask_access(request)?;
             }
-            ServerEvent::StreamLength { name, transaction, .. } => {
+            ServerEvent::StreamLength { name, query, transaction } => {
                 let path = of_rtmp(&self.app.path, &name);
                 if let Some(StreamPath::Vod(_)) = StreamPath::parse(&path) {
-                    self.ask_access(AccessRequest::Length { path, transaction })?;
+                    self.ask_access(AccessRequest::Length { path, query, transaction })?;
                 }
             }
             ServerEvent::Seek { position } => match &mut self.role {
@@ -138,10 +138,9 @@ impl<S: Transport + 'static> Connection<S> {
             AccessRequest::Publish { name, query } => {
                 (Some(Action::Publish(StreamPath::Live(name))), &**query)
             }
-            AccessRequest::Play { path, query, .. } => {
+            AccessRequest::Play { path, query, .. } | AccessRequest::Length { path, query, .. } => {
                 (StreamPath::parse(path).map(Action::Play), &**query)
             }
-            AccessRequest::Length { path, .. } => (StreamPath::parse(path).map(Action::Play), ""),
         };
         let Some(action) = action else { return Ok(()) };
         let credentials =
@@ -171,7 +170,7 @@ impl<S: Transport + 'static> Connection<S> {
                 return self.count_refusal();
             }
             // RTMP has no negative answer to this request.
-            (Err(_), AccessRequest::Length { .. }) => return Ok(()),
+            (Err(_), AccessRequest::Length { .. }) => return self.count_refusal(),
         };
         match request {
             AccessRequest::Publish { name, query } => {
@@ -188,7 +187,7 @@ impl<S: Transport + 'static> Connection<S> {
                     None => self.refuse_unknown(&path),
                 }
             }
-            AccessRequest::Length { path, transaction } => {
+            AccessRequest::Length { path, transaction, .. } => {
                 if let Some(StreamPath::Vod(path)) = StreamPath::parse(&path) {
                     self.look_up(path.to_owned(), Wanted::Length { transaction });
                 }
