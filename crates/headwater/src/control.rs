@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, get};
@@ -24,7 +24,7 @@ pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 
-use crate::access::{self, Action, Asked, Credentials, Refusal, Verdict};
+use crate::access::{self, Action, Asked, Credentials, Verdict};
 use crate::{Origin, webrtc};
 
 /// The output of `npm run build` in `web/`.
@@ -301,20 +301,6 @@ pub(crate) async fn may(
     credentials: Credentials<'_>,
 ) -> Verdict {
     origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
-}
-
-/// Answers a client that may not do what it asks for.
-pub(crate) fn denied(refusal: Refusal) -> Response {
-    let status = StatusCode::from_u16(refusal.status()).unwrap_or(StatusCode::FORBIDDEN);
-    let mut response = (status, format!("{refusal}\n")).into_response();
-    let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    for (name, value) in refusal.fields() {
-        if let Ok(value) = HeaderValue::from_str(&value) {
-            headers.append(HeaderName::from_static(name), value);
-        }
-    }
-    response
 }
 
 fn json(value: &impl Serialize) -> Option<Bytes> {

@@ -36,6 +36,7 @@ pub mod push;
 pub mod rtmp;
 mod send_queue;
 pub mod serve;
+pub mod sign;
 pub mod titles;
 pub mod webrtc;
 mod wire;

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use headwater::access::command::{hashed, signed};
 use headwater::config::{Config, Time};
 use headwater::ladder::confine;
+use headwater::sign::{hashed, signed};
 use headwater::{heap, log, publish, serve};
 use tokio::runtime::Runtime;
 

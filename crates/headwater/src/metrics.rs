@@ -21,7 +21,7 @@ use prometheus_client::registry::{Registry, Unit};
 use store::Store;
 
 use crate::access::{Action, Credentials};
-use crate::control::{Once, denied, harmless, may};
+use crate::control::{Once, harmless, may};
 use crate::path::StreamPath;
 use crate::{Origin, log, webrtc};
 
@@ -83,7 +83,7 @@ async fn metrics(
     let Metrics { origin, http, webrtc, rendered } = &*metrics;
     if let Err(refusal) = may(origin, Action::Measure, peer, Credentials::of(&uri, &headers)).await
     {
-        return denied(refusal);
+        return refusal.into_response();
     }
     let render = || {
         let mut text = String::new();

@@ -10,7 +10,6 @@
 //! No secret is logged or told to anybody but the webhook.
 
 mod attempt;
-pub mod command;
 mod failures;
 mod page;
 mod proven;
@@ -21,14 +20,14 @@ mod turns;
 mod webhook;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use attempt::Attempt;
 pub use attempt::{Asked, Credentials};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 pub use credentials::Action as Kind;
 use credentials::jwt::Refused;
 use credentials::signed::Signer;
@@ -37,7 +36,6 @@ use http::net::LogLimit;
 use ipnet::IpNet;
 use rules::{Rules, Tried};
 use tokens::{Token, Tokens};
-pub(crate) use tokens::{is_url, keys as jwt_keys};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
@@ -145,6 +143,21 @@ impl Refusal {
     }
 }
 
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status()).unwrap_or(StatusCode::FORBIDDEN);
+        let mut response = (status, format!("{self}\n")).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        for (name, value) in self.fields() {
+            if let Ok(value) = HeaderValue::from_str(&value) {
+                headers.append(HeaderName::from_static(name), value);
+            }
+        }
+        response
+    }
+}
+
 /// Whole seconds, at least one.
 fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
@@ -184,7 +197,7 @@ impl Access {
         let option = |name: &'static str| move |why: String| format!("access.{name}: {why}");
         let signer = match config.signing_key.as_os_str().is_empty() {
             true => None,
-            false => Some(signing_key(&config.signing_key).map_err(option("signing_key"))?),
+            false => Some(config::signing_key(&config.signing_key).map_err(option("signing_key"))?),
         };
         let tokens = match &config.jwt {
             jwt if jwt.keys.is_empty() => None,
@@ -264,8 +277,16 @@ impl Access {
             let may = kind != Kind::Publish || is_near();
             return Ok(if may { Ok(Grant::default()) } else { Err(Refusal::Foreign) });
         }
+        let now = unix_now();
+        // Players ask many times a second, so no more is read for them than their path.
+        if let Some(token) = asked.credentials.signed
+            && let Some(path) = asked.action.path()
+            && let Some(grant) = self.signed((kind, &path.to_string()), token, asked.peer.ip(), now)
+        {
+            return Ok(Ok(grant));
+        }
         let attempt = Attempt::read(asked);
-        let verdict = self.look(&attempt, unix_now());
+        let verdict = self.look(&attempt, now);
         tracing::trace!(action = ?asked.action, peer = %asked.peer, ?verdict, "access");
         verdict.ok_or_else(|| Box::new(attempt))
     }
@@ -283,12 +304,9 @@ impl Access {
         self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&attempt.kind))
     }
 
-    /// Decides by what is known. [`Self::slowly`] has the same order.
+    /// Decides by what is known, if the path is not signed for this. [`Self::slowly`] has the same order.
     fn look(&self, attempt: &Attempt, now: u64) -> Option<Verdict> {
-        // These cannot be guessed, so they count however often others of the address tried.
-        if let Some(grant) = self.signed(attempt, now) {
-            return Some(Ok(grant));
-        }
+        // It cannot be guessed, so it counts however often others of the address tried.
         let token = self.token(attempt, now);
         if let Some(Ok(grant)) = token {
             return Some(Ok(grant));
@@ -401,16 +419,18 @@ impl Access {
         self.signer.as_ref().is_some_and(is_signed) || self.tokens.as_ref().is_some_and(is_token)
     }
 
-    /// The permission of a signed path.
-    fn signed(&self, attempt: &Attempt, now: u64) -> Option<Grant> {
-        let signer = self.signer.as_ref().filter(|_| !attempt.signed.is_empty())?;
-        let permit = signer.check(&attempt.signed).ok()?;
-        let is_allowed =
-            attempt.kind == Kind::Play && permit.allows(&attempt.path, attempt.ip, now);
-        is_allowed.then(|| Grant {
-            until: permit.expires.and_then(|at| at_unix(at, now)),
-            is_personal: false,
-        })
+    /// The permission of a signed path. It cannot be guessed, so it counts however often others of the address tried.
+    fn signed(
+        &self,
+        (kind, path): (Kind, &str),
+        token: &str,
+        ip: IpAddr,
+        now: u64,
+    ) -> Option<Grant> {
+        let permit = self.signer.as_ref()?.check(token).ok()?;
+        let is_allowed = kind == Kind::Play && permit.allows(path, ip, now);
+        let until = permit.expires.and_then(|at| at_unix(at, now));
+        is_allowed.then_some(Grant { until, is_personal: false })
     }
 
     /// The permission of a token.
@@ -451,7 +471,7 @@ fn at_unix(at: u64, now: u64) -> Option<Instant> {
 }
 
 /// Seconds since 1970. Tokens and signed paths are made by others, by the clock that the system has.
-fn unix_now() -> u64 {
+pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
@@ -464,16 +484,6 @@ fn question(attempt: &Attempt) -> Question {
     let query = pairs.collect::<Vec<_>>().join("&");
     let password = if password.is_empty() { key } else { password };
     Question { action: kind, path, protocol, ip, user, password, token, query }
-}
-
-/// Reads the key of signed paths.
-///
-/// # Errors
-/// The file cannot be read, or is too short.
-pub(crate) fn signing_key(path: &Path) -> Result<Signer, String> {
-    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-    let content = std::fs::read(path).map_err(|error| named(&error))?;
-    Signer::new(content.trim_ascii_end()).map_err(|error| named(&error))
 }
 
 /// Whether a peer may see the addresses of publishers: only with an address in these networks, and if it asks for

@@ -4,6 +4,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use credentials::signed::Permit;
 use tokio::time::advance;
 
+use std::path::Path;
+
 use super::*;
 
 const SECRET: &[u8] = b"a secret that has at least 32 bytes";

@@ -6,7 +6,7 @@ use credentials::jwt::{self, Claims, Keys, Refused, Terms};
 
 use super::proven::Proven;
 use super::remote::Remote;
-use crate::config::Jwt;
+use crate::config::{Jwt, is_url, jwt_keys};
 
 /// The tokens of `[access.jwt]`.
 pub(super) struct Tokens {
@@ -43,7 +43,7 @@ impl Tokens {
             let remote = Remote::new(&config.keys, config.refresh.into(), parse);
             Source::Remote(remote.map_err(|error| error.to_string())?)
         } else {
-            Source::File(Arc::new(keys(&config.keys)?))
+            Source::File(Arc::new(jwt_keys(&config.keys)?))
         };
         let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
         let terms = Terms {
@@ -110,19 +110,4 @@ impl Tokens {
             Arc::clone(remote).keep_fresh().await;
         }
     }
-}
-
-/// Whether the keys are at a URL, and not in a file.
-pub(crate) fn is_url(text: &str) -> bool {
-    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
-    matches!(scheme.as_deref(), Some("http" | "https"))
-}
-
-/// Reads keys from a file.
-///
-/// # Errors
-/// It cannot be read, or has no keys.
-pub(crate) fn keys(path: &str) -> Result<Keys, String> {
-    let content = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
-    Keys::parse(&content).map_err(|error| format!("{path}: {error}"))
 }

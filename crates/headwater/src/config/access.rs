@@ -1,7 +1,9 @@
 //! `[access]`: who may publish, play and observe.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use credentials::jwt::Keys;
+use credentials::signed::Signer;
 use credentials::{Action, Pattern, Secret};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -146,4 +148,29 @@ impl Default for Webhook {
             actions: vec![Action::Publish, Action::Play],
         }
     }
+}
+
+/// Reads the key of signed paths.
+///
+/// # Errors
+/// The file cannot be read, or is too short.
+pub(crate) fn signing_key(path: &Path) -> Result<Signer, String> {
+    let named = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+    let content = std::fs::read(path).map_err(|error| named(&error))?;
+    Signer::new(content.trim_ascii_end()).map_err(|error| named(&error))
+}
+
+/// Reads the keys of tokens.
+///
+/// # Errors
+/// The file cannot be read, or has no keys.
+pub(crate) fn jwt_keys(path: &str) -> Result<Keys, String> {
+    let content = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+    Keys::parse(&content).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Whether something is at a URL, and not in a file.
+pub(crate) fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("http" | "https"))
 }

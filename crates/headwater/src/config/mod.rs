@@ -16,6 +16,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 pub use self::access::{Access, Jwt, OnFailure, Rule, Webhook};
+pub(crate) use self::access::{is_url, jwt_keys, signing_key};
 pub use self::store::Store;
 pub use error::Error;
 use http::Credentials;

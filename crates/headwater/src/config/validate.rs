@@ -196,18 +196,18 @@ fn access(access: &Access) -> Result<(), Found> {
     within("access.jwt.refresh", jwt.refresh, Time::from_secs(10), Time::from_secs(24 * 3600))?;
     within("access.webhook.timeout", webhook.timeout, Time::from_millis(100), Time::from_secs(60))?;
     within("access.webhook.cache", webhook.cache, Time::default(), hour)?;
-    if !webhook.url.is_empty() && !crate::access::is_url(&webhook.url) {
+    if !webhook.url.is_empty() && !super::is_url(&webhook.url) {
         let message = "must be like https://example.org/hooks/access".to_owned();
         return refuse(&["access.webhook.url"], message);
     }
     if !signing_key.as_os_str().is_empty()
-        && let Err(error) = crate::access::signing_key(signing_key)
+        && let Err(error) = super::signing_key(signing_key)
     {
         return refuse(&["access.signing_key"], error);
     }
     if !jwt.keys.is_empty()
-        && !crate::access::is_url(&jwt.keys)
-        && let Err(error) = crate::access::jwt_keys(&jwt.keys)
+        && !super::is_url(&jwt.keys)
+        && let Err(error) = super::jwt_keys(&jwt.keys)
     {
         return refuse(&["access.jwt.keys"], error);
     }

@@ -11,7 +11,7 @@ use live::UnixMicros;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Control, DASHBOARD, api, denied, json, may, page, secured};
+use super::{Control, DASHBOARD, api, json, may, page, secured};
 use crate::access::{Action, Credentials};
 use crate::deliver::stream_of;
 use crate::path;
@@ -116,7 +116,7 @@ pub(super) async fn list(
     let origin = &control.origin;
     if let Err(refusal) = may(origin, Action::Observe, peer, Credentials::of(&uri, &headers)).await
     {
-        return denied(refusal);
+        return refusal.into_response();
     }
     let Some(cluster) = origin.cluster.get() else {
         return (StatusCode::NOT_FOUND, "there is no cluster\n").into_response();
@@ -188,7 +188,7 @@ pub(super) async fn route(
     };
     let credentials = Credentials { signed: signed.as_deref(), ..Credentials::of(&uri, &headers) };
     if let Err(refusal) = may(origin, Action::Play(stream), peer, credentials).await {
-        return denied(refusal);
+        return refusal.into_response();
     }
     let pairs = || uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     let zone = pairs().find_map(|pair| pair.strip_prefix("zone="));

@@ -13,7 +13,7 @@ use media::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Control, api, denied, json, may, rfc3339};
+use super::{Control, api, json, may, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
@@ -142,7 +142,7 @@ pub(super) async fn list(
     let origin = &control.origin;
     let credentials = Credentials::of(&uri, &headers);
     if let Err(refusal) = may(origin, Action::Observe, peer, credentials).await {
-        return denied(refusal);
+        return refusal.into_response();
     }
     let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
     let render = || {
@@ -168,7 +168,7 @@ pub(super) async fn single(
         return not_found();
     };
     if let Err(refusal) = may(origin, Action::Play(path), peer, credentials).await {
-        return denied(refusal);
+        return refusal.into_response();
     }
     let Some(stream) = origin.registry.stream(live) else { return not_found() };
     let admin = access::may_administer(&origin.config.control.admin, peer, credentials);

@@ -26,7 +26,6 @@ use super::publish::Publish;
 use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
 use crate::access::{self, Action, Credentials, Grant, Verdict};
-use crate::control::denied;
 use crate::ladder::companion::{Sources, Watching};
 use crate::path::{StreamPath, published_as};
 
@@ -96,7 +95,7 @@ pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Re
             Err(refusal) => {
                 let (peer, stream) = (request.peer, target.resource);
                 tracing::info!(%peer, stream, why = %refusal, "webrtc session refused");
-                Ok(denied(refusal))
+                Ok(refusal.into_response())
             }
         },
         ("PATCH", Some(id)) => patch(server, request, &target, id),

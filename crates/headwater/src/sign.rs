@@ -8,7 +8,8 @@ use std::time::Duration;
 use credentials::signed::Permit;
 use credentials::{Pattern, Secret};
 
-use super::{signing_key, unix_now};
+use crate::access::unix_now;
+use crate::config::signing_key;
 use crate::deliver::stream_of;
 
 /// Makes a signed path: `/s/TOKEN/PATH`. It is good for the stream or title of `path`, or for all that a pattern matches.
