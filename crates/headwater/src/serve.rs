@@ -22,8 +22,8 @@ use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
 /// SIGHUP, the certificate and key are read again, if there are any.
 ///
 /// When every listener is bound, prints `ready http=IP:PORT rtmp=IP:PORT` on standard output,
-/// followed by ` https=IP:PORT` if there is a TLS listener, and by ` webrtc=IP:PORT` if WebRTC is
-/// enabled.
+/// followed by ` https=IP:PORT` if there is a TLS listener, by ` webrtc=IP:PORT` if WebRTC is enabled, and by
+/// ` rtmps=IP:PORT` if RTMP has a TLS listener.
 ///
 /// # Errors
 /// A listener cannot be bound, or a worker died.
@@ -44,8 +44,14 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
             .with_tls(tls.listen, credentials)
             .with_context(|| format!("http.tls.listen = {}", tls.listen))?;
     }
-    let rtmp = rtmp::Server::bind(Arc::clone(&origin), &loops)
+    let mut rtmp = rtmp::Server::bind(Arc::clone(&origin), &loops)
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
+    if let Some(identity) = http.identity().filter(|_| config.rtmp.tls.enabled) {
+        let listen = config.rtmp.tls.listen;
+        rtmp = rtmp
+            .with_tls(listen, identity, &loops)
+            .with_context(|| format!("rtmp.tls.listen = {listen}"))?;
+    }
     let slots = Arc::new(ladder::Slots::new(&config.ladder));
     let webrtc = match &config.webrtc {
         webrtc if webrtc.enabled => {
@@ -67,6 +73,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     };
     let (http_address, rtmp_address) = (http.address(), rtmp.address());
     let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
+    let rtmps = rtmp.tls_address().map_or_else(String::new, |tls| format!(" rtmps={tls}"));
 
     let webrtc_address = webrtc.as_ref().map(|webrtc| webrtc.address());
     let datagrams = webrtc_address.map_or_else(String::new, |at| format!(" webrtc={at}"));
@@ -93,12 +100,15 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // happens; but without this handler SIGHUP would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}{datagrams}")?;
+    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}{datagrams}{rtmps}")?;
     stdout.flush()?;
     drop(stdout);
     let https = http.tls_address().map(tracing::field::display);
     let webrtc_address = webrtc_address.map(tracing::field::display);
-    tracing::info!(http = %http_address, rtmp = %rtmp_address, https, webrtc = webrtc_address, "ready");
+    let rtmps = rtmp.tls_address().map(tracing::field::display);
+    tracing::info!(
+        http = %http_address, rtmp = %rtmp_address, https, webrtc = webrtc_address, rtmps, "ready"
+    );
 
     let hang_ups = async move {
         let does = if https.is_some() { "looks at" } else { "has no" };

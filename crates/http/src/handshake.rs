@@ -1,9 +1,11 @@
 //! The beginning of a TLS connection: the handshake, and the protocol that it selects.
 
+use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
@@ -11,11 +13,36 @@ use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
 use crate::counters::count;
-use crate::credentials::H2;
+use crate::credentials::{Current, H2};
 use crate::net::Permit;
 use crate::shared::Shared;
 use crate::tls::Tls;
-use crate::{Handler, connection, h2};
+use crate::{Handler, Transport, connection, h2};
+
+/// The server's certificate and key, for listeners of other protocols.
+#[derive(Clone, Debug)]
+pub struct Identity(Current);
+
+impl Identity {
+    pub(crate) fn new(current: Current) -> Self {
+        Self(current)
+    }
+
+    /// Makes a TLS connection of an accepted one, with the newest certificate. It costs a signature on the event loop.
+    ///
+    /// # Errors
+    /// The handshake fails, or is not complete within `limit`.
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+        limit: Duration,
+    ) -> io::Result<impl Transport + use<>> {
+        let config = Arc::clone(&self.0.borrow());
+        let handshake = TlsAcceptor::from(config).accept(stream);
+        let accepted = tokio::time::timeout(limit, handshake).await;
+        Ok(RefCell::new(Tls::new(accepted.map_err(io::Error::from).flatten()?)))
+    }
+}
 
 /// Serves a connection to its end: the handshake, and then HTTP/2, or HTTP/1.1 if the client does
 /// not support HTTP/2.

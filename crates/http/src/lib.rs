@@ -69,6 +69,7 @@ pub use cache::read_now;
 pub use conditional::{Precondition, Validators};
 pub use counters::{Counters, Totals};
 pub use credentials::{Credentials, CredentialsError, CredentialsFile};
+pub use handshake::Identity;
 use net::PerAddress;
 pub use payload::{FileVersion, OpenFile, Piece, Region, length, slice};
 pub use range::{ByteRanges, MAX_RANGES};

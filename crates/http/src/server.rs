@@ -20,7 +20,7 @@ use crate::counters::{Counters, count};
 use crate::credentials::{Current, Keeper};
 use crate::net::{self, Accepted, Gate, Worker};
 use crate::shared::Shared;
-use crate::{Config, Credentials, Handler, connection, handshake};
+use crate::{Config, Credentials, Handler, Identity, connection, handshake};
 
 /// A bound address that is ready to serve.
 #[derive(Debug)]
@@ -107,6 +107,11 @@ impl Server {
     /// The address bound for TLS, if any.
     pub fn tls_address(&self) -> Option<SocketAddr> {
         self.tls.as_ref().map(|tls| tls.address)
+    }
+
+    /// The certificate and key of the TLS listener, if there is one. They are kept fresh while the server runs.
+    pub fn identity(&self) -> Option<Identity> {
+        self.tls.as_ref().map(|tls| Identity::new(tls.keeper.current()))
     }
 
     /// The counters. They stay readable while and after the server runs.

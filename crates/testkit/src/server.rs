@@ -35,6 +35,8 @@ pub struct Server {
     pub https: Option<SocketAddr>,
     /// Address for WebRTC, unless its configuration disables it.
     pub webrtc: Option<SocketAddr>,
+    /// Address for RTMP with TLS, if its configuration has one.
+    pub rtmps: Option<SocketAddr>,
     program: Option<Program>,
     folder: TempDir,
 }
@@ -102,9 +104,9 @@ impl Server {
         }
         let program = Program::spawn(command.args(args).current_dir(folder.path()));
         let ready = program.stdout_line(START, |_| true);
-        let Addresses { http, rtmp, https, webrtc } = addresses(&ready)
+        let Addresses { http, rtmp, https, webrtc, rtmps } = addresses(&ready)
             .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
-        Self { http, rtmp, https, webrtc, program: Some(program), folder }
+        Self { http, rtmp, https, webrtc, rtmps, program: Some(program), folder }
     }
 
     /// Stops the server's process, as [`Program::pause`] does.
@@ -346,9 +348,10 @@ struct Addresses {
     rtmp: SocketAddr,
     https: Option<SocketAddr>,
     webrtc: Option<SocketAddr>,
+    rtmps: Option<SocketAddr>,
 }
 
-/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT` and ` webrtc=IP:PORT`
+/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT`, ` webrtc=IP:PORT` and ` rtmps=IP:PORT`
 fn addresses(line: &str) -> Option<Addresses> {
     let mut words = line.split(' ').peekable();
     let ready = words.next()? == "ready";
@@ -358,8 +361,8 @@ fn addresses(line: &str) -> Option<Addresses> {
         Some(word) => word.strip_prefix(name)?.parse().ok().map(Some),
         None => Some(None),
     };
-    let (https, webrtc) = (optional("https=")?, optional("webrtc=")?);
-    (ready && words.next().is_none()).then_some(Addresses { http, rtmp, https, webrtc })
+    let (https, webrtc, rtmps) = (optional("https=")?, optional("webrtc=")?, optional("rtmps=")?);
+    (ready && words.next().is_none()).then_some(Addresses { http, rtmp, https, webrtc, rtmps })
 }
 
 #[cfg(test)]
@@ -424,7 +427,7 @@ mod tests {
         let [http, rtmp, tls, udp] =
             [1, 2, 3, 4].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let line = format!("ready http={http} rtmp={rtmp}");
-        let found = |https, webrtc| Some(Addresses { http, rtmp, https, webrtc });
+        let found = |https, webrtc| Some(Addresses { http, rtmp, https, webrtc, rtmps: None });
         assert_eq!(addresses(&line), found(None, None));
         assert_eq!(addresses(&format!("{line} https={tls}")), found(Some(tls), None));
         assert_eq!(addresses(&format!("{line} webrtc={udp}")), found(None, Some(udp)));

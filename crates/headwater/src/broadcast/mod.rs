@@ -82,6 +82,10 @@ impl<T: Transport> Line for T {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.try_write_vectored(&[IoSlice::new(bytes)])
     }
+
+    fn holds(&self) -> bool {
+        Transport::holds(self)
+    }
 }
 
 /// The broadcasts of one event loop and container.

@@ -114,6 +114,18 @@ pub struct Rtmp {
     /// Parts of a live stream that arrive within this time go to its players in one write. With 0,
     /// each part is sent as it arrives.
     pub flush_interval: Time,
+    /// RTMPS.
+    pub tls: RtmpTls,
+}
+
+/// `[rtmp.tls]`: a second listener, for RTMP over TLS, with the certificate of `[http.tls]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RtmpTls {
+    /// Whether there is this listener.
+    pub enabled: bool,
+    /// Address to bind; port 0 takes any free one.
+    pub listen: SocketAddr,
 }
 
 /// `[webrtc]`: publishing by WHIP and playing by WHEP.
@@ -342,7 +354,14 @@ impl Default for Rtmp {
             setup_timeout: Time::from_secs(10),
             pause_timeout: Time::from_secs(300),
             flush_interval: Time::from_millis(100),
+            tls: RtmpTls::default(),
         }
+    }
+}
+
+impl Default for RtmpTls {
+    fn default() -> Self {
+        Self { enabled: false, listen: any_address(1936) }
     }
 }
 

@@ -65,6 +65,12 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     header_value("http.cors_origin", &http.cors_origin)?;
     addresses(http, rtmp, webrtc)?;
     credentials(&http.tls)?;
+    if rtmp.tls.enabled && http.tls.credentials().is_none() {
+        return refuse(
+            &["rtmp.tls.enabled", "http.tls.certificate"],
+            "needs http.tls.certificate and http.tls.key".to_owned(),
+        );
+    }
 
     // The shortest part is one frame at 240 frames per second.
     within("live.part_target", live.part_target, Time::from_millis(4), hour)?;
@@ -233,8 +239,9 @@ fn addresses(http: &Http, rtmp: &Rtmp, webrtc: &WebRtc) -> Result<(), Found> {
     // If another listener has its default port, the server runs without WebRTC.
     let by_tcp = webrtc.enabled && webrtc.tcp && !webrtc.is_by_default();
     let by_tcp = by_tcp.then_some(("webrtc.listen", webrtc.listen));
-    let listeners =
-        [Some(("http.listen", http.listen)), with_tls, Some(("rtmp.listen", rtmp.listen)), by_tcp];
+    let rtmps = rtmp.tls.enabled.then_some(("rtmp.tls.listen", rtmp.tls.listen));
+    let (plain, rtmp) = (Some(("http.listen", http.listen)), Some(("rtmp.listen", rtmp.listen)));
+    let listeners = [plain, with_tls, rtmp, rtmps, by_tcp];
     let listeners: Vec<_> = listeners.into_iter().flatten().collect();
     for (i, (key, address)) in listeners.iter().enumerate() {
         let taken = listeners[..i].iter().find(|(_, other)| other == address && other.port() != 0);

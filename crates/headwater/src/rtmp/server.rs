@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::net::{self, Accepted, Gate, Permit, Task, Worker};
+use http::{Identity, Transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
@@ -25,10 +26,20 @@ const UNDECIDED: RangeInclusive<usize> = 256..=4096;
 pub struct Server {
     origin: Arc<Origin>,
     address: SocketAddr,
-    /// One listener for each worker, which takes it.
-    listeners: Mutex<Vec<Option<std::net::TcpListener>>>,
+    listeners: Listeners,
+    tls: Option<Tls>,
     /// Limits that the connections of all workers share.
     capacity: Arc<Capacity>,
+}
+
+/// One listener for each worker, which takes it.
+type Listeners = Mutex<Vec<Option<std::net::TcpListener>>>;
+
+/// The listeners of RTMPS.
+struct Tls {
+    address: SocketAddr,
+    listeners: Listeners,
+    identity: Identity,
 }
 
 /// Limits on connections, over all event loops.
@@ -48,11 +59,29 @@ impl Server {
     /// # Errors
     /// The same as those of [`http::Server::bind`].
     pub fn bind(origin: Arc<Origin>, config: &http::Config) -> io::Result<Self> {
-        let (listeners, address) =
-            net::listen(origin.config.rtmp.listen, config.workers, config.unsent_limit)?;
-        let listeners = Mutex::new(listeners.into_iter().map(Some).collect());
+        let (listeners, address) = listen(origin.config.rtmp.listen, config)?;
         let capacity = Arc::new(Capacity::new(&origin.config, config.workers.get()));
-        Ok(Self { origin, address, listeners, capacity })
+        Ok(Self { origin, address, listeners, tls: None, capacity })
+    }
+
+    /// Also takes connections with TLS (RTMPS) at a second address. The limits apply to both together.
+    ///
+    /// # Errors
+    /// The same as those of [`Self::bind`].
+    pub fn with_tls(
+        mut self,
+        address: SocketAddr,
+        identity: Identity,
+        config: &http::Config,
+    ) -> io::Result<Self> {
+        let (listeners, address) = listen(address, config)?;
+        self.tls = Some(Tls { address, listeners, identity });
+        Ok(self)
+    }
+
+    /// The bound address of RTMPS, if there is one.
+    pub fn tls_address(&self) -> Option<SocketAddr> {
+        self.tls.as_ref().map(|tls| tls.address)
     }
 
     /// The bound address, with the real port.
@@ -63,8 +92,6 @@ impl Server {
     /// Accepts connections on this worker's event loop until the worker drains. Call it on that
     /// event loop. The worker then waits for the open connections to end.
     pub fn serve(&self, worker: &Worker) {
-        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
-        let listener = listeners.get_mut(worker.index).and_then(Option::take);
         let interval = self.origin.config.rtmp.flush_interval.into();
         let broadcasts = Broadcasts::new(Messages, interval);
         let capacity = &self.capacity;
@@ -76,34 +103,78 @@ impl Server {
             players: Arc::clone(&capacity.players),
             drain: worker.drain.clone(),
         });
-        let (gate, worker) = (Arc::clone(&capacity.all), worker.clone());
-        spawn_local(async move {
-            let Some(listener) = listener else { return };
-            match TcpListener::from_std(listener) {
-                Ok(listener) => accept(listener, shared, gate, worker).await,
-                Err(error) => tracing::error!(%error, "cannot accept rtmp connections"),
-            }
-        });
+        let secured = self.tls.as_ref().map(|tls| (&tls.listeners, Some(tls.identity.clone())));
+        for (listeners, identity) in [(&self.listeners, None)].into_iter().chain(secured) {
+            let mut listeners = listeners.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(listener) = listeners.get_mut(worker.index).and_then(Option::take) else {
+                continue;
+            };
+            let (shared, gate) = (Rc::clone(&shared), Arc::clone(&capacity.all));
+            let worker = worker.clone();
+            spawn_local(async move {
+                match TcpListener::from_std(listener) {
+                    Ok(listener) => accept(listener, identity, shared, gate, worker).await,
+                    Err(error) => tracing::error!(%error, "cannot accept rtmp connections"),
+                }
+            });
+        }
     }
+}
+
+fn listen(address: SocketAddr, config: &http::Config) -> io::Result<(Listeners, SocketAddr)> {
+    let (listeners, address) = net::listen(address, config.workers, config.unsent_limit)?;
+    Ok((Mutex::new(listeners.into_iter().map(Some).collect()), address))
 }
 
 /// Accepts connections until the worker drains. Each connection holds a task of the worker, so the
 /// worker waits for it.
-async fn accept(listener: TcpListener, shared: Rc<Shared>, gate: Arc<Gate>, worker: Worker) {
+async fn accept(
+    listener: TcpListener,
+    identity: Option<Identity>,
+    shared: Rc<Shared>,
+    gate: Arc<Gate>,
+    worker: Worker,
+) {
     let take = |Accepted { stream, peer, permit }| {
         let Some(permit) = permit else { return };
-        spawn_local(drive(Rc::clone(&shared), stream, peer, (permit, worker.task())));
+        let (shared, held) = (Rc::clone(&shared), (permit, worker.task()));
+        // Two kinds of tasks, so that a plain connection has no room for TLS.
+        match identity.clone() {
+            None => spawn_local(drive(shared, stream, peer, held)),
+            Some(identity) => spawn_local(drive_secured(shared, (stream, identity), peer, held)),
+        };
     };
+    let protocol = if identity.is_some() { "rtmps" } else { "rtmp" };
     tokio::select! {
-        never = net::accept("rtmp", &listener, &gate, take) => match never {},
+        never = net::accept(protocol, &listener, &gate, take) => match never {},
         () = worker.drain.begun() => {}
+    }
+}
+
+/// Makes the handshake of TLS, and then runs the connection. A peer has as much time for the handshake as it has to say
+/// what it wants.
+async fn drive_secured(
+    shared: Rc<Shared>,
+    (stream, identity): (TcpStream, Identity),
+    peer: SocketAddr,
+    held: (Permit, Task),
+) {
+    let limit = shared.origin.config.rtmp.setup_timeout.into();
+    let drained = shared.drain.begun();
+    let accepted = tokio::select! {
+        accepted = identity.accept(stream, limit) => accepted,
+        () = drained => return,
+    };
+    match accepted {
+        Ok(socket) => Box::pin(drive(shared, socket, peer, held)).await,
+        Err(error) => tracing::debug!(%peer, %error, "TLS handshake of rtmps failed"),
     }
 }
 
 /// Runs a connection from its start to its end.
 fn drive(
     shared: Rc<Shared>,
-    socket: TcpStream,
+    socket: impl Transport + 'static,
     peer: SocketAddr,
     held: (Permit, Task),
 ) -> impl Future<Output = ()> {

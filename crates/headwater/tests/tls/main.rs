@@ -6,4 +6,5 @@ mod certificates;
 mod files;
 mod limits;
 mod live;
+mod rtmps;
 mod support;

@@ -22,10 +22,20 @@ impl Site {
     /// Starts a server with these arguments and lines of configuration. `tables` begins with the
     /// lines of `[http]`.
     pub(crate) fn start(tables: &str, arguments: &[&str]) -> Self {
+        Self::make(tables, "", arguments)
+    }
+
+    /// Starts a server with these lines of `[http]`, and with other tables.
+    pub(crate) fn configured(http: &str, others: &str) -> Self {
+        Self::make(http, others, &[])
+    }
+
+    fn make(tables: &str, others: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
         certificate::make("first", &certificate, &key);
-        let tables = format!("[http]\n{tables}\n{}", certificate::table(&certificate, &key));
+        let table = certificate::table(&certificate, &key);
+        let tables = format!("[http]\n{tables}\n{table}\n{others}");
         let arguments = ["--workers", "2"].iter().chain(arguments);
         let server = Server::configured(env!("CARGO_BIN_EXE_headwater"), &tables, arguments);
         Self { server, folder }

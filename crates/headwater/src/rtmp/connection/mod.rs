@@ -179,6 +179,10 @@ impl<S: Transport + 'static> Connection<S> {
     }
 
     pub(super) async fn run(&mut self) -> Result<(), Error> {
+        // What came together with the end of a TLS handshake makes no socket ready.
+        if !self.read()? {
+            return Ok(());
+        }
         loop {
             // Players are subscribed most of their time and need none of this future's state, so it
             // is boxed.
@@ -231,7 +235,7 @@ impl<S: Transport + 'static> Connection<S> {
                 return Ok(Phase::Over);
             }
             self.send()?;
-            let busy = !self.send_queue.is_empty()
+            let busy = !self.is_all_sent()
                 || self.lookup.is_some()
                 || self.has_more
                 || !self.unread.is_empty();
@@ -282,11 +286,11 @@ impl<S: Transport + 'static> Connection<S> {
                 self.take_in(&unread)?;
                 continue;
             }
-            let idle = self.send_queue.is_empty() && self.lookup.is_none();
+            let idle = self.is_all_sent() && self.lookup.is_none();
             if idle && !self.shared.drain.has_begun() && self.join() {
                 return Ok(Phase::Next);
             }
-            let writes = !self.send_queue.is_empty();
+            let writes = !self.is_all_sent();
             let wake = self.wake();
             tokio::select! {
                 ready = poll_fn(|cx| self.socket.poll_ready(listens, writes, cx)) => {
@@ -326,13 +330,14 @@ impl<S: Transport + 'static> Connection<S> {
 
     /// Writes as much as the socket takes.
     fn send(&mut self) -> Result<(), Error> {
-        if self.send_queue.is_empty() {
+        if self.is_all_sent() {
             return Ok(());
         }
+        let drained = self.socket.holds() && self.socket.try_drain()?;
         let sent = self.send_queue.send(|parts| self.socket.try_write_vectored(parts))?;
-        if self.send_queue.is_empty() {
+        if self.is_all_sent() {
             self.blocked = None;
-        } else if sent > 0 || self.blocked.is_none() {
+        } else if sent > 0 || drained || self.blocked.is_none() {
             self.blocked = Some(Box::new(Patience::new(self.timeout())));
         }
         if let Role::File(play) = &mut self.role {
@@ -340,6 +345,11 @@ impl<S: Transport + 'static> Connection<S> {
             self.again = again.map(|wait| Instant::now() + wait);
         }
         Ok(())
+    }
+
+    /// Whether everything is in the kernel.
+    fn is_all_sent(&self) -> bool {
+        self.send_queue.is_empty() && !self.socket.holds()
     }
 
     /// Sends what is left before the connection closes.
