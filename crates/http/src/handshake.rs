@@ -37,8 +37,10 @@ impl Identity {
         stream: TcpStream,
         limit: Duration,
     ) -> io::Result<impl Transport + use<>> {
-        let config = Arc::clone(&self.0.borrow());
-        let handshake = TlsAcceptor::from(config).accept(stream);
+        // The protocols of HTTPS are not spoken here.
+        let mut config = ServerConfig::clone(&self.0.borrow());
+        config.alpn_protocols.clear();
+        let handshake = TlsAcceptor::from(Arc::new(config)).accept(stream);
         let accepted = tokio::time::timeout(limit, handshake).await;
         Ok(RefCell::new(Tls::new(accepted.map_err(io::Error::from).flatten()?)))
     }

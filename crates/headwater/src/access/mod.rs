@@ -507,4 +507,4 @@ pub(crate) fn is_of_own_page(uri: &Uri, headers: &HeaderMap) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

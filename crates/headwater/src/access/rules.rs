@@ -2,6 +2,7 @@
 
 use credentials::Secret;
 
+use super::failures::network;
 use super::proven::{Digest, Proven};
 use super::{Attempt, Kind, contains};
 use crate::config::Rule;
@@ -11,6 +12,8 @@ pub(super) struct Rules {
     rules: Vec<Rule>,
     /// Secrets that were right, each with the rule's number.
     proven: Proven<()>,
+    /// The same with the address (IPv6: the /64 network) that gave them.
+    given: Proven<()>,
 }
 
 /// What comes of trying an attempt by all rules.
@@ -23,7 +26,7 @@ pub(super) enum Tried {
 
 impl Rules {
     pub(super) fn new(rules: &[Rule]) -> Self {
-        Self { rules: rules.to_owned(), proven: Proven::new() }
+        Self { rules: rules.to_owned(), proven: Proven::new(), given: Proven::new() }
     }
 
     /// Whether any rule is about an action.
@@ -42,14 +45,13 @@ impl Rules {
         })
     }
 
-    /// Whether the attempt needs no secret, or one that was right before.
+    /// Whether the attempt needs no secret, or one that was right before when this address gave it. Others who guess that
+    /// secret learn nothing.
     pub(super) fn known(&self, attempt: &Attempt) -> bool {
-        self.fitting(attempt).any(|(number, rule)| {
-            is_open(rule)
-                || attempt.tried(rule.user.as_deref()).is_some_and(|tried| {
-                    self.proven.get(&self.digest(number, rule, tried)).is_some()
-                })
-        })
+        let was_given = |(number, rule, _, tried): (usize, &Rule, &Secret, &str)| {
+            self.given.get(&self.digest_given(attempt, number, rule, tried)).is_some()
+        };
+        self.fitting(attempt).any(|(_, rule)| is_open(rule)) || self.secrets(attempt).any(was_given)
     }
 
     /// The secrets to be tried, each with its rule's number.
@@ -70,12 +72,15 @@ impl Rules {
         }
         let mut is_slow = false;
         for (number, rule, secret, tried) in self.secrets(attempt) {
-            if secret.plain().is_none() {
-                is_slow = true;
-            } else if secret.is(tried) {
-                self.proven.note(self.digest(number, rule, tried), ());
+            let is_right = match secret.plain() {
+                Some(_) => secret.is(tried),
+                None => self.proven.get(&self.digest(number, rule, tried)).is_some(),
+            };
+            if is_right {
+                self.given.note(self.digest_given(attempt, number, rule, tried), ());
                 return Tried::Right;
             }
+            is_slow |= secret.plain().is_none();
         }
         if is_slow { Tried::Slow } else { Tried::Wrong }
     }
@@ -86,10 +91,17 @@ impl Rules {
         for (number, rule, secret, tried) in self.secrets(attempt).filter(|it| hashed(it.2)) {
             if secret.is(tried) {
                 self.proven.note(self.digest(number, rule, tried), ());
+                self.given.note(self.digest_given(attempt, number, rule, tried), ());
                 return true;
             }
         }
         false
+    }
+
+    fn digest_given(&self, attempt: &Attempt, number: usize, rule: &Rule, tried: &str) -> Digest {
+        let user = rule.user.as_deref().unwrap_or_default();
+        let address = network(attempt.ip).to_string();
+        self.given.digest(&[&number.to_string(), user, tried, &address])
     }
 
     fn digest(&self, number: usize, rule: &Rule, tried: &str) -> Digest {

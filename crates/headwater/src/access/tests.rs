@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::*;
 
-const SECRET: &[u8] = b"a secret that has at least 32 bytes";
+pub(crate) const SECRET: &[u8] = b"a secret that has at least 32 bytes";
 const PEER: &str = "192.0.2.1:5000";
 
 /// The hash of `right`.
@@ -41,7 +41,7 @@ async fn by_query(access: &Arc<Access>, action: &str, path: &str, query: &str) -
 }
 
 /// A token of HS256.
-fn token(claims: &str) -> String {
+pub(crate) fn token(claims: &str) -> String {
     let encode = |data: &[u8]| URL_SAFE_NO_PAD.encode(data);
     let text = format!("{}.{}", encode(br#"{"alg":"HS256"}"#), encode(claims.as_bytes()));
     let signature = sign(&Key::new(HMAC_SHA256, SECRET), text.as_bytes());
@@ -145,6 +145,16 @@ async fn guesses_are_slowed_down_and_others_of_the_address_go_on() {
     let by_path = async |signed| access.may(&asked("play", "live/a", PEER, signed)).await;
     let signed = |token| Credentials { signed: Some(token), ..Credentials::default() };
     assert_eq!(by_path(signed(&good)).await, ALLOWED);
+    // Another address that guesses is not told which secret others use.
+    let guess = |query| {
+        asked("play", "live/a", "192.0.2.7:1", Credentials { query, ..Credentials::default() })
+    };
+    for _ in 0..5 {
+        assert_eq!(access.may(&guess("key=wrong")).await, Err(Refusal::Wrong));
+    }
+    for query in ["key=wrong", "key=right"] {
+        assert_eq!(access.may(&guess(query)).await, Err(Refusal::TooOften(wait)), "{query}");
+    }
     // Others may try.
     let other_peer = asked("play", "live/a", "192.0.2.2:1", Credentials::default());
     assert_eq!(access.may(&other_peer).await, Err(Refusal::Anonymous));

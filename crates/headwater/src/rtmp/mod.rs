@@ -57,7 +57,9 @@ enum Error {
 
 impl Error {
     fn is_reset(&self) -> bool {
-        use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
-        matches!(self, Self::Io(error) if matches!(error.kind(), BrokenPipe | ConnectionReset))
+        // The last is an end of TLS without a farewell.
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        let is_end = |kind| matches!(kind, BrokenPipe | ConnectionReset | UnexpectedEof);
+        matches!(self, Self::Io(error) if is_end(error.kind()))
     }
 }

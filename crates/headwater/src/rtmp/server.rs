@@ -161,10 +161,14 @@ async fn drive_secured(
 ) {
     let limit = shared.origin.config.rtmp.setup_timeout.into();
     let drained = shared.drain.begun();
+    let place = shared.undecided.enter();
     let accepted = tokio::select! {
         accepted = identity.accept(stream, limit) => accepted,
         () = drained => return,
+        // Too many neither publish nor play, and this one has waited longest.
+        () = place.lost() => return,
     };
+    drop(place);
     match accepted {
         Ok(socket) => Box::pin(drive(shared, socket, peer, held)).await,
         Err(error) => tracing::debug!(%peer, %error, "TLS handshake of rtmps failed"),

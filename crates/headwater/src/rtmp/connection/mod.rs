@@ -104,6 +104,8 @@ pub(super) struct Connection<S> {
     unread: Vec<u8>,
     /// Whether a turn ended before the session's events and `unread` did.
     has_more: bool,
+    /// Whether the last read filled its buffer. TLS may have more input then, though the socket has none.
+    may_have_more: bool,
     lookup: Option<Lookup>,
     /// Boxed, because players need it no more once they play.
     app: Box<App>,
@@ -141,6 +143,7 @@ impl<S: Transport + 'static> Connection<S> {
             again: None,
             unread: Vec::new(),
             has_more: false,
+            may_have_more: false,
             lookup: None,
             app: Box::default(),
             expires: None,
@@ -238,6 +241,7 @@ impl<S: Transport + 'static> Connection<S> {
             let busy = !self.is_all_sent()
                 || self.lookup.is_some()
                 || self.has_more
+                || self.may_have_more
                 || !self.unread.is_empty();
             if busy || self.leaves {
                 return self.leave();
@@ -278,6 +282,13 @@ impl<S: Transport + 'static> Connection<S> {
             }
             self.send()?;
             let listens = self.lookup.is_none() && !self.send_queue.is_full();
+            if listens && self.may_have_more && !self.has_more && self.unread.is_empty() {
+                yield_now().await;
+                if !self.read()? {
+                    return Ok(Phase::Over);
+                }
+                continue;
+            }
             if listens && (self.has_more || !self.unread.is_empty()) {
                 if self.has_more {
                     yield_now().await;
@@ -287,7 +298,8 @@ impl<S: Transport + 'static> Connection<S> {
                 continue;
             }
             let idle = self.is_all_sent() && self.lookup.is_none();
-            if idle && !self.shared.drain.has_begun() && self.join() {
+            let stays = !self.shared.drain.has_begun() && !self.is_expired();
+            if idle && stays && self.join() {
                 return Ok(Phase::Next);
             }
             let writes = !self.is_all_sent();
@@ -333,15 +345,18 @@ impl<S: Transport + 'static> Connection<S> {
         if self.is_all_sent() {
             return Ok(());
         }
-        let drained = self.socket.holds() && self.socket.try_drain()?;
+        // What TLS takes while it holds something back is no sign of the peer.
+        let held = self.socket.holds();
+        let drained = held && self.socket.try_drain()?;
         let sent = self.send_queue.send(|parts| self.socket.try_write_vectored(parts))?;
         if self.is_all_sent() {
             self.blocked = None;
-        } else if sent > 0 || drained || self.blocked.is_none() {
+        } else if drained || sent > 0 && !held || self.blocked.is_none() {
             self.blocked = Some(Box::new(Patience::new(self.timeout())));
         }
         if let Role::File(play) = &mut self.role {
-            let again = play.sent(self.send_queue.len(), self.shared.origin.now());
+            let unsent = self.send_queue.len().max(usize::from(self.socket.holds()));
+            let again = play.sent(unsent, self.shared.origin.now());
             self.again = again.map(|wait| Instant::now() + wait);
         }
         Ok(())
@@ -409,8 +424,14 @@ impl<S: Transport + 'static> Connection<S> {
     fn read(&mut self) -> Result<bool, Error> {
         BUFFER.with_borrow_mut(|buffer| match self.socket.try_read(buffer) {
             Ok(0) => Ok(false),
-            Ok(size) => self.take_in(&buffer[..size]).map(|()| true),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Ok(size) => {
+                self.may_have_more = size == buffer.len();
+                self.take_in(&buffer[..size]).map(|()| true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.may_have_more = false;
+                Ok(true)
+            }
             Err(error) => Err(error.into()),
         })
     }
@@ -477,10 +498,14 @@ impl<S: Transport + 'static> Connection<S> {
         self.expires.as_ref().filter(|_| has_role && !self.leaves).map(|at| at.deadline())
     }
 
+    fn is_expired(&self) -> bool {
+        self.expiry().is_some_and(|at| at <= Instant::now())
+    }
+
     /// Handles a time that [`wake`](Self::wake) named.
     fn overdue(&mut self) -> Result<(), Error> {
         self.look_at_peer()?;
-        if self.expiry().is_some_and(|at| at <= Instant::now()) {
+        if self.is_expired() {
             self.dismiss(EXPIRED, Error::Expired);
             self.collect();
             return Ok(());

@@ -10,6 +10,8 @@ use protocol::rtmp::{
 use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use super::*;
+use crate::access::tests::{SECRET, token};
+use crate::access::unix_now;
 use crate::config::{Config, Size};
 use crate::double::{ALL, Double, PEER, STEP, Source};
 use crate::rtmp::slots::{Pool, Undecided};
@@ -176,6 +178,32 @@ async fn a_paused_player_has_its_time_once_however_often_it_pauses() {
         let took = began.elapsed();
         assert!((limit..limit + STEP * 9).contains(&took), "{took:?}");
         assert!(matches!(peer.error().await, Error::AtRest(_)));
+    })
+    .await;
+}
+
+/// Nothing wakes it but its own time.
+#[tokio::test(start_paused = true)]
+async fn a_player_ends_with_its_token_though_its_publisher_is_silent() {
+    local(async {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("key");
+        std::fs::write(&key, SECRET).unwrap();
+        let mut config = Config::default();
+        config.access.jwt.keys = key.to_str().unwrap().to_owned();
+        config.access.jwt.leeway.0 = Duration::ZERO;
+        let mut source = Source::new(config, &[400_000]);
+        let expires = unix_now() + 20;
+        let claims = format!(r#"{{"exp":{expires},"permissions":[{{"actions":["play"]}}]}}"#);
+        let name = format!("live/x?token={}", token(&claims));
+        let mut peer = Peer::of(&name, &source.origin, PLAY, 0, 1 << 20);
+        let began = Instant::now();
+        let events = peer.run(Some(&mut source), ALL, Duration::from_secs(5)).await;
+        when(&events, |event| *event == ClientEvent::Started);
+        peer.run(None, ALL, Duration::from_secs(60)).await;
+        // The token has whole seconds, by a clock that goes on meanwhile.
+        let took = began.elapsed();
+        assert!((Duration::from_secs(15)..Duration::from_secs(25)).contains(&took), "{took:?}");
     })
     .await;
 }
