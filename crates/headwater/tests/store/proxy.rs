@@ -46,6 +46,8 @@ struct Shared {
     asked: Mutex<Vec<Asked>>,
     /// Requests since the start.
     count: AtomicUsize,
+    /// Connections that are open.
+    open: AtomicUsize,
 }
 
 /// The proxy. Dropping it does not end its threads; the process does.
@@ -62,18 +64,30 @@ impl Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (mode, asked) = (Mutex::new(Mode::Open), Mutex::default());
-        let (changed, count) = (Condvar::new(), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { store, mode, changed, asked, count });
+        let (changed, count, open) = (Condvar::new(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { store, mode, changed, asked, count, open });
         let (bucket, kept) = (bucket.to_owned(), Arc::clone(&shared));
         let proxy = Self { address, bucket, shared: kept };
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let shared = Arc::clone(&shared);
+                shared.open.fetch_add(1, Ordering::Relaxed);
                 // A connection that ends ends its thread.
-                std::thread::spawn(move || serve(&shared, connection.ok()?));
+                std::thread::spawn(move || {
+                    let ended = connection.ok().and_then(|connection| serve(&shared, connection));
+                    shared.open.fetch_sub(1, Ordering::Relaxed);
+                    ended
+                });
             }
         });
         proxy
+    }
+
+    /// Waits until all requests of an origin that has ended have come: its last ones may still be on their way.
+    pub(crate) fn until_left(&self) {
+        eventually(LIMIT, "the origin's connections end", || {
+            self.shared.open.load(Ordering::Relaxed) == 0
+        });
     }
 
     /// What was asked since the last call.

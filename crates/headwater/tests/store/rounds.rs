@@ -163,6 +163,7 @@ fn a_warm_title_needs_one_round_after_a_restart() {
     let server = origin(&proxy, cache.path(), OPTIONS);
     assert_eq!(asked(&server), 200);
     server.stop(crate::support::LIMIT);
+    proxy.until_left();
     let server = origin(&proxy, cache.path(), OPTIONS);
     proxy.step();
     assert_eq!(asks(&proxy, &[2], || asked(&server)), 200);
