@@ -346,6 +346,23 @@ mod tests {
         Request::parse(input, SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), 8192)
     }
 
+    #[test]
+    fn the_front_of_a_path_can_be_cut_off_at_a_slash() {
+        for (path, length, rest) in [
+            ("/s/token/live/x?a=1", 8, "/live/x"),
+            ("/s/token/vod/a%20b", 8, "/vod/a b"),
+            ("/a", 0, "/a"),
+            ("/a/b", 1, "/a/b"),
+            ("/a/b", 9, "/a/b"),
+            ("/%C3%BC/b", 2, "/\u{fc}/b"),
+        ] {
+            let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
+            let mut request = parse(&mut BytesMut::from(&*head)).unwrap().unwrap();
+            request.cut_path(length);
+            assert_eq!(request.path(), rest, "{path}");
+        }
+    }
+
     fn check(request: &Request) -> Result<(), TestCaseError> {
         let path = request.path();
         prop_assert!(path.starts_with('/') || path == "*");

@@ -276,6 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_for_one_user_is_in_no_shared_cache() {
+        for (before, after) in [
+            ("public, max-age=30, immutable", "private, max-age=30, immutable"),
+            ("max-age=0, s-maxage=1, must-revalidate", "private, max-age=0, must-revalidate"),
+            ("no-cache", "private, no-cache"),
+            ("no-store", "no-store"),
+        ] {
+            let response = Response::new(200).header("Cache-Control", before).header("ETag", "1");
+            let response = response.without_shared_caches();
+            let fields: Vec<_> = response.headers().collect();
+            assert_eq!(fields, [("Cache-Control", after), ("ETag", "1")], "{before}");
+        }
+        let without = Response::new(200).without_shared_caches();
+        assert_eq!(without.headers().count(), 0);
+    }
+
+    #[test]
     fn sizes() {
         assert_eq!(Response::text(404, "no such stream").body.size(), Some(15));
         assert_eq!(Body::Empty.size(), Some(0));

@@ -157,6 +157,24 @@ impl Server {
         path
     }
 
+    /// Sends a request on a new connection.
+    ///
+    /// # Panics
+    /// There is no answer in time.
+    #[track_caller]
+    pub fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+        limit: Duration,
+    ) -> Response {
+        let mut client = http::Client::connect(self.http, limit).expect("it listens");
+        client.send(method, path, headers, body).expect("it takes the request");
+        client.receive().unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+    }
+
     /// Sends a GET for a path on a new connection.
     ///
     /// # Panics

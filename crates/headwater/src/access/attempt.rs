@@ -52,7 +52,7 @@ pub struct Asked<'a> {
     pub credentials: Credentials<'a>,
 }
 
-/// An attempt to be let in: [`Asked`], read and owned. It has no `Debug`, so that no log gets its secrets.
+/// An attempt to be let in: what [`Asked`] says, kept by itself. It has no `Debug`, so that no log gets its secrets.
 #[derive(Clone)]
 pub(crate) struct Attempt {
     pub(super) kind: Kind,

@@ -94,7 +94,7 @@ pub struct Webhook {
     pub url: String,
     /// It must answer within this time.
     pub timeout: Time,
-    /// How long an answer holds for the same address, credentials and path.
+    /// How long an answer holds for the same address, credentials, path and query.
     pub cache: Time,
     /// What happens if it does not answer in time, or with something else than an answer.
     pub on_failure: OnFailure,

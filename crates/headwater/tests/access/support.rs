@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use testkit::http::{Client, Response};
+use testkit::http::Response;
 use testkit::{Finished, NO_ARGUMENTS, Program, Server, demo_clip};
 
 /// The longest wait in these tests.
@@ -54,9 +54,7 @@ pub(crate) fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Response {
-    let mut client = Client::connect(server.http, LIMIT).unwrap();
-    client.send(method, path, headers, body).unwrap();
-    client.receive().unwrap()
+    server.ask(method, path, headers, body, LIMIT)
 }
 
 /// The status of a GET.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use str0m::change::SdpAnswer;
 use str0m::net::{DatagramRecv, Protocol, Receive, Transmit};
 use str0m::{Candidate, Input, Rtc};
-use testkit::http::{Client, Response};
+use testkit::http::Response;
 use testkit::{NO_ARGUMENTS, Program, Server};
 
 /// The longest wait in these tests.
@@ -59,9 +59,7 @@ pub(crate) fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Response {
-    let mut client = Client::connect(server.http, LIMIT).unwrap();
-    client.send(method, path, headers, body).unwrap();
-    client.receive().unwrap()
+    server.ask(method, path, headers, body, LIMIT)
 }
 
 #[track_caller]
