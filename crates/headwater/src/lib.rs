@@ -36,6 +36,7 @@ pub mod push;
 pub mod rtmp;
 mod send_queue;
 pub mod serve;
+pub mod sessions;
 pub mod sign;
 pub mod titles;
 pub mod webrtc;

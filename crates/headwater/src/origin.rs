@@ -18,6 +18,7 @@ use crate::config::{Config, Size};
 use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
 use crate::machine;
 use crate::pace::Balance;
+use crate::sessions::Sessions;
 use crate::titles::{self, FlvTitles};
 
 /// Two clocks are compared only if reading them takes at most this long. If the process has to wait
@@ -50,6 +51,8 @@ pub struct Origin {
     pub rtmp_lookups: Semaphore,
     /// Decides which viewers of files go first when the link is short.
     pub balance: Arc<Balance>,
+    /// Those who publish and play over connections of their own.
+    pub sessions: Arc<Sessions>,
     /// What happened to viewers that read too slowly.
     pub slow_viewers: SlowViewers,
     /// Push viewers that were closed because of what they sent.
@@ -128,6 +131,7 @@ impl Origin {
             flv_titles: FlvTitles::new(flv_titles),
             rtmp_lookups: Semaphore::new(titles::LOOKUPS),
             balance: Arc::new(Balance::new(clock.now())),
+            sessions: Arc::default(),
             slow_viewers: SlowViewers::default(),
             violations: Violations::default(),
             chosen: Chosen::default(),

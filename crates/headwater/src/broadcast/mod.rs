@@ -41,6 +41,8 @@ use slab::Slab;
 use tokio::task::{spawn_local, yield_now};
 use tokio::time::Instant;
 
+use crate::sessions::Meter;
+
 /// Subscribers written to before the loop's other tasks have their turn: a millisecond or two.
 const TURN: usize = 128;
 
@@ -127,6 +129,7 @@ struct Batch {
 
 struct Subscriber {
     line: Rc<dyn Line>,
+    meter: Meter,
     /// Number of the last batch that it got or did not need.
     served: u64,
     /// Its place, if it joined with parts that the broadcast has yet to write.
@@ -167,11 +170,12 @@ impl<C: Container + 'static> Broadcasts<C> {
         self: &Rc<Self>,
         stream: &Arc<Stream>,
         mut follower: Box<Follower>,
-        line: &Rc<impl Line + 'static>,
+        (line, meter): (&Rc<impl Line + 'static>, &Meter),
     ) -> Result<Subscription, Box<Follower>> {
         if follower.cursor.is_behind() || !follower.cursor.is_at_edge() {
             return Err(follower);
         }
+        meter.is_behind(0.0);
         let key: Key = follower.cursor.tracks().map(Arc::as_ptr).collect();
         let known = self.broadcasts.borrow().get(&key).and_then(Weak::upgrade);
         let broadcast = match known.filter(|broadcast| !broadcast.over.get()) {
@@ -182,12 +186,12 @@ impl<C: Container + 'static> Broadcasts<C> {
                     return Err(follower);
                 }
                 let ahead = (here != *batch.end).then(|| Rc::new(here));
-                return Ok(Broadcast::subscription(&broadcast, line, batch.number, ahead));
+                return Ok(Broadcast::subscription(&broadcast, (line, meter), batch.number, ahead));
             }
             None => Rc::new(Broadcast::new(Arc::clone(stream), &follower)),
         };
         self.broadcasts.borrow_mut().insert(key.clone(), Rc::downgrade(&broadcast));
-        let subscription = Broadcast::subscription(&broadcast, line, 0, None);
+        let subscription = Broadcast::subscription(&broadcast, (line, meter), 0, None);
         let end = End { broadcasts: Rc::clone(self), key, broadcast };
         spawn_local(lead(end, *follower));
         Ok(subscription)
@@ -280,13 +284,14 @@ impl Broadcast {
 
     fn subscription(
         broadcast: &Rc<Self>,
-        line: &Rc<impl Line + 'static>,
+        (line, meter): (&Rc<impl Line + 'static>, &Meter),
         served: u64,
         ahead: Option<Rc<Bookmark>>,
     ) -> Subscription {
         let is_watched = line.is_watched();
-        let line = Rc::clone(line) as Rc<dyn Line>;
-        let subscriber = Subscriber { line, served, ahead, is_watched, waker: None, off: None };
+        let (line, meter) = (Rc::clone(line) as Rc<dyn Line>, meter.clone());
+        let subscriber =
+            Subscriber { line, meter, served, ahead, is_watched, waker: None, off: None };
         let key = broadcast.subscribers.borrow_mut().insert(subscriber);
         Subscription { broadcast: Rc::clone(broadcast), key: Some(key) }
     }
@@ -330,7 +335,11 @@ impl Subscriber {
         if unsent.is_empty() {
             return;
         }
-        let error = match self.line.try_write(&unsent) {
+        let written = self.line.try_write(&unsent);
+        if let Ok(written) = written {
+            self.meter.add(written as u64);
+        }
+        let error = match written {
             Ok(written) if written == unsent.len() && !self.line.holds() => return,
             Ok(written) => {
                 unsent = unsent.slice(written..);

@@ -118,10 +118,10 @@ async fn view(
     leaves: bool,
 ) -> Course {
     let mut course = Course::default();
-    let socket = Rc::new(socket);
+    let (socket, meter) = (Rc::new(socket), Meter::default());
     let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
     loop {
-        follower = match broadcasts.join(&stream, follower, &socket) {
+        follower = match broadcasts.join(&stream, follower, (&socket, &meter)) {
             Ok(subscription) => {
                 course.subscriptions += 1;
                 let mut waits = usize::from(leaves);
@@ -289,9 +289,10 @@ fn one_that_reads_nothing_is_put_off_and_others_go_on() {
         };
         let (_deaf, sending) = connect().await;
         SockRef::from(&*sending).set_send_buffer_size(4096).unwrap();
-        let deaf = broadcasts.join(&stream, at_edge(), &sending).ok().unwrap();
+        let deaf = broadcasts.join(&stream, at_edge(), (&sending, &Meter::default())).ok().unwrap();
         let (mut heard, sending) = connect().await;
-        let attentive = broadcasts.join(&stream, at_edge(), &sending).ok().unwrap();
+        let attentive =
+            broadcasts.join(&stream, at_edge(), (&sending, &Meter::default())).ok().unwrap();
         let mut buffer = vec![0; 64 << 10];
         let mut read = 0;
         // More bytes than the kernel takes for a viewer that reads nothing.
@@ -314,12 +315,15 @@ fn subscribers_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut subscriptions = Vec::new();
         let mut peers = Vec::new();
+        let meter = Meter::default();
         for _ in 0..2 {
             let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             let socket = Rc::new(listener.accept().await.unwrap().0);
             let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
             while follower.cursor.poll(UnixMicros::default()).is_some() {}
-            subscriptions.push(broadcasts.join(&stream, Box::new(follower), &socket).ok().unwrap());
+            subscriptions.push(
+                broadcasts.join(&stream, Box::new(follower), (&socket, &meter)).ok().unwrap(),
+            );
             peers.push(peer);
         }
         let gone = subscriptions.remove(0);
@@ -364,9 +368,9 @@ impl Container for Room {
 /// A viewer's task, up to the stream's end. Returns how often it was subscribed.
 async fn watch(broadcasts: Rc<Broadcasts<Room>>, stream: Arc<Stream>, line: Rc<Looked>) -> usize {
     let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
-    let mut subscriptions = 0;
+    let (mut subscriptions, meter) = (0, Meter::default());
     loop {
-        follower = match broadcasts.join(&stream, follower, &line) {
+        follower = match broadcasts.join(&stream, follower, (&line, &meter)) {
             Ok(subscription) => {
                 subscriptions += 1;
                 poll_fn(|cx| subscription.poll_left(cx)).await;
@@ -462,7 +466,7 @@ fn only_who_is_watched_is_looked_at_and_gets_off_with_all_that_is_due() {
         let join = |line: &Rc<Looked>| {
             let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
             while follower.cursor.poll(UnixMicros::default()).is_some() {}
-            broadcasts.join(&stream, Box::new(follower), line).ok().unwrap()
+            broadcasts.join(&stream, Box::new(follower), (line, &Meter::default())).ok().unwrap()
         };
         let others = Rc::new(Looked::default());
         let watched = Rc::new(Looked { is_watched: true, ..Looked::default() });

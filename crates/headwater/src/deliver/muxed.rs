@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -12,15 +11,16 @@ use live::cursor::{Cursor, Next};
 use live::wait::ready;
 use live::{Delivery, Part, Segment, Stream, Track, Viewing};
 use media::flv::Message;
-use tokio::time::{Sleep, sleep_until};
 
 use super::flv::{converted, metadata, packetizer, sequence_header};
 use super::no_media;
 use super::unfold::unfold;
 use crate::Origin;
-use crate::access::{EXPIRED, Grant};
+use crate::access::Grant;
 use crate::broadcast::{Burst, Container, Follower};
 use crate::counts::TooSlow;
+use crate::path::StreamPath;
+use crate::sessions::{Doing, Meter, Session, Who};
 
 /// Serves `live.mp4`: the header of the tracks, then their chunks unchanged.
 pub(super) async fn mp4(
@@ -73,6 +73,14 @@ async fn respond<M: Mux>(
         Ok(start) => start,
         Err(error) => return Response::text(406, error),
     };
+    let who = Who {
+        doing: Doing::Play,
+        path: StreamPath::Live(stream.name()).to_string(),
+        by: delivery.name(),
+        peer: request.peer(),
+    };
+    let listed = origin.sessions.begin(who, grant);
+    listed.meter().is_behind(behind);
     let viewer = Viewer {
         origin: Arc::clone(origin),
         follower: Follower::told(cursor),
@@ -81,6 +89,7 @@ async fn respond<M: Mux>(
         stream: Arc::clone(stream),
         delivery,
         peer: request.peer(),
+        meter: listed.meter().clone(),
         _viewing: stream.watch(delivery),
     };
     let body = unfold(viewer, true, |mut viewer| async move {
@@ -99,7 +108,7 @@ async fn respond<M: Mux>(
             delivery,
             peer: request.peer(),
             drains: false,
-            expires: grant.until.map(|at| Box::pin(sleep_until(at))),
+            listed,
         })))
 }
 
@@ -112,20 +121,20 @@ struct Watched<B> {
     delivery: Delivery,
     peer: SocketAddr,
     drains: bool,
-    /// When the viewer may no longer watch.
-    expires: Option<Pin<Box<Sleep>>>,
+    listed: Session,
 }
 
 impl<B: BodyStream> BodyStream for Watched<B> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
-        if let Some(expires) = &mut self.expires
-            && expires.as_mut().poll(cx).is_ready()
-        {
+        if let Poll::Ready(over) = self.listed.poll_over(cx) {
             let (stream, peer) = (self.stream.name(), self.peer);
-            tracing::info!(stream, %peer, delivery = self.delivery.name(), "viewer closed: {EXPIRED}");
-            return Poll::Ready(Some(Err(io::Error::other(EXPIRED))));
+            tracing::info!(stream, %peer, delivery = self.delivery.name(), "viewer closed: {over}");
+            return Poll::Ready(Some(Err(io::Error::other(over.to_string()))));
         }
         let next = self.body.poll_next(cx);
+        if let Poll::Ready(Some(Ok(pieces))) = &next {
+            self.listed.meter().add(pieces.iter().map(Piece::len).sum());
+        }
         // Players take an orderly end for that of the stream, and do not come again.
         if let Poll::Ready(None) = next
             && self.drains
@@ -146,6 +155,7 @@ impl<B: BodyStream> BodyStream for Watched<B> {
             stream = self.stream.name(), peer = %self.peer, delivery = self.delivery.name(),
             "viewer closed: takes nothing"
         );
+        self.listed.because("takes nothing");
         self.origin.slow_viewers.closed(self.delivery, TooSlow::Stalled);
     }
 }
@@ -158,6 +168,7 @@ struct Viewer<M> {
     stream: Arc<Stream>,
     delivery: Delivery,
     peer: SocketAddr,
+    meter: Meter,
     _viewing: Viewing,
 }
 
@@ -168,6 +179,7 @@ impl<M: Mux> Viewer<M> {
         }
         let mut out = Burst::default();
         let mut next = self.follower.cursor.next(|| self.origin.now()).await;
+        self.meter.is_behind(self.follower.cursor.behind());
         loop {
             match next {
                 Next::Part { track, segment, part } => {
@@ -291,6 +303,7 @@ mod tests {
             stream: Arc::clone(stream),
             delivery: Delivery::Mp4,
             peer: (Ipv4Addr::LOCALHOST, 0).into(),
+            meter: Meter::default(),
             _viewing: stream.watch(Delivery::Mp4),
         }
     }

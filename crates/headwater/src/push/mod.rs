@@ -23,11 +23,12 @@ mod title;
 mod title_cursor;
 mod wire;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
-use live::Stream;
+use live::{Delivery, Stream};
 use messages::Messages;
 use protocol::push::SUBPROTOCOL;
 use protocol::push::handshake::{self, Refusal};
@@ -38,6 +39,8 @@ use vod::Title;
 use crate::Origin;
 use crate::access::Grant;
 use crate::broadcast::Broadcasts;
+use crate::path::StreamPath;
+use crate::sessions::{self, Doing, Who};
 
 /// State that the push viewers of one event loop share.
 pub struct Push {
@@ -58,6 +61,13 @@ impl Push {
             chunks: broadcasts(Unit::Chunk),
             segments: broadcasts(Unit::Segment),
         })
+    }
+
+    /// Lists a viewer.
+    fn list(&self, path: StreamPath<'_>, peer: SocketAddr, grant: Grant) -> sessions::Session {
+        let by = Delivery::Push.name();
+        let who = Who { doing: Doing::Play, path: path.to_string(), by, peer };
+        self.origin.sessions.begin(who, grant)
     }
 
     fn broadcasts(&self, unit: Unit) -> &Rc<Broadcasts<Messages>> {

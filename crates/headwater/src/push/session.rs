@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -21,9 +22,9 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
-use crate::access::{EXPIRED, Grant};
 use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
+use crate::sessions::{Over, Session as Listed};
 
 /// Bytes of one read: more than a TLS record holds.
 const READ: usize = 32 << 10;
@@ -61,8 +62,8 @@ pub(super) enum Error {
     Changed,
     #[error("the file cannot be read: {0}")]
     Unread(io::Error),
-    #[error("{EXPIRED}")]
-    Expired,
+    #[error("{0}")]
+    Over(Over),
 }
 
 impl From<Fault> for Error {
@@ -108,14 +109,24 @@ pub(super) struct Session {
     pub(super) ping: Instant,
     unanswered: u32,
     pub(super) timer: Timer,
-    /// When the viewer may no longer watch.
-    expires: Option<Instant>,
+    /// Ends when the viewer may no longer watch.
+    pub(super) listed: Listed,
     /// Nothing more is queued.
     pub(super) over: bool,
 }
 
+/// Ready at a time, or when a viewer must leave: when to call [`Session::look_around`].
+pub(super) fn poll_time(
+    timer: &mut Timer,
+    at: Instant,
+    listed: &mut Listed,
+    cx: &mut Context<'_>,
+) -> Poll<()> {
+    if listed.poll_over(cx).is_ready() { Poll::Ready(()) } else { timer.poll(at, cx) }
+}
+
 impl Session {
-    pub(super) fn new(push: Rc<Push>, connection: Upgraded, grant: Grant) -> Self {
+    pub(super) fn new(push: Rc<Push>, connection: Upgraded, listed: Listed) -> Self {
         let interval: Duration = push.origin.config.push.ping_interval.into();
         let Upgraded { transport, input, held, drain, peer } = connection;
         Self {
@@ -131,7 +142,7 @@ impl Session {
             ping: Instant::now() + interval,
             unanswered: 0,
             timer: Timer::new(interval),
-            expires: grant.until,
+            listed,
             over: false,
         }
     }
@@ -179,6 +190,7 @@ impl Session {
         }
         let drained = self.wire.transport.holds() && self.wire.transport.try_drain()?;
         let sent = self.send_queue.send(|parts| self.wire.try_write_vectored(parts))?;
+        self.listed.meter().add(sent as u64);
         self.took(sent > 0 || drained, self.is_idle());
         Ok(())
     }
@@ -201,7 +213,7 @@ impl Session {
     /// When to call [`look_around`](Self::look_around) again.
     pub(super) fn wake(&self) -> Instant {
         let looks = self.blocked.as_ref().map(|patience| patience.next());
-        looks.into_iter().chain(self.expires).fold(self.ping, Instant::min)
+        looks.into_iter().fold(self.ping, Instant::min)
     }
 
     /// Pings the viewer if a ping is due, and finds out whether the viewer has gone or takes
@@ -218,8 +230,8 @@ impl Session {
             }
         }
         let now = Instant::now();
-        if self.expires.is_some_and(|at| at <= now) {
-            return Err(Error::Expired);
+        if let Some(over) = self.listed.look() {
+            return Err(Error::Over(over));
         }
         if self.ping <= now {
             let interval: Duration = self.push.origin.config.push.ping_interval.into();
@@ -285,6 +297,9 @@ impl Session {
     /// Reports to the log and the metrics how watching `stream` ended.
     pub(super) fn report(&self, stream: &str, error: &Error) {
         let (peer, origin) = (self.peer, &self.push.origin);
+        if !matches!(error, Error::Io(_)) {
+            self.listed.because(error);
+        }
         match error {
             Error::Io(error) => tracing::debug!(%peer, stream, %error, "push viewer left"),
             Error::Violation(violation) => {
@@ -306,7 +321,7 @@ impl Session {
                 self.wire.held.stalled();
             }
             Error::Vanished(_) => tracing::info!(%peer, stream, %error, "push viewer gone"),
-            Error::Expired => tracing::info!(%peer, stream, %error, "push viewer closed"),
+            Error::Over(_) => tracing::info!(%peer, stream, %error, "push viewer closed"),
         }
     }
 
@@ -324,9 +339,14 @@ impl Session {
                 self.say(&Event::Error { code: "media", message: error.to_string() });
                 self.close(CloseCode::InternalError, "");
             }
-            Error::Expired => {
-                self.say(&Event::Error { code: "expired", message: EXPIRED.to_owned() });
-                self.close(CloseCode::PolicyViolation, EXPIRED);
+            Error::Over(over) => {
+                let code = match over {
+                    Over::Expired => "expired",
+                    Over::Ended => "kicked",
+                };
+                let message = over.to_string();
+                self.say(&Event::Error { code, message: message.clone() });
+                self.close(CloseCode::PolicyViolation, &message);
             }
             // The place of the file is not a viewer's concern.
             Error::File(_) | Error::Changed | Error::Unread(_) => {

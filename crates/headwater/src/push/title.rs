@@ -21,7 +21,7 @@ use vod::Title;
 
 use super::Push;
 use super::abr::TitleAbr;
-use super::session::{Error, Heard, Said, Session};
+use super::session::{Error, Heard, Said, Session, poll_time};
 use super::title_cursor::{self, Item, TitleCursor};
 use crate::access::Grant;
 use crate::pace::{Hand, Pace, Plan, Schedule, Share};
@@ -152,11 +152,13 @@ impl Watching {
         let origin = &push.origin;
         let name = name(cursor.title());
         let viewing = origin.title_viewers.connected(&name, Delivery::Push);
+        let path = StreamPath::parse(&name).unwrap_or(StreamPath::Vod(&name));
+        let listed = push.list(path, connection.peer, grant);
         let (now, is_paced) = (origin.now(), plan.pace != Pace::Fast);
         let place = is_paced.then(|| Share::new(&origin.balance));
         cursor.seek(from);
         Self {
-            session: Session::new(push, connection, grant),
+            session: Session::new(push, connection, listed),
             began: cursor.next().map_or(Duration::ZERO, |item| item.start),
             cursor,
             choice,
@@ -308,7 +310,7 @@ impl Watching {
         let looks = abr.as_ref().filter(|_| sends || due.is_some()).map(TitleAbr::next);
         let due = [due, looks].into_iter().flatten().min();
         let mut deadline = due.map_or(session.wake(), |due| due.min(session.wake()));
-        let Session { push, wire, drain, timer, send_queue, over, .. } = session;
+        let Session { push, wire, drain, timer, send_queue, over, listed, .. } = session;
         let listens = !*over && !send_queue.is_full();
         let mut is_full = false;
         let stir = poll_fn(|cx| {
@@ -341,7 +343,7 @@ impl Watching {
                 let again = again.and_then(|again| Instant::now().checked_add(again));
                 deadline = again.map_or(deadline, |again| again.min(deadline));
             }
-            timer.poll(deadline, cx).map(|()| Stir::Time)
+            poll_time(timer, deadline, listed, cx).map(|()| Stir::Time)
         });
         stir.await
     }
@@ -356,6 +358,7 @@ impl Watching {
     /// Notes that `written` more bytes are in the kernel.
     fn wrote(&mut self, written: usize) {
         self.burst += written;
+        self.session.listed.meter().add(written as u64);
         self.has_begun = true;
         let left = self.media.size();
         self.session.took(true, left == 0 && self.session.is_idle());

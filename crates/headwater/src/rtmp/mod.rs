@@ -18,8 +18,8 @@ use std::time::Duration;
 
 pub use server::Server;
 
-use crate::access::EXPIRED;
 use crate::ingest;
+use crate::sessions::Over;
 
 /// A connection is closed after this many refused requests to publish.
 const REFUSED: u32 = 16;
@@ -51,8 +51,8 @@ enum Error {
     Stalled(Duration),
     #[error("reads too slowly")]
     TooSlow,
-    #[error("{EXPIRED}")]
-    Expired,
+    #[error("{0}")]
+    Over(Over),
 }
 
 impl Error {

@@ -14,6 +14,7 @@ use super::Error;
 use crate::Origin;
 use crate::broadcast::{self, Burst, Container, Follower, Subscription};
 use crate::deliver::flv::{converted, metadata, sequence_header};
+use crate::sessions::Meter;
 use crate::wire;
 
 pub(super) type Broadcasts = broadcast::Broadcasts<Messages>;
@@ -28,6 +29,8 @@ pub(super) struct Play {
     limits: Limits,
     mode: Mode,
     paused: bool,
+    /// Counts what it gets.
+    pub(super) meter: Meter,
     _viewing: Viewing,
 }
 
@@ -46,9 +49,13 @@ impl Play {
         &self.stream
     }
 
-    pub(super) fn new(stream: Arc<Stream>, peer: SocketAddr, limits: Limits) -> Self {
+    pub(super) fn new(
+        stream: Arc<Stream>,
+        (peer, meter): (SocketAddr, Meter),
+        limits: Limits,
+    ) -> Self {
         let viewing = stream.watch(Delivery::Rtmp);
-        Self { stream, peer, limits, mode: Mode::None, paused: false, _viewing: viewing }
+        Self { stream, peer, limits, mode: Mode::None, paused: false, meter, _viewing: viewing }
     }
 
     pub(super) fn name(&self) -> &str {
@@ -75,10 +82,12 @@ impl Play {
         socket: &Rc<impl Transport + 'static>,
     ) -> bool {
         self.mode = match std::mem::replace(&mut self.mode, Mode::None) {
-            Mode::Alone(follower) => match broadcasts.join(&self.stream, follower, socket) {
-                Ok(subscription) => Mode::Subscribed(subscription),
-                Err(follower) => Mode::Alone(follower),
-            },
+            Mode::Alone(follower) => {
+                match broadcasts.join(&self.stream, follower, (socket, &self.meter)) {
+                    Ok(subscription) => Mode::Subscribed(subscription),
+                    Err(follower) => Mode::Alone(follower),
+                }
+            }
             place => place,
         };
         self.subscription().is_some()
@@ -123,6 +132,7 @@ impl Play {
             }
             let Some(mut cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
             out.push(announce(&mut cursor)?);
+            self.meter.is_behind(cursor.behind());
             self.mode = Mode::Alone(Box::new(Follower::new(cursor)));
         }
         let Mode::Alone(follower) = &mut self.mode else { return std::future::pending().await };
@@ -145,6 +155,7 @@ impl Play {
                     out.push(announce(&mut follower.cursor)?);
                 }
                 Next::Skipped => {
+                    self.meter.is_behind(follower.cursor.behind());
                     origin.slow_viewers.skipped(Delivery::Rtmp, self.stream.name(), self.peer);
                 }
                 Next::TooSlow => return Err(Error::TooSlow),

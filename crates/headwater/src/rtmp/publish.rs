@@ -11,21 +11,22 @@ use tracing::field::display;
 
 use crate::ingest;
 use crate::ingest::flv::FlvIngest;
+use crate::sessions::Meter;
 
 /// A connection's publisher. Dropping it ends the publication.
 pub(super) struct Publish {
     ingest: FlvIngest,
     began: Instant,
-    /// Bytes of audio, video and metadata, without RTMP's own overhead.
-    bytes: u64,
+    /// Counts bytes of audio, video and metadata, without RTMP's own overhead.
+    meter: Meter,
 }
 
 impl Publish {
-    pub(super) fn new(publisher: Seat) -> Self {
+    pub(super) fn new(publisher: Seat, meter: Meter) -> Self {
         let (stream, info) = (publisher.name(), publisher.info());
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
         tracing::info!(peer, stream, rendition, backup = publisher.is_backup(), "publisher");
-        Self { ingest: FlvIngest::new(publisher), began: Instant::now(), bytes: 0 }
+        Self { ingest: FlvIngest::new(publisher), began: Instant::now(), meter }
     }
 
     /// The stream's name.
@@ -46,7 +47,7 @@ impl Publish {
         payload: &Bytes,
         now: UnixMicros,
     ) -> Result<(), ingest::Error> {
-        self.bytes += payload.len() as u64;
+        self.meter.add(payload.len() as u64);
         self.ingest.handle_tag(kind, timestamp, payload, now)
     }
 }
@@ -56,7 +57,7 @@ impl Drop for Publish {
         let info = self.ingest.publisher().info();
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (after, bytes) = (Duration::from_millis(millis), self.bytes);
+        let (after, bytes) = (Duration::from_millis(millis), self.meter.bytes());
         tracing::info!(peer, stream = self.name(), rendition, ?after, bytes, "publisher left");
     }
 }

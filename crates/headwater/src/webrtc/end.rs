@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use str0m::RtcError;
 
-use crate::access::EXPIRED;
+use crate::sessions::Over;
 
 /// After this time without a datagram of its peer a session ends. So does one that is not connected
 /// after this time.
@@ -26,8 +26,8 @@ pub(super) enum End {
     Silent,
     #[error("the server ends")]
     Drained,
-    #[error("{EXPIRED}")]
-    Expired,
+    #[error("{0}")]
+    Over(Over),
     #[error("an error of the server")]
     Failed,
     #[error("{0}")]

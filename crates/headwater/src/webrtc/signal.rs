@@ -9,7 +9,7 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use http::net::Full;
-use live::{PublishError, PublisherInfo, Stream, Track};
+use live::{Delivery, PublishError, PublisherInfo, Stream, Track};
 use media::{Codec, Kind};
 use str0m::format::Codec as Format;
 use tokio::sync::mpsc;
@@ -28,6 +28,7 @@ use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
 use crate::access::{self, Action, Credentials, Grant, Verdict};
 use crate::ladder::companion::{Sources, Watching};
 use crate::path::{StreamPath, published_as};
+use crate::sessions::{Doing, Meter, Who};
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
 pub(crate) const MOST_OFFER: usize = 64 << 10;
@@ -207,7 +208,7 @@ async fn begin(
     if wants_video && video.is_none() {
         watched.as_ref().map_or(Ok(()), Tracks::refuse_video).inspect_err(told)?;
     }
-    let wanted = match watched {
+    let mut wanted = match watched {
         None => {
             let (role, rendition) = published_as(request.uri.query().unwrap_or_default());
             let info = PublisherInfo { peer: Some(request.peer), protocol: "whip", rendition };
@@ -234,8 +235,17 @@ async fn begin(
     let fragment = own.ufrag.clone();
     // The fragment travels in the clear. The rest is as random as a password.
     let id = format!("{fragment}{}", str0m::IceCreds::new().pass);
-    let expires = grant.until;
-    let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit, expires };
+    let (doing, by) = match to.publishes {
+        true => (Doing::Publish, "whip"),
+        false => (Doing::Play, Delivery::WebRtc.name()),
+    };
+    let path = StreamPath::Live(to.stream).to_string();
+    let listed = origin.sessions.begin(Who { doing, path, by, peer: request.peer }, grant);
+    match &mut wanted {
+        Wanted::Publish(publish) => publish.meter = listed.meter().clone(),
+        Wanted::Play(watched) => watched.meter = listed.meter().clone(),
+    }
+    let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit, listed };
     let entry = Entry {
         id: id.clone(),
         resource: to.resource.to_owned(),
@@ -353,7 +363,8 @@ impl Tracks {
             return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
         }
         let cname = cname.to_owned();
-        Ok(Watched { stream, video, audio, companion, keys, cname })
+        let meter = Meter::default();
+        Ok(Watched { stream, video, audio, companion, keys, cname, meter })
     }
 }
 

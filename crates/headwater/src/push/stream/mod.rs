@@ -21,11 +21,12 @@ use tokio::task::coop;
 use tokio::time::Instant;
 
 use super::abr::{self, Watched};
-use super::session::{Error, Session};
+use super::session::{Error, Session, poll_time};
 use super::{Push, describe, messages};
 use crate::Origin;
 use crate::access::Grant;
 use crate::broadcast::{BURST, Follower, PIECES, Subscription};
+use crate::path::StreamPath;
 
 /// Bytes of media taken out of the window at once if the server chooses the rendition. Media that
 /// are taken out cannot be dropped.
@@ -163,8 +164,9 @@ impl std::convert::From<Ready> for Stir {
 impl Watching {
     fn new(viewer: Viewer, connection: Upgraded, grant: Grant) -> Self {
         let Viewer { push, stream, unit, choice, mode, .. } = viewer;
+        let listed = push.list(StreamPath::Live(stream.name()), connection.peer, grant);
         Self {
-            session: Session::new(push, connection, grant),
+            session: Session::new(push, connection, listed),
             unit,
             choice,
             mode,
@@ -200,6 +202,7 @@ impl Watching {
         if let Mode::Alone(follower) = &mut self.mode {
             let hello = describe::hello(&self.stream.state(), follower.cursor.tracks());
             let behind = (follower.cursor.behind() * 1000.0).round() / 1000.0;
+            self.session.listed.meter().is_behind(behind);
             self.session.say(&Event::Hello(Hello { behind: Some(behind), ..hello }));
             self.session.send_queue.push(header(follower)?);
         }
@@ -212,6 +215,7 @@ impl Watching {
     /// Counts it as a viewer of this rendition.
     fn count(&mut self, now: Option<Arc<Track>>) {
         let before = std::mem::replace(&mut self.counted, now);
+        self.session.listed.gets(self.counted.as_ref().map(|track| &*track.name));
         let chosen = &self.session.push.origin.chosen;
         chosen.change(&self.stream, before.as_ref(), self.counted.as_ref());
     }
@@ -221,7 +225,7 @@ impl Watching {
         self.session.send_queue.shrink();
         loop {
             let wake = self.session.wake();
-            let Session { wire, drain, timer, .. } = &mut self.session;
+            let Session { wire, drain, timer, listed, .. } = &mut self.session;
             let Mode::Subscribed(subscription) = &self.mode else { return Ok(Phase::Next) };
             // Written by hand: this is all the state that the tasks of most viewers hold.
             let stir = poll_fn(|cx| {
@@ -236,7 +240,7 @@ impl Watching {
                 if wire.transport.poll_read_ready(cx).is_ready() {
                     return Poll::Ready(Stir::Input);
                 }
-                timer.poll(wake, cx).map(|()| Stir::Time)
+                poll_time(timer, wake, listed, cx).map(|()| Stir::Time)
             });
             match stir.await {
                 Stir::Input => {
@@ -285,13 +289,14 @@ impl Watching {
 
     /// Subscribes the viewer if possible. Everything that it was given before must have been sent.
     fn join(&mut self) -> bool {
-        let Session { push, wire, .. } = &self.session;
+        let Session { push, wire, listed, .. } = &self.session;
+        let meter = listed.meter();
         let broadcasts = push.broadcasts(self.unit);
         self.mode = match std::mem::replace(&mut self.mode, Mode::None) {
             Mode::Alone(follower) => {
                 let subscription = match &self.watched {
-                    Some(watched) => broadcasts.join(&self.stream, follower, watched),
-                    None => broadcasts.join(&self.stream, follower, wire),
+                    Some(watched) => broadcasts.join(&self.stream, follower, (watched, meter)),
+                    None => broadcasts.join(&self.stream, follower, (wire, meter)),
                 };
                 subscription.map_or_else(Mode::Alone, Mode::Subscribed)
             }
@@ -320,14 +325,14 @@ impl Watching {
             }
             let wake = self.wake(idle);
             let Self { session, mode, stream, .. } = self;
-            let Session { push, wire, drain, timer, send_queue, over, .. } = session;
+            let Session { push, wire, drain, timer, send_queue, over, listed, .. } = session;
             let listens = !*over && !send_queue.is_full();
             let draining = !*over;
             let stir = tokio::select! {
                 stir = poll_fn(|cx| wire.transport.poll_ready(listens, !idle, cx)) => stir.into(),
                 next = next(mode, stream, &push.origin), if idle => Stir::Next(next),
                 () = drain, if draining => Stir::Drain,
-                () = poll_fn(|cx| timer.poll(wake, cx)) => Stir::Time,
+                () = poll_fn(|cx| poll_time(timer, wake, listed, cx)) => Stir::Time,
             };
             match stir {
                 Stir::Input => {
@@ -367,6 +372,9 @@ impl Watching {
                 }
                 Next::Skipped => {
                     let (stream, peer) = (self.stream.name(), self.session.peer);
+                    if let Mode::Alone(follower) = &mut self.mode {
+                        self.session.listed.meter().is_behind(follower.cursor.behind());
+                    }
                     origin.slow_viewers.skipped(Delivery::Push, stream, peer);
                     self.session.say(&Event::Discontinuity { reason: Discontinuity::Skipped });
                 }

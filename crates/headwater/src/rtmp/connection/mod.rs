@@ -20,17 +20,18 @@ use http::{Ready, Transport};
 use live::Delivery;
 use protocol::rtmp::{ServerConfig, ServerSession, code};
 use tokio::task::{coop, yield_now};
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use super::lookup::{self, Lookup};
 use super::publish::Publish;
 use super::slots::{Admission, Shared};
 use super::{Error, file, play};
 use crate::Origin;
-use crate::access::EXPIRED;
+use crate::access::Grant;
 use crate::broadcast::Subscription;
 use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
+use crate::sessions::{Over, Session};
 use crate::titles::flv;
 
 /// How long a peer that has everything, or was told to leave, has to close its side.
@@ -59,6 +60,8 @@ struct App {
     path: String,
     /// The query that came with it.
     query: String,
+    /// The permission for the role that begins.
+    grant: Grant,
 }
 
 enum Role {
@@ -110,8 +113,8 @@ pub(super) struct Connection<S> {
     /// Boxed, because players need it no more once they play.
     app: Box<App>,
     role: Role,
-    /// When the peer may no longer publish or play.
-    expires: Option<Pin<Box<Sleep>>>,
+    /// Set while it has a role.
+    listed: Option<Box<Session>>,
     /// A slot while it has a role or changes it, else a place among the undecided.
     admission: Admission,
     /// Whether the peer was told why it must leave. The connection closes when this is sent.
@@ -146,7 +149,7 @@ impl<S: Transport + 'static> Connection<S> {
             may_have_more: false,
             lookup: None,
             app: Box::default(),
-            expires: None,
+            listed: None,
             role: Role::None,
             admission,
             leaves: false,
@@ -217,14 +220,14 @@ impl<S: Transport + 'static> Connection<S> {
                 _ => None,
             };
             let Some(subscription) = subscription else { return Ok(Phase::Next) };
-            let (drain, expires) = (&mut self.drain, &mut self.expires);
+            let (drain, listed) = (&mut self.drain, &mut self.listed);
             // Written by hand: this is all the state that the tasks of most players hold.
             let readable = poll_fn(|cx| {
                 // This check comes first: if a write ended in the middle of a message, nothing else
                 // may follow.
                 if subscription.poll_left(cx).is_ready()
                     || Pin::new(&mut *drain).poll(cx).is_ready()
-                    || expires.as_mut().is_some_and(|at| at.as_mut().poll(cx).is_ready())
+                    || listed.as_mut().is_some_and(|listed| listed.poll_over(cx).is_ready())
                 {
                     return Poll::Ready(None);
                 }
@@ -298,12 +301,13 @@ impl<S: Transport + 'static> Connection<S> {
                 continue;
             }
             let idle = self.is_all_sent() && self.lookup.is_none();
-            let stays = !self.shared.drain.has_begun() && !self.is_expired();
+            let stays = !self.shared.drain.has_begun() && self.over().is_none();
             if idle && stays && self.join() {
                 return Ok(Phase::Next);
             }
             let writes = !self.is_all_sent();
             let wake = self.wake();
+            let listed = self.listed.as_mut().filter(|_| !self.leaves);
             tokio::select! {
                 ready = poll_fn(|cx| self.socket.poll_ready(listens, writes, cx)) => {
                     if let Ready::Input = ready && !self.read()? {
@@ -336,6 +340,10 @@ impl<S: Transport + 'static> Connection<S> {
                 () = self.admission.lost() => return Err(Error::Crowded),
                 () = &mut self.drain, if self.farewell.is_none() => self.prepare_to_leave(),
                 () = sleep_until(wake) => self.overdue()?,
+                over = over(listed) => {
+                    self.dismiss(&over.to_string(), Error::Over(over));
+                    self.collect();
+                }
             }
         }
     }
@@ -349,6 +357,9 @@ impl<S: Transport + 'static> Connection<S> {
         let held = self.socket.holds();
         let drained = held && self.socket.try_drain()?;
         let sent = self.send_queue.send(|parts| self.socket.try_write_vectored(parts))?;
+        if let Some(listed) = self.listed.as_ref().filter(|_| self.is_player()) {
+            listed.meter().add(sent as u64);
+        }
         if self.is_all_sent() {
             self.blocked = None;
         } else if drained || sent > 0 && !held || self.blocked.is_none() {
@@ -489,27 +500,23 @@ impl<S: Transport + 'static> Connection<S> {
     fn wake(&self) -> Option<Instant> {
         let look = self.blocked.as_ref().map(|patience| patience.next());
         let deadline = self.deadline().map(|(at, _)| at);
-        [look, deadline, self.again, self.farewell, self.expiry()].into_iter().flatten().min()
+        [look, deadline, self.again, self.farewell].into_iter().flatten().min()
     }
 
-    /// When the peer may no longer do what it does.
-    fn expiry(&self) -> Option<Instant> {
-        let has_role = !matches!(self.role, Role::None);
-        self.expires.as_ref().filter(|_| has_role && !self.leaves).map(|at| at.deadline())
+    /// Why the peer may no longer do what it does, if so.
+    fn over(&mut self) -> Option<Over> {
+        self.listed.as_mut().filter(|_| !self.leaves).and_then(|listed| listed.look())
     }
 
-    fn is_expired(&self) -> bool {
-        self.expiry().is_some_and(|at| at <= Instant::now())
+    /// Ends the role, and tells of it.
+    fn drop_role(&mut self) -> Role {
+        self.listed = None;
+        std::mem::replace(&mut self.role, Role::None)
     }
 
     /// Handles a time that [`wake`](Self::wake) named.
     fn overdue(&mut self) -> Result<(), Error> {
         self.look_at_peer()?;
-        if self.is_expired() {
-            self.dismiss(EXPIRED, Error::Expired);
-            self.collect();
-            return Ok(());
-        }
         if self.farewell.is_some_and(|at| at <= Instant::now()) {
             return self.bid_farewell();
         }
@@ -534,7 +541,7 @@ impl<S: Transport + 'static> Connection<S> {
 
     /// Ends the publication or the playback in order.
     fn bid_farewell(&mut self) -> Result<(), Error> {
-        match std::mem::replace(&mut self.role, Role::None) {
+        match self.drop_role() {
             Role::None => {}
             Role::Publish(_) => {
                 self.session.send_status("status", code::UNPUBLISH_SUCCESS, SHUTTING_DOWN);
@@ -577,10 +584,13 @@ impl<S: Transport + 'static> Connection<S> {
     /// Makes a peer leave that cannot go on, and tells it why.
     fn dismiss(&mut self, why: &str, error: Error) {
         self.session.send_status("error", code::FAILED, why);
+        if let Some(listed) = &self.listed {
+            listed.because(&error);
+        }
         self.say_end(&Err(error));
         // The role ends before the connection closes, so a publisher that returns finds the name
         // free.
-        self.role = Role::None;
+        self.drop_role();
         self.leaves = true;
     }
 
@@ -595,6 +605,9 @@ impl<S: Transport + 'static> Connection<S> {
             }
             Err(error) => {
                 tracing::warn!(%peer, stream = self.name(), %error, "rtmp connection ended");
+                if let Some(listed) = &self.listed {
+                    listed.because(error);
+                }
                 self.give_up(error);
             }
         }
@@ -612,6 +625,14 @@ impl<S: Transport + 'static> Connection<S> {
         }
         // Otherwise the kernel would keep its queue for as long as the peer is silent.
         self.socket.forget();
+    }
+}
+
+/// Waits until a session must end.
+async fn over(listed: Option<&mut Box<Session>>) -> Over {
+    match listed {
+        Some(listed) => poll_fn(|cx| listed.poll_over(cx)).await,
+        None => std::future::pending().await,
     }
 }
 

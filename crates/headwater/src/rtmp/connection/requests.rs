@@ -7,15 +7,16 @@ use http::Transport;
 use live::{PublishError, PublisherInfo, Stream};
 use media::flv::TagKind;
 use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{App, Connection, Role};
-use crate::access::{Action, Asked, Credentials, Verdict};
+use crate::access::{Action, Asked, Credentials, Grant, Verdict};
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp, published_as};
 use crate::rtmp::lookup::{self, AccessRequest, Found, NoTitle, Wanted};
 use crate::rtmp::publish::Publish;
 use crate::rtmp::{Error, REFUSED, file, play};
+use crate::sessions::{Doing, Meter, Who};
 use crate::titles::flv;
 
 /// Unreadable messages of a publisher: how many are logged, and after how many it is disconnected.
@@ -45,7 +46,7 @@ impl<S: Transport + 'static> Connection<S> {
                 self.take_tag(TagKind::Script, timestamp, &payload);
             }
             ServerEvent::Connect { app, query, .. } => {
-                *self.app = App { path: app, query };
+                *self.app = App { path: app, query, grant: Grant::default() };
                 self.session.accept_connect()?;
             }
             ServerEvent::PublishRequest { app, name, query, .. } => {
@@ -86,8 +87,8 @@ impl<S: Transport + 'static> Connection<S> {
             }
             ServerEvent::Ignored(error) => self.ignore(error)?,
             ServerEvent::Close { .. } => {
-                self.role = Role::None;
-                (self.again, self.expires) = (None, None);
+                self.drop_role();
+                self.again = None;
                 self.heard = Instant::now();
             }
             ServerEvent::BufferLength { .. } | ServerEvent::Pong { .. } => {}
@@ -174,11 +175,11 @@ impl<S: Transport + 'static> Connection<S> {
         };
         match request {
             AccessRequest::Publish { name, query } => {
-                self.expires = grant.until.map(|at| Box::pin(sleep_until(at)));
+                self.app.grant = grant;
                 self.publish_allowed(&name, &query)
             }
             AccessRequest::Play { path, query, start, duration } => {
-                self.expires = grant.until.map(|at| Box::pin(sleep_until(at)));
+                self.app.grant = grant;
                 match StreamPath::parse(&path) {
                     Some(StreamPath::Vod(path)) => {
                         self.look_up_to_play(path.to_owned(), &query, start, duration)
@@ -194,6 +195,13 @@ impl<S: Transport + 'static> Connection<S> {
                 Ok(())
             }
         }
+    }
+
+    /// Lists the peer as one that publishes or plays. Returns what counts its bytes.
+    fn list(&mut self, doing: Doing, path: StreamPath<'_>) -> Meter {
+        let who = Who { doing, path: path.to_string(), by: "rtmp", peer: self.peer };
+        let listed = self.shared.origin.sessions.begin(who, self.app.grant);
+        self.listed.insert(Box::new(listed)).meter().clone()
     }
 
     fn publish_allowed(&mut self, name: &str, query: &str) -> Result<(), Error> {
@@ -219,7 +227,8 @@ impl<S: Transport + 'static> Connection<S> {
         let info = PublisherInfo { peer: Some(peer), protocol: "rtmp", rendition };
         match self.shared.origin.publish(name, role, info) {
             Ok(publisher) => {
-                self.role = Role::Publish(Box::new(Publish::new(publisher)));
+                let meter = self.list(Doing::Publish, StreamPath::Live(publisher.name()));
+                self.role = Role::Publish(Box::new(Publish::new(publisher, meter)));
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
@@ -278,7 +287,9 @@ impl<S: Transport + 'static> Connection<S> {
         if !self.admission.take(&self.shared.players) {
             return self.refuse_player(name);
         }
-        let play = play::Play::new(stream, self.peer, self.shared.origin.viewer_limits());
+        let meter = self.list(Doing::Play, StreamPath::Live(stream.name()));
+        let limits = self.shared.origin.viewer_limits();
+        let play = play::Play::new(stream, (self.peer, meter), limits);
         self.role = Role::Play(Box::new(play));
         self.keep_unsent(UNSENT);
         self.session.accept_play(false)?;
@@ -345,6 +356,7 @@ impl<S: Transport + 'static> Connection<S> {
                 }
                 let play = file::Play::new(&self.shared.origin, flv_title, plan, start, duration);
                 tracing::debug!(peer = %self.peer, path = play.path(), "plays");
+                self.list(Doing::Play, StreamPath::Vod(play.path()));
                 self.role = Role::File(Box::new(play));
                 self.keep_unsent(UNSENT_OF_FILE);
                 self.session.accept_play(true)?;

@@ -30,6 +30,7 @@ use super::send::path::Path;
 use super::send::source::{self, Numbers, Reference};
 use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
+use crate::sessions::Meter;
 use choice::Choice;
 use feed::{Fed, Feed};
 use output::{Output, Subscriber};
@@ -61,6 +62,8 @@ pub(super) struct Watched {
     pub(super) keys: Keys,
     /// The name of both tracks' source in reports, RFC 3550 6.5.1.
     pub(super) cname: String,
+    /// Counts what the viewer is sent.
+    pub(super) meter: Meter,
 }
 
 /// A viewer.
@@ -72,6 +75,7 @@ pub(super) struct Play {
     choice: Choice,
     _viewing: Viewing,
     companion: Option<Watching>,
+    meter: Meter,
     keys: Keys,
     /// These encrypt and decrypt, once there are keys.
     sender: Option<Sender>,
@@ -93,7 +97,7 @@ pub(super) struct Play {
 
 impl Play {
     pub(super) fn new(watched: Watched, subscriber: &Subscriber) -> Self {
-        let Watched { stream, video, audio, companion, keys, cname } = watched;
+        let Watched { stream, video, audio, companion, keys, cname, meter } = watched;
         let viewing = stream.watch(live::Delivery::WebRtc);
         let terms = video.as_ref().and_then(|(line, _)| line.terms);
         let numbers = terms.and_then(|terms| terms.numbers).and_then(Numbers::new);
@@ -109,6 +113,7 @@ impl Play {
             stream,
             _viewing: viewing,
             companion,
+            meter,
             keys,
             sender: None,
             receiver: None,
@@ -341,6 +346,7 @@ impl Play {
             video.write(sender, batch, choice.numbers(now), (now, wall), &mut allowed)?;
         }
         *pause = Some(now + PAUSE).filter(|_| allowed == 0);
+        self.meter.add(batch.size() as u64);
         transport.send_all(path, batch);
         // Players put video beside audio by reports, so the first goes with the first packets.
         let is_due = self.reports.is_some_and(|at| now >= at);

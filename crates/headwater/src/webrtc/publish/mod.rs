@@ -29,6 +29,7 @@ use layer::Layer;
 
 use crate::Origin;
 use crate::ingest::{Ingest, Source};
+use crate::sessions::Meter;
 
 /// Shortest time between two requests for a keyframe that are made for viewers.
 const FOR_VIEWERS: Duration = Duration::from_secs(1);
@@ -94,8 +95,8 @@ pub(super) struct Publish {
     has_asked: bool,
     /// Whether the audio track is announced.
     has_audio: bool,
-    /// Bytes of payloads.
-    bytes: u64,
+    /// Counts bytes of payloads.
+    pub(super) meter: Meter,
 }
 
 impl Publish {
@@ -131,7 +132,7 @@ impl Publish {
             distance,
             has_asked: false,
             has_audio: false,
-            bytes: 0,
+            meter: Meter::default(),
         })
     }
 
@@ -175,7 +176,7 @@ impl Publish {
         };
         if is_taken {
             self.first.get_or_insert(now);
-            self.bytes += bytes;
+            self.meter.add(bytes);
         }
     }
 
@@ -321,7 +322,7 @@ impl Drop for Publish {
         let info = self.ingest.publisher().info();
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
         let millis = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let (after, bytes) = (Duration::from_millis(millis), self.bytes);
+        let (after, bytes) = (Duration::from_millis(millis), self.meter.bytes());
         tracing::info!(peer, stream = self.name(), rendition, ?after, bytes, "whip publisher left");
     }
 }

@@ -74,6 +74,11 @@ impl Batch {
         });
     }
 
+    /// Bytes of all packets.
+    pub(in crate::webrtc) fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Packets that can be sent as one, and the size of each of them but for the last.
     pub(in crate::webrtc) fn groups(&self) -> impl Iterator<Item = (&[u8], usize)> {
         let bytes = |group: &Group| self.bytes.get(group.bytes.clone()).unwrap_or_default();

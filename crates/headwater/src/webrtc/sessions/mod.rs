@@ -23,6 +23,7 @@ use super::offer::ice::Restart;
 use super::play::Watched;
 use super::publish::Publish;
 use super::send::path::Path;
+use crate::sessions::Session as Listed;
 
 /// Length of an ICE user fragment of ours.
 const FRAGMENT: usize = 16;
@@ -51,8 +52,8 @@ pub(super) struct Waiting {
     pub(super) inbox: mpsc::Receiver<Message>,
     pub(super) peer: SocketAddr,
     pub(super) permit: Permit,
-    /// When the peer may no longer publish or play.
-    pub(super) expires: Option<Instant>,
+    /// Ends when the peer may no longer publish or play.
+    pub(super) listed: Listed,
 }
 
 /// What the peer wants: to publish, or to play.

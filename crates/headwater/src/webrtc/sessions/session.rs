@@ -1,5 +1,6 @@
 //! One session: a peer connection, and the stream that it brings or takes.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::shared::Shared;
 use super::viewer::Viewer;
 use super::{Datagram, Message, Waiting, Wanted};
+use crate::sessions::Session as Listed;
 use crate::webrtc::end::{End, SILENCE};
 use crate::webrtc::play::Heard;
 use crate::webrtc::publish::Publish;
@@ -32,8 +34,8 @@ struct Session {
     shared: Rc<Shared>,
     /// Until when the peer has time to connect, while it is not connected.
     connects: Option<Instant>,
-    /// When the peer may no longer publish or play.
-    expires: Option<Instant>,
+    /// Ends when the peer may no longer publish or play.
+    listed: Listed,
     /// The error of the datagram that was refused last.
     refused: Option<RtcError>,
     heard: Instant,
@@ -41,18 +43,21 @@ struct Session {
 
 /// Runs a session to its end.
 pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
-    let Waiting { rtc, wanted, mut inbox, peer, permit, expires } = waiting;
+    let Waiting { rtc, wanted, mut inbox, peer, permit, listed } = waiting;
     let role = match wanted {
         Wanted::Publish(publish) => Role::Publish(publish),
         Wanted::Play(watched) => Role::Play(Viewer::new(watched, &shared)),
     };
     let now = Instant::now();
     let connects = Some(now + SILENCE);
-    let mut session = Session { rtc, role, shared, connects, expires, refused: None, heard: now };
+    let mut session = Session { rtc, role, shared, connects, listed, refused: None, heard: now };
     let end = match session.drive(&mut inbox).await {
         Ok(never) => match never {},
         Err(end) => end,
     };
+    if !matches!(end, End::Asked) {
+        session.listed.because(&end);
+    }
     let stream = session.name();
     match (&session.role, &end) {
         (_, End::Rtc(error)) => tracing::warn!(%peer, stream, %error, "webrtc session failed"),
@@ -91,7 +96,7 @@ impl Session {
                 Some(viewer) => viewer.send(now)?,
                 None => None,
             };
-            let ends = [self.connects, self.expires, due].into_iter().flatten();
+            let ends = [self.connects, due].into_iter().flatten();
             let until = ends.fold(timeout.min(self.heard + SILENCE), Instant::min);
             if asleep.deadline() != until {
                 asleep.as_mut().reset(until);
@@ -126,6 +131,7 @@ impl Session {
                     self.rtc.handle_input(Input::Timeout(now.into_std()))?;
                 }
                 () = &mut drained => return Err(End::Drained),
+                over = poll_fn(|cx| self.listed.poll_over(cx)) => return Err(End::Over(over)),
             }
             let now = Instant::now();
             timeout = self.flush(now)?.max(now + SHORTEST);
@@ -231,8 +237,8 @@ impl Session {
         if self.connects.is_some_and(|until| now >= until) {
             return Err(End::NeverConnected(self.refused.take()));
         }
-        if self.expires.is_some_and(|at| now >= at) {
-            return Err(End::Expired);
+        if let Some(over) = self.listed.look() {
+            return Err(End::Over(over));
         }
         if now.duration_since(self.heard) >= SILENCE {
             return Err(End::Silent);

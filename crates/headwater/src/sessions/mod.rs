@@ -1,0 +1,404 @@
+//! Those who publish and play over connections of their own, one by one: who they are, what they got, and how an
+//! administrator ends them.
+//!
+//! ```text
+//! rtmp, push, webrtc, mp4, flv ─ Session ─┬▶ Sessions   list, end     control plane
+//!        ▲                                └▶ history    those that ended within an hour
+//!        └── poll_over: the permission has expired, or an administrator ends it
+//! ```
+//!
+//! Players of HLS and DASH have no connections of their own: [`crate::deliver`] counts them by their requests.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use live::UnixMicros;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::access::{EXPIRED, Grant};
+use crate::clock::wall_clock;
+
+/// How long a session is remembered after its end, and how many of these there are at most.
+const REMEMBERED: (Duration, usize) = (Duration::from_secs(3600), 10_000);
+
+/// Number of maps with a lock each, so that event loops seldom wait for each other or for a list.
+const SHARDS: usize = 16;
+
+/// Longest reason that is remembered, in bytes.
+const LONGEST_REASON: usize = 200;
+
+/// What somebody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// Sends media.
+    Publish,
+    /// Gets media.
+    Play,
+}
+
+/// One who begins to publish or to play.
+#[derive(Debug, Clone)]
+pub struct Who {
+    /// Whether this one publishes or plays.
+    pub doing: Doing,
+    /// The stream or title: `live/NAME` or `vod/PATH`.
+    pub path: String,
+    /// The protocol or delivery, by its name in the API: `rtmp`, `whip`, `push` and so on.
+    pub by: &'static str,
+    /// The address and port.
+    pub peer: SocketAddr,
+}
+
+/// Why a session must end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// The permission has expired.
+    Expired,
+    /// An administrator ends it.
+    Ended,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => EXPIRED,
+            Self::Ended => "an administrator ended this session",
+        })
+    }
+}
+
+/// Counts what a session gets or sends. Clones count together.
+#[derive(Debug, Clone, Default)]
+pub struct Meter(Arc<Traffic>);
+
+#[derive(Debug, Default)]
+struct Traffic {
+    bytes: AtomicU64,
+    /// Milliseconds of media between what was sent last and the newest there is, plus one. [`UNKNOWN`] where nobody
+    /// told.
+    behind: AtomicU32,
+}
+
+/// Nobody told how far a session is behind.
+const UNKNOWN: u32 = 0;
+
+impl Meter {
+    /// Counts bytes that the kernel has taken, or that came.
+    pub fn add(&self, bytes: u64) {
+        self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes how far what was sent last is behind the newest there is, in seconds.
+    pub fn is_behind(&self, seconds: f64) {
+        let millis = (seconds.max(0.0) * 1000.0).round() as u32;
+        self.0.behind.store(millis.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// The bytes so far.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+
+    fn behind(&self) -> Option<u32> {
+        match self.0.behind.load(Ordering::Relaxed) {
+            UNKNOWN => None,
+            millis => Some(millis - 1),
+        }
+    }
+}
+
+/// The sessions that are open, and those that ended a short time ago.
+#[derive(Debug)]
+pub struct Sessions {
+    open: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
+    ended: Mutex<VecDeque<Ended>>,
+    /// How many there have been.
+    count: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    who: Who,
+    since: UnixMicros,
+    meter: Meter,
+    rendition: Mutex<Option<Arc<str>>>,
+    reason: Mutex<Option<String>>,
+    /// Whether an administrator ends it.
+    ended: AtomicBool,
+    /// The session's task.
+    waker: AtomicWaker,
+}
+
+/// What the API tells of a session.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// Its number, which no other session of this process has.
+    pub id: u64,
+    /// Who publishes or plays what.
+    pub who: Who,
+    /// When it began, by the wall clock.
+    pub since: UnixMicros,
+    /// Bytes that were sent to a player, or that came from a publisher. Those of RTP are without headers.
+    pub bytes: u64,
+    /// Milliseconds of media between what a player was sent last and the newest part of the stream.
+    pub behind: Option<u32>,
+    /// The rendition that a player gets, if there are several.
+    pub rendition: Option<Arc<str>>,
+}
+
+/// A session that is over.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    /// The session as it was at its end.
+    pub session: Told,
+    /// When it ended, by the wall clock.
+    pub at: UnixMicros,
+    /// Why. `None` if the peer left, or the stream ended.
+    pub reason: Option<String>,
+    /// When it ended, by a clock that never steps.
+    when: Instant,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self {
+            open: std::array::from_fn(|_| Mutex::default()),
+            ended: Mutex::default(),
+            count: AtomicU64::default(),
+        }
+    }
+}
+
+impl Sessions {
+    /// Begins a session. It ends when it is dropped.
+    pub fn begin(self: &Arc<Self>, who: Who, grant: Grant) -> Session {
+        let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
+        let entry = Arc::new(Entry {
+            id,
+            who,
+            since: wall_clock(),
+            meter: Meter::default(),
+            rendition: Mutex::default(),
+            reason: Mutex::default(),
+            ended: AtomicBool::default(),
+            waker: AtomicWaker::new(),
+        });
+        self.shard(id).insert(id, Arc::clone(&entry));
+        Session { sessions: Arc::clone(self), entry, until: grant.until, expires: None, over: None }
+    }
+
+    /// The open sessions that `wanted` selects, by the time they began.
+    pub fn open(&self, wanted: impl Fn(&Who) -> bool) -> Vec<Told> {
+        let mut found = Vec::new();
+        for shard in &self.open {
+            let shard = lock(shard);
+            found.extend(shard.values().filter(|entry| wanted(&entry.who)).cloned());
+        }
+        found.sort_unstable_by_key(|entry| entry.id);
+        found.iter().map(|entry| entry.tell()).collect()
+    }
+
+    /// The sessions that ended within the last hour, the last one first: at most 10,000.
+    pub fn ended(&self, wanted: impl Fn(&Who) -> bool) -> Vec<Ended> {
+        let mut ended = lock(&self.ended);
+        forget(&mut ended);
+        ended.iter().rev().filter(|ended| wanted(&ended.session.who)).cloned().collect()
+    }
+
+    /// Ends a session. Returns whether there is one with this number. Its task ends it soon.
+    pub fn end(&self, id: u64) -> bool {
+        let Some(entry) = self.shard(id).get(&id).cloned() else { return false };
+        entry.ended.store(true, Ordering::Release);
+        entry.waker.wake();
+        true
+    }
+
+    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
+        lock(&self.open[(id % SHARDS as u64) as usize])
+    }
+}
+
+impl Entry {
+    fn tell(&self) -> Told {
+        Told {
+            id: self.id,
+            who: self.who.clone(),
+            since: self.since,
+            bytes: self.meter.bytes(),
+            behind: self.meter.behind(),
+            rendition: lock(&self.rendition).clone(),
+        }
+    }
+}
+
+/// Somebody publishes or plays for as long as this lives.
+#[derive(Debug)]
+pub struct Session {
+    sessions: Arc<Sessions>,
+    entry: Arc<Entry>,
+    /// When the permission expires.
+    until: Option<Instant>,
+    /// Made when the session is first polled: then it belongs to the event loop that polls.
+    expires: Option<Pin<Box<Sleep>>>,
+    over: Option<Over>,
+}
+
+impl Session {
+    /// What counts its bytes.
+    pub fn meter(&self) -> &Meter {
+        &self.entry.meter
+    }
+
+    /// Notes which rendition the player gets.
+    pub fn gets(&self, rendition: Option<&str>) {
+        *lock(&self.entry.rendition) = rendition.map(Arc::from);
+    }
+
+    /// Notes why it ends, for the history. The first reason counts.
+    pub fn because(&self, reason: impl fmt::Display) {
+        lock(&self.entry.reason).get_or_insert_with(|| {
+            let mut reason = reason.to_string();
+            reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+            reason
+        });
+    }
+
+    /// Ready when the session must end. The task that polled last is woken then.
+    pub fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
+        self.entry.waker.register(cx.waker());
+        if let Some(over) = self.look() {
+            return Poll::Ready(over);
+        }
+        let Some(until) = self.until else { return Poll::Pending };
+        let expires = self.expires.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if expires.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.over = Some(Over::Expired);
+        Poll::Ready(Over::Expired)
+    }
+
+    /// Whether the session must end now.
+    pub fn look(&mut self) -> Option<Over> {
+        if self.over.is_none() {
+            self.over = if self.entry.ended.load(Ordering::Acquire) {
+                Some(Over::Ended)
+            } else {
+                self.until.filter(|&until| until <= Instant::now()).map(|_| Over::Expired)
+            };
+        }
+        self.over
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(over) = self.over {
+            self.because(over);
+        }
+        let entry = self.sessions.shard(self.entry.id).remove(&self.entry.id);
+        let Some(entry) = entry else { return };
+        let reason = lock(&entry.reason).take();
+        let (session, at, when) = (entry.tell(), wall_clock(), Instant::now());
+        let mut ended = lock(&self.sessions.ended);
+        ended.push_back(Ended { session, at, reason, when });
+        forget(&mut ended);
+    }
+}
+
+/// Forgets what ended too long ago, or too many sessions ago.
+fn forget(ended: &mut VecDeque<Ended>) {
+    let (time, most) = REMEMBERED;
+    while ended.len() > most || ended.front().is_some_and(|first| first.when.elapsed() >= time) {
+        ended.pop_front();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::time::{advance, timeout};
+
+    use super::*;
+
+    fn who(path: &str) -> Who {
+        let peer = "192.0.2.1:5".parse().unwrap();
+        Who { doing: Doing::Play, path: path.to_owned(), by: "push", peer }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_is_listed_while_it_lasts_and_remembered_for_an_hour() {
+        let sessions = Arc::new(Sessions::default());
+        let (a, b) = (
+            sessions.begin(who("live/a"), Grant::default()),
+            sessions.begin(who("live/b"), Grant::default()),
+        );
+        a.meter().clone().add(5);
+        a.gets(Some("v1"));
+        let told = sessions.open(|_| true);
+        assert_eq!(told.iter().map(|it| it.id).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((told[0].bytes, told[0].rendition.as_deref()), (5, Some("v1")));
+        assert_eq!((told[0].behind, told[1].behind), (None, None));
+        a.meter().is_behind(0.0);
+        b.meter().is_behind(1.2345);
+        let behind = |path: &str| sessions.open(|who| who.path == path)[0].behind;
+        assert_eq!((behind("live/a"), behind("live/b")), (Some(0), Some(1235)));
+        a.because("é".repeat(LONGEST_REASON));
+        a.because("another");
+        drop((b, a));
+        assert!(sessions.open(|_| true).is_empty());
+        let ended = sessions.ended(|_| true);
+        assert_eq!(ended.iter().map(|it| it.session.id).collect::<Vec<_>>(), [1, 2]);
+        let reasons: Vec<_> = ended.iter().map(|it| it.reason.clone()).collect();
+        assert_eq!(reasons, [Some("é".repeat(LONGEST_REASON / 2)), None]);
+        advance(REMEMBERED.0).await;
+        assert!(sessions.ended(|_| true).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_than_so_many_are_remembered() {
+        let sessions = Arc::new(Sessions::default());
+        for _ in 0..REMEMBERED.1 + 5 {
+            drop(sessions.begin(who("live/a"), Grant::default()));
+        }
+        let ended = sessions.ended(|_| true);
+        assert_eq!((ended.len(), ended.last().unwrap().session.id), (REMEMBERED.1, 6));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn its_task_learns_when_an_administrator_ends_it_or_it_expires() {
+        let sessions = Arc::new(Sessions::default());
+        let until = Some(Instant::now() + Duration::from_secs(20));
+        let grant = Grant { until, ..Grant::default() };
+        for (ends, expected) in [(true, Over::Ended), (false, Over::Expired)] {
+            let mut session = sessions.begin(who("live/a"), grant);
+            let id = session.entry.id;
+            assert_eq!(session.look(), None);
+            let task =
+                tokio::spawn(
+                    async move { (poll_fn(|cx| session.poll_over(cx)).await, session.look()) },
+                );
+            tokio::task::yield_now().await;
+            if ends {
+                assert!(sessions.end(id));
+            }
+            let found = timeout(Duration::from_secs(21), task).await.unwrap().unwrap();
+            assert_eq!(found, (expected, Some(expected)));
+            assert_eq!(sessions.ended(|_| true)[0].reason, Some(expected.to_string()));
+            assert!(!sessions.end(id), "it is over");
+        }
+    }
+}
