@@ -1,28 +1,31 @@
 //! The control plane: web pages, API, health checks. It may be slow; media delivery may not.
 
+mod events;
 mod nodes;
 mod once;
 mod openapi;
+mod problem;
+mod sessions;
 mod streams;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use axum::Router;
 use axum::body::Body;
+use axum::extract::Request;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use axum::middleware::map_response;
+use axum::middleware::{self, Next, map_response};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, any, get};
+use axum::routing::{MethodRouter, any, delete, get};
 use bytes::Bytes;
 use live::UnixMicros;
 pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use crate::access::{self, Action, Asked, Credentials, Verdict};
 use crate::{Origin, webrtc};
@@ -58,58 +61,123 @@ struct Control {
     single: Once<(String, bool)>,
     /// Renderings of the list of nodes.
     nodes: Once<()>,
+    /// Places of clients that follow the events.
+    followers: Arc<Semaphore>,
     openapi: openapi::Document,
 }
 
 impl Control {
     fn new(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Self {
         let (list, single, nodes) = (Once::default(), Once::default(), Once::default());
-        Self { origin, webrtc, list, single, nodes, openapi: openapi::Document::make() }
+        let followers = Arc::new(Semaphore::new(events::MOST));
+        let openapi = openapi::Document::make();
+        Self { origin, webrtc, list, single, nodes, followers, openapi }
     }
 }
 
-/// Makes the router for everything but media, and for the requests of WHIP and WHEP.
-pub fn router(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Router {
-    let control = Arc::new(Control::new(origin, webrtc));
-    // These have no policy. A worker gets the policy of its script's response, and that response
-    // may be a 304.
-    let parts = Router::new()
-        .route("/assets/{*file}", get(asset))
-        .route("/player/push.js", get(script))
-        .route("/player/push.d.ts", get(types));
-    let mut router = Router::new();
-    for (path, route) in for_programs() {
-        router = router.route(path, route);
-    }
-    router
-        .route("/", get(|| async { secured(page("index.html"), DASHBOARD) }))
-        .route("/watch/{*stream}", get(player))
-        .route("/s/{token}/watch/{*stream}", get(player))
-        .route(
-            "/s/{token}/live/{*path}",
-            any(signed).layer(DefaultBodyLimit::max(webrtc::MOST_OFFER)),
-        )
-        .route("/publish/{*stream}", get(|| async { secured(page("publish.html"), DASHBOARD) }))
-        .route("/nodes", get(nodes::show))
-        // The media plane answers GET, HEAD and OPTIONS. Only other methods arrive here.
-        .route("/live/{*path}", any(signal).layer(DefaultBodyLimit::max(webrtc::MOST_OFFER)))
-        .fallback(|| async { (StatusCode::NOT_FOUND, "no such page\n") })
-        .layer(map_response(harmless))
-        .merge(parts.layer(map_response(nosniff)))
-        .with_state(control)
+/// Which listener a request comes by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listener {
+    /// That of the viewers. Operators must be at an address of `control.admin`, and not behind a proxy.
+    Public,
+    /// That of the operators. Whoever reaches it is one, as far as `[access]` allows it.
+    Control,
 }
 
-/// The routes that are for programs and not for people. `openapi` describes them.
-fn for_programs() -> [(&'static str, MethodRouter<Arc<Control>>); 8] {
+/// Everything but media, and the requests of WHIP and WHEP.
+#[derive(Debug)]
+pub struct Router {
+    viewers: axum::Router,
+    operators: axum::Router,
+    origin: Arc<Origin>,
+}
+
+impl Router {
+    /// Makes the routes. `metrics` are for operators.
+    pub fn new(
+        origin: Arc<Origin>,
+        webrtc: Option<Arc<webrtc::Server>>,
+        metrics: axum::Router,
+    ) -> Self {
+        let control = Arc::new(Control::new(Arc::clone(&origin), webrtc));
+        // These have no policy. A worker gets the policy of its script's response, and that response
+        // may be a 304.
+        let parts = axum::Router::new()
+            .route("/assets/{*file}", get(asset))
+            .route("/player/push.js", get(script))
+            .route("/player/push.d.ts", get(types));
+        let whole = DefaultBodyLimit::max(webrtc::MOST_OFFER);
+        let mut viewers = axum::Router::new()
+            .route("/watch/{*stream}", get(player))
+            .route("/s/{token}/watch/{*stream}", get(player))
+            .route("/s/{token}/live/{*path}", any(signed).layer(whole))
+            .route("/publish/{*stream}", get(|| async { secured(page("publish.html"), DASHBOARD) }))
+            // The media plane answers GET, HEAD and OPTIONS. Only other methods arrive here.
+            .route("/live/{*path}", any(signal).layer(whole));
+        for (path, route) in for_viewers() {
+            viewers = viewers.route(path, route);
+        }
+        let mut operators = axum::Router::new()
+            .route("/", get(|| async { secured(page("index.html"), DASHBOARD) }))
+            .route("/nodes", get(nodes::show));
+        for (path, route) in for_operators() {
+            operators = operators.route(path, route);
+        }
+        let operators = operators.with_state(Arc::clone(&control)).merge(metrics);
+        let none = || async { (StatusCode::NOT_FOUND, "no such page\n") };
+        let viewers = viewers.fallback(none).layer(map_response(harmless));
+        let viewers = viewers.merge(parts.layer(map_response(nosniff))).with_state(control);
+        Self { viewers, operators, origin }
+    }
+
+    /// The routes as one of the listeners has them.
+    pub fn at(&self, listener: Listener) -> axum::Router {
+        let operators = match listener {
+            Listener::Control => self.operators.clone(),
+            Listener::Public => {
+                let near = middleware::from_fn_with_state(Arc::clone(&self.origin), only_near);
+                self.operators.clone().layer(near)
+            }
+        };
+        let router = self.viewers.clone().merge(operators.layer(map_response(harmless)));
+        router.layer(middleware::from_fn(problem::describe))
+    }
+}
+
+/// Lets operators pass who are at an address of `control.admin`. Everybody else can watch here, and no more.
+async fn only_near(
+    State(origin): State<Arc<Origin>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if access::is_near(&origin.config.control.admin, peer, request.headers()) {
+        return next.run(request).await;
+    }
+    let why = "the dashboard, the API and the metrics are at control.listen\n";
+    (StatusCode::FORBIDDEN, why).into_response()
+}
+
+/// The routes for viewers' programs. `openapi` describes these, and those for operators.
+fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 6] {
     [
         ("/api/v1/openapi.json", get(openapi::show)),
-        ("/api/v1/streams", get(streams::list)),
         ("/api/v1/streams/{*name}", get(streams::single)),
-        ("/api/v1/cluster", get(nodes::list)),
         ("/api/v1/time", get(time)),
         ("/route/{*path}", get(nodes::route)),
         ("/healthz", get(|| async { "ok\n" })),
         ("/readyz", get(ready)),
+    ]
+}
+
+/// The routes for operators' programs.
+fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 5] {
+    [
+        ("/api/v1/streams", get(streams::list)),
+        ("/api/v1/sessions", get(sessions::list)),
+        ("/api/v1/sessions/{id}", delete(sessions::end)),
+        ("/api/v1/events", get(events::follow)),
+        ("/api/v1/cluster", get(nodes::list)),
     ]
 }
 
@@ -200,7 +268,7 @@ async fn signal_of(
 /// Tells whether new viewers and publishers are welcome. From the signal to end on they are not,
 /// although the process still serves those it has.
 async fn ready(State(control): State<Arc<Control>>) -> (StatusCode, &'static str) {
-    if control.origin.draining.load(Ordering::Relaxed) {
+    if control.origin.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
     } else {
         (StatusCode::OK, "ok\n")
@@ -291,6 +359,22 @@ async fn time(State(control): State<Arc<Control>>) -> Response {
 
 fn rfc3339(time: UnixMicros) -> String {
     protocol::utc::Utc(time.0 / 1000).to_string()
+}
+
+/// Whether a client may observe the origin, and whether it also may administer: see addresses and end sessions. That may
+/// whoever is at an address of `control.admin`, or has credentials for the API.
+async fn observer(
+    origin: &Origin,
+    peer: SocketAddr,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<bool, access::Refusal> {
+    let credentials = Credentials::of(uri, headers);
+    may(origin, Action::Observe, peer, credentials).await?;
+    // A browser sends the password that it knows with the requests of any page.
+    let has_shown =
+        || origin.access.is_closed(access::Kind::Api) && access::is_of_own_page(uri, headers);
+    Ok(access::may_administer(&origin.config.control.admin, peer, credentials) || has_shown())
 }
 
 /// Whether a client of the control plane may do something.

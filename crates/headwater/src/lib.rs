@@ -21,6 +21,7 @@ pub mod counts;
 pub mod deliver;
 #[cfg(test)]
 mod double;
+pub mod events;
 pub mod heap;
 pub mod ingest;
 pub mod ladder;

@@ -100,6 +100,9 @@ struct Serve {
     /// Address of the WebRTC socket
     #[arg(long, value_name = "ADDR")]
     webrtc: Option<SocketAddr>,
+    /// Address of the listener of dashboard, API and metrics
+    #[arg(long, value_name = "ADDR")]
+    control: Option<SocketAddr>,
     /// Folder served below /vod/
     #[arg(long, value_name = "DIR")]
     vod: Option<PathBuf>,
@@ -158,6 +161,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
             config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);
             config.webrtc.listen = arguments.webrtc.unwrap_or(config.webrtc.listen);
+            config.control.listen = arguments.control.unwrap_or(config.control.listen);
             config.vod.root = arguments.vod.unwrap_or(config.vod.root);
             config.workers = arguments.workers.unwrap_or(config.workers);
             config.validate()?;

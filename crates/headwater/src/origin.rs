@@ -1,4 +1,3 @@
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -7,7 +6,7 @@ use live::backup::{Role, Seat, Seats, Times};
 use live::cursor::Limits;
 use live::{PublishError, PublisherInfo, Registry, Settings, Status, Stream, UnixMicros};
 use store::Store;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use vod::Root;
 
@@ -16,6 +15,7 @@ use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
 use crate::config::{Config, Size};
 use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
+use crate::events::Events;
 use crate::machine;
 use crate::pace::Balance;
 use crate::sessions::Sessions;
@@ -53,6 +53,8 @@ pub struct Origin {
     pub balance: Arc<Balance>,
     /// Those who publish and play over connections of their own.
     pub sessions: Arc<Sessions>,
+    /// What operators want to know at once.
+    pub events: Arc<Events>,
     /// What happened to viewers that read too slowly.
     pub slow_viewers: SlowViewers,
     /// Push viewers that were closed because of what they sent.
@@ -62,7 +64,7 @@ pub struct Origin {
     /// What happened to the ladder processes.
     pub ladders: Ladders,
     /// Whether the origin refuses new clients. `/readyz` tells this.
-    pub draining: AtomicBool,
+    pub drains: watch::Sender<bool>,
     /// The other nodes, if there is a cluster.
     pub cluster: OnceLock<Arc<Cluster>>,
     /// The clock that never steps.
@@ -119,6 +121,7 @@ impl Origin {
             Some(store) => Root::of_objects(store),
             None => Root::new(config.vod.folder()),
         };
+        let events = Arc::<Events>::default();
         let live_memory = live_memory(config.live.memory, machine::memory);
         let registry = Arc::new(Registry::with_memory(settings, live_memory));
         Self {
@@ -132,11 +135,12 @@ impl Origin {
             rtmp_lookups: Semaphore::new(titles::LOOKUPS),
             balance: Arc::new(Balance::new(clock.now())),
             sessions: Arc::default(),
-            slow_viewers: SlowViewers::default(),
+            slow_viewers: SlowViewers::new(Arc::clone(&events)),
+            events,
             violations: Violations::default(),
             chosen: Chosen::default(),
             ladders: Ladders::default(),
-            draining: AtomicBool::new(false),
+            drains: watch::Sender::new(false),
             cluster: OnceLock::new(),
             clock,
             config,
@@ -230,6 +234,11 @@ impl Origin {
         let is_over = stream.state().status == Status::Ended;
         let is_begun = || stream.is_mirrored() && cluster.begins_copy(name);
         (!is_over && !is_begun()).then_some(stream)
+    }
+
+    /// Whether the origin refuses new clients, because it ends.
+    pub fn is_draining(&self) -> bool {
+        *self.drains.borrow()
     }
 
     /// Whether viewers who come again, to any node of a cluster, find the stream when this node has ended.

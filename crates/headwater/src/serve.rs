@@ -1,29 +1,31 @@
 //! `headwater serve`: binds the listeners, sweeps the streams, and ends in order.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use http::net::LogLimit;
+use http::net::{LogLimit, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cluster::Cluster;
-use crate::config::Config;
+use crate::config::{self, Config};
+use crate::control::Listener;
 use crate::deliver::Deliver;
+use crate::events::webhook::Webhook;
 use crate::ladder::Companions;
-use crate::{Origin, control, ingest, ladder, metrics, rtmp, webrtc};
+use crate::{Origin, control, events, ingest, ladder, metrics, rtmp, webrtc};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
 /// SIGHUP, the certificate and key are read again, if there are any.
 ///
 /// When every listener is bound, prints `ready http=IP:PORT rtmp=IP:PORT` on standard output,
 /// followed by ` https=IP:PORT` if there is a TLS listener, by ` webrtc=IP:PORT` if WebRTC is enabled, and by
-/// ` rtmps=IP:PORT` if RTMP has a TLS listener.
+/// ` rtmps=IP:PORT` if RTMP has a TLS listener. Where the control plane is not at its default address, ` control=IP:PORT`
+/// follows.
 ///
 /// # Errors
 /// A listener cannot be bound, or a worker died.
@@ -71,6 +73,8 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         }
         _ => None,
     };
+    let operators = bind_control(&config.control, &loops)?;
+    let webhook = Webhook::new(&config.events).context("events.webhook")?;
     let (http_address, rtmp_address) = (http.address(), rtmp.address());
     let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
     let rtmps = rtmp.tls_address().map_or_else(String::new, |tls| format!(" rtmps={tls}"));
@@ -78,7 +82,15 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let webrtc_address = webrtc.as_ref().map(|webrtc| webrtc.address());
     let datagrams = webrtc_address.map_or_else(String::new, |at| format!(" webrtc={at}"));
 
-    tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone()));
+    let control_address = operators.as_ref().map(http::Server::address);
+    let elsewhere = control_address.filter(|_| !config.control.is_by_default());
+    let elsewhere = elsewhere.map_or_else(String::new, |at| format!(" control={at}"));
+
+    tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone(), http.counters()));
+    if let Some(webhook) = webhook {
+        let events = Arc::clone(&origin.events);
+        tokio::spawn(async move { webhook.run(&events).await });
+    }
     origin.access.warn();
     let access = Arc::clone(&origin.access);
     tokio::spawn(async move { access.keep_fresh().await });
@@ -99,15 +111,20 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // With TLS, SIGHUP makes the server read certificate and key again. Without TLS nothing
     // happens; but without this handler SIGHUP would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
-    let mut stdout = std::io::stdout().lock();
-    writeln!(stdout, "ready http={http_address} rtmp={rtmp_address}{https}{datagrams}{rtmps}")?;
+    let mut stdout = io::stdout().lock();
+    writeln!(
+        stdout,
+        "ready http={http_address} rtmp={rtmp_address}{https}{datagrams}{rtmps}{elsewhere}"
+    )?;
     stdout.flush()?;
     drop(stdout);
     let https = http.tls_address().map(tracing::field::display);
     let webrtc_address = webrtc_address.map(tracing::field::display);
     let rtmps = rtmp.tls_address().map(tracing::field::display);
+    let at = control_address.map(tracing::field::display);
     tracing::info!(
-        http = %http_address, rtmp = %rtmp_address, https, webrtc = webrtc_address, rtmps, "ready"
+        http = %http_address, rtmp = %rtmp_address, https, webrtc = webrtc_address, rtmps,
+        control = at, "ready"
     );
 
     let hang_ups = async move {
@@ -123,25 +140,23 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    let (first, mut begin) = watch::channel(false);
-    let draining = Arc::clone(&origin);
+    let (begin, draining) = (origin.drains.subscribe(), Arc::clone(&origin));
     let signals = async move {
         asked().await;
-        draining.draining.store(true, Ordering::Relaxed);
         if let Some(cluster) = draining.cluster.get() {
             cluster.leave();
         }
         tracing::info!("draining");
-        let _ = first.send(true);
+        draining.drains.send_replace(true);
         asked().await;
         tracing::info!("stopped at once");
     };
-    let control = control::router(Arc::clone(&origin), webrtc.clone()).merge(metrics::router(
-        Arc::clone(&origin),
-        http.counters(),
-        webrtc.clone(),
-    ));
+    let metrics = metrics::router(Arc::clone(&origin), http.counters(), webrtc.clone());
+    let control = control::Router::new(Arc::clone(&origin), webrtc.clone(), metrics);
     let (delivering, files) = (Arc::clone(&origin), Arc::clone(&origin));
+    // Pages and media are there for operators, too: all that viewers have.
+    let operators = serve_operators(operators, &origin, &control, begin.clone());
+    let mut begun = begin;
     let deliver = move |worker| {
         rtmp.serve(&worker);
         if let Some(webrtc) = &webrtc {
@@ -149,11 +164,12 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         }
         Deliver::new(Arc::clone(&delivering), worker.drain)
     };
-    let served = http.run(deliver, control, async move {
-        let _ = begin.wait_for(|&begun| begun).await;
+    let served = http.run(deliver, control.at(Listener::Public), async move {
+        let _ = begun.wait_for(|&begun| begun).await;
     });
     tokio::select! {
         served = served => served.context("http")?,
+        served = operators => served.context("control")?,
         () = signals => {}
         () = hang_ups => {}
     }
@@ -161,6 +177,41 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         store.flush();
     }
     Ok(())
+}
+
+/// Binds the listener of the control plane.
+fn bind_control(
+    control: &config::Control,
+    loops: &http::Config,
+) -> anyhow::Result<Option<http::Server>> {
+    let loops = http::Config { workers: NonZeroUsize::MIN, ..loops.clone() };
+    match http::Server::bind(control.listen, loops) {
+        Ok(bound) => Ok(Some(bound)),
+        // Nobody asked for this port. Another server of this machine may have it.
+        Err(error) if control.is_by_default() => {
+            tracing::warn!(listen = %control.listen, %error, "no listener for the control plane");
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("control.listen = {}", control.listen)),
+    }
+}
+
+/// Serves operators until the origin drains. With nothing to serve, waits for ever: the viewers' listener decides then.
+async fn serve_operators(
+    server: Option<http::Server>,
+    origin: &Arc<Origin>,
+    control: &control::Router,
+    mut begin: watch::Receiver<bool>,
+) -> io::Result<()> {
+    if let Some(server) = server {
+        let delivering = Arc::clone(origin);
+        let deliver = move |worker: Worker| Deliver::new(Arc::clone(&delivering), worker.drain);
+        let drains = async move {
+            let _ = begin.wait_for(|&begun| begun).await;
+        };
+        server.run(deliver, control.at(Listener::Control), drains).await?;
+    }
+    std::future::pending().await
 }
 
 fn http_config(config: &Config) -> http::Config {
@@ -183,11 +234,16 @@ fn http_config(config: &Config) -> http::Config {
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Tells the streams about the time once a second. Streams whose publisher does not return end.
-async fn sweep(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) {
+async fn sweep(
+    origin: Arc<Origin>,
+    webrtc: Option<Arc<webrtc::Server>>,
+    http: Arc<http::Counters>,
+) {
     let mut interval = tokio::time::interval(SWEEP);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (mut given_up, mut told) = (0, LogLimit::rare());
     let mut has_waited = false;
+    let (mut seen, mut refused) = (events::streams::Seen::default(), 0);
     loop {
         let due = interval.tick().await;
         origin.follow_wall_clock();
@@ -197,6 +253,14 @@ async fn sweep(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) {
             continue;
         }
         origin.registry.sweep(origin.now());
+        seen.look(&origin.registry.streams())
+            .into_iter()
+            .for_each(|event| origin.events.tell(event));
+        let before = std::mem::replace(&mut refused, http.totals().refused);
+        if refused > before {
+            let (limit, refused) = ("http.max_connections", refused - before);
+            origin.events.tell(events::Event::ViewerLimit { limit, refused });
+        }
         let memory = origin.registry.memory();
         if memory.given_up > given_up && told.take(std::time::Instant::now()).is_some() {
             let (used, limit, segments) = (memory.used, memory.limit, memory.given_up - given_up);

@@ -37,6 +37,8 @@ pub struct Server {
     pub webrtc: Option<SocketAddr>,
     /// Address for RTMP with TLS, if its configuration has one.
     pub rtmps: Option<SocketAddr>,
+    /// Address of the control plane.
+    pub control: Option<SocketAddr>,
     program: Option<Program>,
     folder: TempDir,
 }
@@ -94,8 +96,10 @@ impl Server {
         std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
         command.args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"]);
         let args: Vec<_> = args.into_iter().collect();
-        if args.iter().all(|arg| arg.as_ref() != "--webrtc") {
-            command.args(["--webrtc", "127.0.0.1:0"]);
+        for listener in ["--webrtc", "--control"] {
+            if args.iter().all(|arg| arg.as_ref() != listener) {
+                command.args([listener, "127.0.0.1:0"]);
+            }
         }
         if let Some(configuration) = configuration {
             let path = folder.path().join("headwater.toml");
@@ -104,9 +108,9 @@ impl Server {
         }
         let program = Program::spawn(command.args(args).current_dir(folder.path()));
         let ready = program.stdout_line(START, |_| true);
-        let Addresses { http, rtmp, https, webrtc, rtmps } = addresses(&ready)
+        let Addresses { http, rtmp, https, webrtc, rtmps, control } = addresses(&ready)
             .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
-        Self { http, rtmp, https, webrtc, rtmps, program: Some(program), folder }
+        Self { http, rtmp, https, webrtc, rtmps, control, program: Some(program), folder }
     }
 
     /// Stops the server's process, as [`Program::pause`] does.
@@ -367,9 +371,11 @@ struct Addresses {
     https: Option<SocketAddr>,
     webrtc: Option<SocketAddr>,
     rtmps: Option<SocketAddr>,
+    control: Option<SocketAddr>,
 }
 
-/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT`, ` webrtc=IP:PORT` and ` rtmps=IP:PORT`
+/// `ready http=IP:PORT rtmp=IP:PORT`, possibly followed by ` https=IP:PORT`, ` webrtc=IP:PORT`, ` rtmps=IP:PORT` and
+/// ` control=IP:PORT`
 fn addresses(line: &str) -> Option<Addresses> {
     let mut words = line.split(' ').peekable();
     let ready = words.next()? == "ready";
@@ -379,8 +385,10 @@ fn addresses(line: &str) -> Option<Addresses> {
         Some(word) => word.strip_prefix(name)?.parse().ok().map(Some),
         None => Some(None),
     };
-    let (https, webrtc, rtmps) = (optional("https=")?, optional("webrtc=")?, optional("rtmps=")?);
-    (ready && words.next().is_none()).then_some(Addresses { http, rtmp, https, webrtc, rtmps })
+    let (https, webrtc) = (optional("https=")?, optional("webrtc=")?);
+    let (rtmps, control) = (optional("rtmps=")?, optional("control=")?);
+    let found = Addresses { http, rtmp, https, webrtc, rtmps, control };
+    (ready && words.next().is_none()).then_some(found)
 }
 
 #[cfg(test)]
@@ -404,7 +412,9 @@ mod tests {
         assert_eq!(server.url("/x"), "http://127.0.0.1:4000/x");
         assert_eq!(server.rtmp_url("live/x"), "rtmp://[::1]:5000/live/x");
         let args = server.log_line(START, |_| true);
-        assert_eq!(args, "serve --http 127.0.0.1:0 --rtmp 127.0.0.1:0 --webrtc 127.0.0.1:0 --demo");
+        let listeners = ["--http", "--rtmp", "--webrtc", "--control"];
+        let listeners = listeners.map(|listener| format!("{listener} 127.0.0.1:0")).join(" ");
+        assert_eq!(args, format!("serve {listeners} --demo"));
         let finished = server.stop(START);
         assert!(finished.status.success(), "{finished:?}");
     }
@@ -412,8 +422,7 @@ mod tests {
     #[test]
     fn a_configuration_lasts_as_long_as_the_server() {
         let mut command = Command::new("sh");
-        let script =
-            "cat \"$9\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
+        let script = "cat \"${11}\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
         command.args(["-c", script, "headwater"]);
         let server = Server::start_command(command, Some("workers = 1\n"), ["--demo"]);
         assert_eq!(server.log_line(START, |_| true), "workers = 1");
@@ -445,7 +454,9 @@ mod tests {
         let [http, rtmp, tls, udp] =
             [1, 2, 3, 4].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         let line = format!("ready http={http} rtmp={rtmp}");
-        let found = |https, webrtc| Some(Addresses { http, rtmp, https, webrtc, rtmps: None });
+        let found = |https, webrtc| {
+            Some(Addresses { http, rtmp, https, webrtc, rtmps: None, control: None })
+        };
         assert_eq!(addresses(&line), found(None, None));
         assert_eq!(addresses(&format!("{line} https={tls}")), found(Some(tls), None));
         assert_eq!(addresses(&format!("{line} webrtc={udp}")), found(None, Some(udp)));

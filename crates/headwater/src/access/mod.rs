@@ -13,7 +13,7 @@ mod attempt;
 mod failures;
 mod page;
 mod proven;
-mod remote;
+pub(crate) mod remote;
 mod rules;
 mod tokens;
 mod turns;
@@ -292,7 +292,7 @@ impl Access {
     }
 
     /// Whether credentials of any kind are configured for an action.
-    fn is_closed(&self, kind: Kind) -> bool {
+    pub(crate) fn is_closed(&self, kind: Kind) -> bool {
         kind == Kind::Play && self.signer.is_some()
             || self.rules.names(kind)
             || self.tokens.as_ref().is_some_and(|(_, kinds)| kinds.contains(&kind))
@@ -490,6 +490,11 @@ fn question(attempt: &Attempt) -> Question {
 /// itself.
 pub(crate) fn may_administer(networks: &[IpNet], peer: SocketAddr, with: Credentials<'_>) -> bool {
     with.own && contains(networks, peer.ip().to_canonical())
+}
+
+/// Whether a request comes straight from an address in these networks, and not through a proxy.
+pub(crate) fn is_near(networks: &[IpNet], peer: SocketAddr, headers: &HeaderMap) -> bool {
+    contains(networks, peer.ip().to_canonical()) && !page::is_forwarded(headers)
 }
 
 fn contains(networks: &[IpNet], address: IpAddr) -> bool {

@@ -23,8 +23,13 @@ const FORWARDED: [&str; 7] = [
 
 /// Whether the peer sent the request from one of our pages or from a program of its own.
 pub(super) fn is_own(uri: &Uri, headers: &HeaderMap) -> bool {
-    !FORWARDED.iter().any(|name| headers.contains_key(*name))
+    !is_forwarded(headers)
         && host(uri, headers).is_some_and(|host| is_own_name(&host) && is_own_page(&host, headers))
+}
+
+/// Whether a proxy that names its clients passed the request on.
+pub(super) fn is_forwarded(headers: &HeaderMap) -> bool {
+    FORWARDED.iter().any(|name| headers.contains_key(*name))
 }
 
 /// The host that the request names. `None` if it names several or none.

@@ -31,7 +31,7 @@ const LOOK_UPS: usize = 4;
 
 /// Why a server cannot be asked. The URL is not told: it may have a password.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(crate) enum Unusable {
     /// Not a URL of HTTP.
     #[error("is not an http:// or https:// URL")]
     Url,
@@ -52,7 +52,7 @@ pub(super) enum Unusable {
 }
 
 /// A client for the server of a URL, and the URL.
-pub(super) fn client(url: &str) -> Result<(Client, Url), Unusable> {
+pub(crate) fn client(url: &str) -> Result<(Client, Url), Unusable> {
     let url = Url::parse(url).map_err(|_| Unusable::Url)?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(Unusable::Url);
@@ -102,7 +102,7 @@ impl Resolve for LookUps {
 }
 
 /// Why an exchange failed, for the log. The URL is not told.
-pub(super) fn reason(error: reqwest::Error) -> String {
+pub(crate) fn reason(error: reqwest::Error) -> String {
     format!("{:#}", anyhow::Error::new(error.without_url()))
 }
 

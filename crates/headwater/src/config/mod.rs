@@ -54,6 +54,8 @@ pub struct Config {
     pub access: Access,
     /// Pages and API.
     pub control: Control,
+    /// Who is told of events.
+    pub events: Events,
     /// Shutting down.
     pub drain: Drain,
 }
@@ -248,11 +250,24 @@ pub struct Cluster {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Control {
-    /// Networks whose addresses may administer. Only they see the addresses of publishers.
+    /// Address of a listener of its own for the dashboard, the API and the metrics; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// Networks whose addresses may administer. Only they see the addresses of publishers and viewers, and end
+    /// sessions. They also have the dashboard, the API and the metrics on the public listeners.
     pub admin: Vec<IpNet>,
     /// Which sites may show the player in a frame: `*` for all, origins separated by blanks, or
     /// empty for none.
     pub embed: String,
+}
+
+/// `[events]`: a server that is told what happens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Events {
+    /// Its http or https URL; empty means there is none.
+    pub webhook: String,
+    /// It must answer within this time.
+    pub timeout: Time,
 }
 
 /// `[drain]`: shutting down.
@@ -465,7 +480,21 @@ impl Default for Control {
             IpNet::new_assert(IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), 8),
             IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
         ];
-        Self { admin: loopback.into(), embed: "*".to_owned() }
+        let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
+        Self { listen, admin: loopback.into(), embed: "*".to_owned() }
+    }
+}
+
+impl Control {
+    /// Whether the address is the one that it has if nobody configures another.
+    pub fn is_by_default(&self) -> bool {
+        self.listen == Self::default().listen
+    }
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { webhook: String::new(), timeout: Time::from_secs(3) }
     }
 }
 

@@ -8,8 +8,8 @@ use http::CredentialsFile;
 
 use super::ladder;
 use super::{
-    Access, Bitrate, Cluster, Config, Factor, Http, Ladder, Rtmp, Rule, Sandbox, Size, Store, Time,
-    Tls, WebRtc,
+    Access, Bitrate, Cluster, Config, Control, Factor, Http, Ladder, Rtmp, Rule, Sandbox, Size,
+    Store, Time, Tls, WebRtc,
 };
 use crate::machine;
 
@@ -38,6 +38,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         cluster,
         access,
         control,
+        events,
         drain,
     } = config;
 
@@ -63,7 +64,12 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
     within("push.flush_interval", push.flush_interval, Time::default(), second)?;
     within("push.ping_interval", push.ping_interval, least, hour)?;
     header_value("http.cors_origin", &http.cors_origin)?;
-    addresses(http, rtmp, webrtc)?;
+    addresses(http, rtmp, webrtc, control)?;
+    within("events.timeout", events.timeout, least, Time::from_secs(60))?;
+    if !events.webhook.is_empty() && !super::is_url(&events.webhook) {
+        let message = "must be an http or https URL".to_owned();
+        return refuse(&["events.webhook"], message);
+    }
     credentials(&http.tls)?;
     if rtmp.tls.enabled && http.tls.credentials().is_none() {
         return refuse(
@@ -234,14 +240,16 @@ fn access(access: &Access) -> Result<(), Found> {
 }
 
 /// Checks that no two listeners share an address: each would get half of the connections.
-fn addresses(http: &Http, rtmp: &Rtmp, webrtc: &WebRtc) -> Result<(), Found> {
+fn addresses(http: &Http, rtmp: &Rtmp, webrtc: &WebRtc, control: &Control) -> Result<(), Found> {
     let with_tls = http.tls.credentials().map(|_| ("http.tls.listen", http.tls.listen));
     // If another listener has its default port, the server runs without WebRTC.
     let by_tcp = webrtc.enabled && webrtc.tcp && !webrtc.is_by_default();
     let by_tcp = by_tcp.then_some(("webrtc.listen", webrtc.listen));
     let rtmps = rtmp.tls.enabled.then_some(("rtmp.tls.listen", rtmp.tls.listen));
     let (plain, rtmp) = (Some(("http.listen", http.listen)), Some(("rtmp.listen", rtmp.listen)));
-    let listeners = [plain, with_tls, rtmp, rtmps, by_tcp];
+    // The same holds for the listener of the control plane.
+    let control = (!control.is_by_default()).then_some(("control.listen", control.listen));
+    let listeners = [plain, with_tls, rtmp, rtmps, by_tcp, control];
     let listeners: Vec<_> = listeners.into_iter().flatten().collect();
     for (i, (key, address)) in listeners.iter().enumerate() {
         let taken = listeners[..i].iter().find(|(_, other)| other == address && other.port() != 0);

@@ -13,6 +13,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
 use super::nodes::Nodes;
+use super::problem::Problem;
+use super::sessions::SessionList;
 use super::streams::{StreamInfo, StreamList};
 use super::{Control, revalidated};
 
@@ -44,6 +46,8 @@ fn complete() -> Value {
     schemas.subschema_for::<StreamList>();
     schemas.subschema_for::<StreamInfo>();
     schemas.subschema_for::<Nodes>();
+    schemas.subschema_for::<SessionList>();
+    schemas.subschema_for::<Problem>();
     let mut document: Value =
         serde_json::from_str(TEXT).expect("the tests have read this constant");
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
@@ -62,7 +66,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::control::for_programs;
+    use crate::control::{for_operators, for_viewers};
 
     /// The part of a path before its first parameter.
     fn fixed(path: &str) -> &str {
@@ -74,11 +78,13 @@ mod tests {
         let document = complete();
         let described = document["paths"].as_object().unwrap().keys();
         let described: BTreeSet<_> = described.map(String::as_str).collect();
-        let routes = for_programs().map(|(route, _)| fixed(route));
-        for route in routes {
+        let operators = for_operators().map(|(route, _)| fixed(route));
+        let mut routes = for_viewers().map(|(route, _)| fixed(route)).to_vec();
+        routes.extend(operators);
+        for &route in &routes {
             let is_described = described.iter().any(|path| match route.ends_with('/') {
                 true => path.starts_with(route),
-                false => *path == route,
+                false => **path == *route,
             });
             assert!(is_described, "{route}");
         }

@@ -13,7 +13,7 @@ use media::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Control, api, json, may, rfc3339};
+use super::{Control, api, json, may, observer, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
@@ -140,11 +140,10 @@ pub(super) async fn list(
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let credentials = Credentials::of(&uri, &headers);
-    if let Err(refusal) = may(origin, Action::Observe, peer, credentials).await {
-        return refusal.into_response();
-    }
-    let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
+    let admin = match observer(origin, peer, &uri, &headers).await {
+        Ok(admin) => admin,
+        Err(refusal) => return refusal.into_response(),
+    };
     let render = || {
         let (streams, now) = (origin.registry.streams(), origin.now());
         let streams = streams.iter().map(|stream| describe(origin, stream, now, admin)).collect();

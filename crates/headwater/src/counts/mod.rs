@@ -3,6 +3,7 @@
 mod chosen;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use chosen::Chosen;
@@ -11,10 +12,14 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
+use crate::events::{Event, Events, SlowAction};
+use crate::path::StreamPath;
+
 /// What happened to viewers that read too slowly. The log names the stream and peer; the counters
 /// are by delivery.
 #[derive(Debug, Default)]
 pub struct SlowViewers {
+    events: Arc<Events>,
     pub(crate) skipped: Family<ByDelivery, Counter>,
     pub(crate) closed: Family<Closed, Counter>,
 }
@@ -56,21 +61,33 @@ pub(crate) struct Closed {
 }
 
 impl SlowViewers {
-    /// Counts and logs a viewer that skips to the newest keyframe.
+    /// Has counted nothing. Tells these events.
+    pub fn new(events: Arc<Events>) -> Self {
+        Self { events, ..Self::default() }
+    }
+
+    /// Counts and logs a viewer of a live stream that skips to the newest keyframe.
     pub fn skipped(&self, delivery: Delivery, stream: &str, peer: SocketAddr) {
         let by = delivery.name();
         tracing::info!(stream, %peer, delivery = by, "slow viewer skipped to the newest keyframe");
         self.skipped.get_or_create(&ByDelivery { delivery: by }).inc();
+        self.tell(delivery, StreamPath::Live(stream).to_string(), peer, SlowAction::Skipped);
     }
 
-    /// Counts a viewer that is disconnected. The caller logs it, as it knows more of the
+    /// Counts a viewer of `path` that is disconnected. The caller logs it, as it knows more of the
     /// connection.
-    pub fn closed(&self, delivery: Delivery, why: TooSlow) {
-        let reason = match why {
-            TooSlow::Behind => "behind",
-            TooSlow::Stalled => "stalled",
+    pub fn closed(&self, delivery: Delivery, path: &str, peer: SocketAddr, why: TooSlow) {
+        let (reason, action) = match why {
+            TooSlow::Behind => ("behind", SlowAction::ClosedBehind),
+            TooSlow::Stalled => ("stalled", SlowAction::ClosedStalled),
         };
         self.closed.get_or_create(&Closed { delivery: delivery.name(), reason }).inc();
+        self.tell(delivery, path.to_owned(), peer, action);
+    }
+
+    fn tell(&self, delivery: Delivery, stream: String, peer: SocketAddr, action: SlowAction) {
+        let delivery = delivery.name();
+        self.events.tell(Event::SlowViewer { stream, delivery, peer: Some(peer), action });
     }
 }
 

@@ -156,7 +156,8 @@ impl<B: BodyStream> BodyStream for Watched<B> {
             "viewer closed: takes nothing"
         );
         self.listed.because("takes nothing");
-        self.origin.slow_viewers.closed(self.delivery, TooSlow::Stalled);
+        let path = self.listed.path();
+        self.origin.slow_viewers.closed(self.delivery, path, self.peer, TooSlow::Stalled);
     }
 }
 
@@ -199,7 +200,9 @@ impl<M: Mux> Viewer<M> {
                         stream = self.stream.name(), peer = %self.peer,
                         delivery = self.delivery.name(), "viewer closed: reads too slowly"
                     );
-                    self.origin.slow_viewers.closed(self.delivery, TooSlow::Behind);
+                    let path = StreamPath::Live(self.stream.name()).to_string();
+                    let counts = &self.origin.slow_viewers;
+                    counts.closed(self.delivery, &path, self.peer, TooSlow::Behind);
                     return Err(io::Error::other("viewer reads too slowly"));
                 }
                 Next::Ended => return Ok(out.into_pieces()),

@@ -296,7 +296,7 @@ impl Session {
 
     /// Reports to the log and the metrics how watching `stream` ended.
     pub(super) fn report(&self, stream: &str, error: &Error) {
-        let (peer, origin) = (self.peer, &self.push.origin);
+        let (peer, origin, path) = (self.peer, &self.push.origin, self.listed.path());
         if !matches!(error, Error::Io(_)) {
             self.listed.because(error);
         }
@@ -313,11 +313,11 @@ impl Session {
                 tracing::warn!(
                     stream, %peer, delivery = "push", "viewer closed: reads too slowly"
                 );
-                origin.slow_viewers.closed(Delivery::Push, TooSlow::Behind);
+                origin.slow_viewers.closed(Delivery::Push, path, peer, TooSlow::Behind);
             }
             Error::Stalled(_) => {
                 tracing::warn!(stream, %peer, delivery = "push", "viewer closed: takes nothing");
-                origin.slow_viewers.closed(Delivery::Push, TooSlow::Stalled);
+                origin.slow_viewers.closed(Delivery::Push, path, peer, TooSlow::Stalled);
                 self.wire.held.stalled();
             }
             Error::Vanished(_) => tracing::info!(%peer, stream, %error, "push viewer gone"),

@@ -252,6 +252,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// The stream or title: `live/NAME` or `vod/PATH`.
+    pub fn path(&self) -> &str {
+        &self.entry.who.path
+    }
+
     /// What counts its bytes.
     pub fn meter(&self) -> &Meter {
         &self.entry.meter

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
@@ -25,7 +24,9 @@ use super::play::{self, Watched};
 use super::publish::Publish;
 use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
+use crate::Origin;
 use crate::access::{self, Action, Credentials, Grant, Verdict};
+use crate::events::Event;
 use crate::ladder::companion::{Sources, Watching};
 use crate::path::{StreamPath, published_as};
 use crate::sessions::{Doing, Meter, Who};
@@ -96,6 +97,9 @@ pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Re
             Err(refusal) => {
                 let (peer, stream) = (request.peer, target.resource);
                 tracing::info!(%peer, stream, why = %refusal, "webrtc session refused");
+                if target.publishes {
+                    tell_refused(&server.origin, request, target.stream, &refusal);
+                }
                 Ok(refusal.into_response())
             }
         },
@@ -153,7 +157,7 @@ async fn begin(
 ) -> Result<Response, Refused> {
     let Server { origin, .. } = server;
     let refuse = |status, why: &str| Err((status, why.to_owned()));
-    if origin.draining.load(Ordering::Relaxed) {
+    if origin.is_draining() {
         return refuse(StatusCode::SERVICE_UNAVAILABLE, "draining");
     }
     if to.publishes
@@ -169,6 +173,13 @@ async fn begin(
             Full::Address => "too many sessions of this address",
         };
         tracing::warn!(peer = %request.peer, why, "webrtc session refused");
+        if !to.publishes {
+            let limit = match full {
+                Full::Server => "webrtc.max_sessions",
+                Full::Address => "webrtc.max_sessions_per_address",
+            };
+            origin.events.tell(Event::ViewerLimit { limit, refused: 1 });
+        }
         (StatusCode::TOO_MANY_REQUESTS, why.to_owned())
     })?;
     let watched = match to.publishes {
@@ -214,11 +225,12 @@ async fn begin(
             let info = PublisherInfo { peer: Some(request.peer), protocol: "whip", rendition };
             origin.fetch(to.stream, role).await;
             let publisher = origin.publish(to.stream, role, info);
-            let publisher = publisher.map_err(|error| refused(&error, request, to.stream))?;
+            let publisher =
+                publisher.map_err(|error| refused(origin, &error, request, to.stream))?;
             let times =
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
             let publish = Publish::new(publisher, times, (video, &layers), audio);
-            let publish = publish.map_err(|error| refused(&error, request, to.stream))?;
+            let publish = publish.map_err(|error| refused(origin, &error, request, to.stream))?;
             Wanted::Publish(Box::new(publish))
         }
         Some(tracks) => Wanted::Play(tracks.watch(server, (video, audio), keys, &own.ufrag)?),
@@ -422,7 +434,8 @@ fn text<'a>(request: &'a Request<'_>, wanted: &str) -> Result<&'a str, Refused> 
     std::str::from_utf8(body).map_err(|_| (StatusCode::BAD_REQUEST, "not UTF-8".to_owned()))
 }
 
-fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused {
+fn refused(origin: &Origin, error: &PublishError, request: &Request<'_>, stream: &str) -> Refused {
+    tell_refused(origin, request, stream, error);
     tracing::warn!(peer = %request.peer, stream, %error, "publish refused");
     match error {
         // The answer does not name the other publisher: only those who may administer see it.
@@ -435,6 +448,12 @@ fn refused(error: &PublishError, request: &Request<'_>, stream: &str) -> Refused
         PublishError::Foreign => (StatusCode::FORBIDDEN, error.to_string()),
         _ => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
     }
+}
+
+/// Tells operators of a publisher that is refused.
+fn tell_refused(origin: &Origin, request: &Request<'_>, stream: &str, why: &dyn std::fmt::Display) {
+    let path = StreamPath::Live(stream).to_string();
+    origin.events.tell(Event::refused(&path, "whip", request.peer, why));
 }
 
 /// Takes candidates of the peer, of which none is needed: the peer's requests come from them. Restarts ICE where

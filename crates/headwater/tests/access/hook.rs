@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::support::{LIMIT, aiortc, play, publish, server, status, wait_for};
 
 /// A server that answers each request as `decide` says: with a status, or not at all.
-fn hook(
+pub(crate) fn hook(
     decide: impl Fn(&Value) -> Option<u16> + Send + 'static,
 ) -> (SocketAddr, Arc<Mutex<Vec<Value>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

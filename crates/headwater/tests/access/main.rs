@@ -2,8 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod control;
+mod events;
 mod expiry;
 mod hook;
 mod rules;
+mod sessions;
 mod signed;
 mod support;

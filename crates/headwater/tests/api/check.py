@@ -37,7 +37,7 @@ def kind(content_type):
 
 
 def is_json(name):
-    return name == "application/json"
+    return name in ("application/json", "application/problem+json")
 
 
 operations = {

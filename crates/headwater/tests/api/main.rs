@@ -3,14 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::http::{Client, Response};
+use testkit::http::{Client, Head, Response};
 use testkit::{NO_ARGUMENTS, Nats, Program, Server, demo_clip, eventually, rtmp};
 
 /// A time limit for anything that a test waits for, on a busy machine.
@@ -34,14 +34,18 @@ impl Answers {
         let mut client = Client::connect(server.http, LIMIT).unwrap();
         client.send(method, path, headers, body.as_bytes()).unwrap();
         let answer = client.receive().unwrap();
-        let told = answer.head.headers.iter();
+        self.add((method, documented), &answer.head, answer.text());
+        answer
+    }
+
+    fn add(&mut self, (method, documented): (&str, &str), head: &Head, body: &str) {
+        let told = head.headers.iter();
         let told: BTreeMap<_, _> =
             told.map(|(name, value)| (name.to_lowercase(), value.as_str())).collect();
         self.0.push(json!({
-            "method": method.to_lowercase(), "path": documented, "status": answer.status(),
-            "headers": told, "body": answer.text(),
+            "method": method.to_lowercase(), "path": documented, "status": head.status,
+            "headers": told, "body": body,
         }));
-        answer
     }
 
     /// Sends a GET for a path that has no parameters.
@@ -95,6 +99,32 @@ fn watch(server: &Server) {
         // It ends with an error, as the server does not wait for it.
         let _ = io::copy(&mut body, &mut io::sink());
     });
+}
+
+/// Asks for sessions in all ways, and ends one.
+fn sessions(answers: &mut Answers, server: &Server) {
+    let path = "/api/v1/sessions";
+    for (query, status) in [
+        ("", 200),
+        ("?ended=true", 200),
+        ("?stream=live/demo&action=play&protocol=flv&after=0", 200),
+        ("?action=watch", 400),
+        ("?after=-1", 400),
+    ] {
+        let whole = format!("{path}{query}");
+        let answer = answers.ask(server, ("GET", &whole, path), &[], "");
+        assert_eq!(answer.status(), status, "{query}: {}", answer.text());
+    }
+    let publishers = server.get(&format!("{path}?stream=live/x"));
+    let publishers: Value = serde_json::from_slice(&publishers.body).unwrap();
+    let id = &publishers["sessions"][1]["id"];
+    let documented = "/api/v1/sessions/{id}";
+    let one = format!("{path}/{id}");
+    assert_eq!(answers.ask(server, ("DELETE", &one, documented), &[], "").status(), 204);
+    let gone = |server: &Server| !server.get(path).text().contains(&format!("\"id\":{id},"));
+    eventually(LIMIT, "it is over", || gone(server));
+    let none = format!("{path}/0");
+    assert_eq!(answers.ask(server, ("DELETE", &none, documented), &[], "").status(), 404);
 }
 
 const STREAM: &str = "/api/v1/streams/live/{name}";
@@ -175,6 +205,15 @@ fn answers_are_as_the_document_says() {
     for path in ["/api/v1/streams", "/api/v1/time", "/healthz", "/readyz", "/metrics"] {
         assert_eq!(answers.get(&alone, path).status(), 200, "{path}");
     }
+    sessions(&mut answers, &alone);
+    // The events have no end, so only their beginning is judged.
+    let events = "/api/v1/events";
+    let mut client = Client::connect(alone.http, LIMIT).unwrap();
+    client.send("GET", events, &[("Last-Event-ID", "0")], b"").unwrap();
+    let (head, body) = client.begin().unwrap();
+    let first = BufReader::new(body).lines().take(3).collect::<Result<Vec<_>, _>>().unwrap();
+    assert_eq!((head.status, &*first[0]), (200, "event: stream_started"));
+    answers.add(("GET", events), &head, &first.join("\n"));
     assert_eq!(answers.get(&alone, "/api/v1/cluster").status(), 404);
     for (stream, status) in [("demo", 200), ("gone", 200), ("none", 404)] {
         let path = format!("/api/v1/streams/live/{stream}");

@@ -30,11 +30,12 @@ fn ask(origin: &Origin, path: &str, fields: &str) -> Response {
 #[test]
 fn addresses_of_publishers_are_for_who_administers() {
     let (origin, publisher) = published("");
-    let own = format!("http://{}", origin.http);
     let address = publisher.address().to_string();
-    for path in [LIST, ONE] {
+    let operators = origin.control.expect("the operators' listener");
+    for (at, path) in [(operators, LIST), (operators, ONE), (origin.http, ONE)] {
+        let own = format!("http://{at}");
         for headers in [&[][..], &[("Origin", &*own), ("Sec-Fetch-Site", "same-origin")]] {
-            let answer = get_with(origin.http, path, headers);
+            let answer = get_with(at, path, headers);
             assert!(answer.text().contains(&address), "{path} {headers:?}: {answer:?}");
             assert_eq!(answer.header("Access-Control-Allow-Origin"), None);
         }
@@ -45,7 +46,7 @@ fn addresses_of_publishers_are_for_who_administers() {
             &[("X-Forwarded-For", "127.0.0.1")],
             &[("Forwarded", "for=127.0.0.1")],
         ] {
-            let answer = get_with(origin.http, path, headers);
+            let answer = get_with(at, path, headers);
             assert_eq!(answer.status(), 200);
             assert!(answer.text().contains("live/watched"), "{answer:?}");
             assert!(!answer.text().contains(&address), "{path} {headers:?}: {answer:?}");
@@ -55,6 +56,10 @@ fn addresses_of_publishers_are_for_who_administers() {
         // A name that somebody else has pointed at this server.
         let rebound = ask(&origin, path, "Host: rebound.example\r\n");
         assert!(!rebound.text().contains(&address), "{rebound:?}");
+    }
+    // Through a proxy, the viewers' listener has no list at all.
+    for proxy in [("X-Forwarded-For", "127.0.0.1"), ("Forwarded", "for=127.0.0.1")] {
+        assert_eq!(get_with(origin.http, LIST, &[proxy]).status(), 403);
     }
     // A cached answer for one kind of client is never given to the other, in either order.
     assert!(origin.get(LIST).text().contains(&address));

@@ -620,8 +620,9 @@ impl<S: Transport + 'static> Connection<S> {
             Error::TooSlow => TooSlow::Behind,
             _ => return,
         };
-        if let Role::Play(_) | Role::File(_) = &self.role {
-            self.shared.origin.slow_viewers.closed(Delivery::Rtmp, why);
+        if let Some(listed) = self.listed.as_ref().filter(|_| self.is_player()) {
+            let counts = &self.shared.origin.slow_viewers;
+            counts.closed(Delivery::Rtmp, listed.path(), self.peer, why);
         }
         // Otherwise the kernel would keep its queue for as long as the peer is silent.
         self.socket.forget();

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::{App, Connection, Role};
 use crate::access::{Action, Asked, Credentials, Grant, Verdict};
+use crate::events::Event;
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp, published_as};
 use crate::rtmp::lookup::{self, AccessRequest, Found, NoTitle, Wanted};
@@ -163,6 +164,7 @@ impl<S: Transport + 'static> Connection<S> {
             (Ok(grant), _) => grant,
             (Err(why), AccessRequest::Publish { name, .. }) => {
                 tracing::warn!(%peer, stream = shown(name), %why, "publish refused");
+                self.tell_refused(name, &why);
                 return self.refuse(code::PUBLISH_BAD_NAME, &why.to_string());
             }
             (Err(why), AccessRequest::Play { path, .. }) => {
@@ -220,6 +222,7 @@ impl<S: Transport + 'static> Connection<S> {
         if !self.admission.take(&self.shared.publishers) {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
+            self.tell_refused(name, &"too many publishers");
             self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
             self.leaves = true;
             return Ok(());
@@ -234,6 +237,7 @@ impl<S: Transport + 'static> Connection<S> {
             }
             Err(error) => {
                 tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
+                self.tell_refused(name, &error);
                 let (code, why) = match error {
                     // The reply does not name the other publisher: only those who may administer
                     // see its address.
@@ -251,6 +255,11 @@ impl<S: Transport + 'static> Connection<S> {
             }
         }
         Ok(())
+    }
+
+    fn tell_refused(&self, name: &str, why: &dyn std::fmt::Display) {
+        let path = StreamPath::Live(name).to_string();
+        self.shared.origin.events.tell(Event::refused(&path, "rtmp", self.peer, why));
     }
 
     /// Refuses a request to publish. The peer may ask again, up to [`REFUSED`] times.
@@ -300,6 +309,8 @@ impl<S: Transport + 'static> Connection<S> {
     fn refuse_player(&mut self, path: &str) -> Result<(), Error> {
         let limit = self.shared.origin.config.rtmp.max_players;
         tracing::warn!(peer = %self.peer, path = shown(path), limit, "play refused: too many players");
+        let limit = "rtmp.max_players";
+        self.shared.origin.events.tell(Event::ViewerLimit { limit, refused: 1 });
         self.session.reject_play(code::PLAY_FAILED, "too many players")?;
         self.leaves = true;
         Ok(())

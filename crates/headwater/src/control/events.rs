@@ -1,0 +1,65 @@
+//! Events as they happen: server-sent events (HTML, 9.2).
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{ConnectInfo, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use tokio::sync::Semaphore;
+
+use super::{Control, observer};
+use crate::events::Next;
+
+/// Most clients that follow at once.
+pub(super) const MOST: usize = 64;
+
+/// After so much time without an event, a comment shows that the connection lives.
+const BEAT: Duration = Duration::from_secs(15);
+
+/// Sends events from now on, or those after the one that `Last-Event-ID` names: browsers send it when they come again.
+pub(super) async fn follow(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    let admin = match observer(origin, peer, &uri, &headers).await {
+        Ok(admin) => admin,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let Ok(place) = Semaphore::try_acquire_owned(Arc::clone(&control.followers)) else {
+        return (StatusCode::TOO_MANY_REQUESTS, "too many clients follow the events\n")
+            .into_response();
+    };
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let begun = origin.drains.subscribe();
+    let reader = origin.events.read(last);
+    let events = stream::unfold((reader, place), move |(mut reader, place)| {
+        let mut begun = begun.clone();
+        async move {
+            let next = tokio::select! {
+                next = reader.next() => next,
+                // It would keep the process from its end.
+                _ = begun.wait_for(|&begun| begun) => return None,
+            };
+            let event = match next {
+                Next::Event(record) => Event::default()
+                    .event(record.event.name())
+                    .id(record.id.to_string())
+                    .data(record.json(admin)),
+                Next::Lost(lost) => {
+                    Event::default().event("lost").data(format!("{{\"lost\":{lost}}}"))
+                }
+            };
+            Some((Ok::<_, Infallible>(event), (reader, place)))
+        }
+    });
+    let beat = KeepAlive::new().interval(BEAT);
+    ([(header::CACHE_CONTROL, "no-store")], Sse::new(events).keep_alive(beat)).into_response()
+}

@@ -1,0 +1,189 @@
+//! Those who publish and watch over connections of their own, one by one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::{ConnectInfo, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Control, api, json, observer, rfc3339};
+use crate::sessions::{Doing, Ended, Told, Who};
+
+/// Most sessions in one answer.
+const MOST: usize = 1000;
+
+/// Which sessions a client asks for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Wanted {
+    stream: Option<String>,
+    action: Option<Action>,
+    protocol: Option<String>,
+    /// Those that are over, and not those that are open.
+    ended: bool,
+    /// Those with higher numbers than this.
+    after: u64,
+}
+
+/// What somebody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "SessionAction")]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Action {
+    /// Sends media.
+    Publish,
+    /// Gets media.
+    Play,
+}
+
+impl From<Doing> for Action {
+    fn from(doing: Doing) -> Self {
+        match doing {
+            Doing::Publish => Self::Publish,
+            Doing::Play => Self::Play,
+        }
+    }
+}
+
+/// Sessions of this node.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Sessions")]
+pub(super) struct SessionList {
+    /// At most 1,000: open ones from the first that began, or ended ones from the last that ended.
+    sessions: Vec<SessionInfo>,
+    /// How many more there are. Ask for open ones `after` the last of these.
+    left_out: usize,
+}
+
+/// One who publishes or plays over a connection of its own: by RTMP, WebRTC, push, `live.mp4` or `live.flv`. Players of HLS
+/// and DASH make requests only, and are counted.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Session")]
+struct SessionInfo {
+    /// Its number. No other session of this process has it.
+    id: u64,
+    /// What it does.
+    action: Action,
+    /// The stream or title: `live/NAME` or `vod/PATH`.
+    stream: String,
+    /// How: a publisher by `rtmp` or `whip`, a viewer by `rtmp`, `push`, `webrtc`, `mp4` or `flv`.
+    protocol: &'static str,
+    /// Its address and port. Only administrators get it.
+    peer: Option<String>,
+    /// When it began.
+    #[schemars(extend("format" = "date-time"))]
+    since: String,
+    /// Bytes that were sent to a viewer, or that came from a publisher.
+    bytes: u64,
+    /// How far the media that a viewer was sent last are behind the newest, in seconds. `null` if this is not known.
+    behind_seconds: Option<f64>,
+    /// The rendition that a viewer gets. `null` if there is only one, or if it is not known.
+    rendition: Option<String>,
+    /// When and why it ended. `null` while it is open.
+    ended: Option<EndInfo>,
+}
+
+/// The end of a session.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "SessionEnd")]
+struct EndInfo {
+    /// When it ended.
+    #[schemars(extend("format" = "date-time"))]
+    at: String,
+    /// Why. `null` if the peer left, or the stream ended.
+    reason: Option<String>,
+}
+
+impl Wanted {
+    fn has(&self, who: &Who) -> bool {
+        self.stream.as_ref().is_none_or(|stream| *stream == who.path)
+            && self.action.is_none_or(|action| action == who.doing.into())
+            && self.protocol.as_ref().is_none_or(|protocol| *protocol == who.by)
+    }
+}
+
+/// Lists the open sessions, or those that ended within the last hour.
+pub(super) async fn list(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    let admin = match observer(origin, peer, &uri, &headers).await {
+        Ok(admin) => admin,
+        Err(refusal) => return refusal.into_response(),
+    };
+    // The text of the rejection may have what was sent.
+    let Ok(Query(wanted)) = wanted else {
+        let why = "action is publish or play, ended is true or false, after is a number\n";
+        return (StatusCode::BAD_REQUEST, why).into_response();
+    };
+    let has = |who: &Who| wanted.has(who);
+    let mut sessions: Vec<_> = match wanted.ended {
+        false => {
+            let open = origin.sessions.open(has).into_iter().filter(|told| told.id > wanted.after);
+            open.map(|told| info(told, None, admin)).collect()
+        }
+        true => {
+            let ended = origin.sessions.ended(has).into_iter();
+            let ended = ended.filter(|ended| ended.session.id > wanted.after);
+            ended
+                .map(|Ended { session, at, reason, .. }| {
+                    info(session, Some(EndInfo { at: rfc3339(at), reason }), admin)
+                })
+                .collect()
+        }
+    };
+    let left_out = sessions.len().saturating_sub(MOST);
+    sessions.truncate(MOST);
+    api(json(&SessionList { sessions, left_out }), admin)
+}
+
+/// Ends a session.
+pub(super) async fn end(
+    State(control): State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path(id): Path<String>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    let origin = &control.origin;
+    match observer(origin, peer, &uri, &headers).await {
+        Ok(true) => {}
+        Ok(false) => {
+            let why =
+                "only administrators end sessions: control.admin, or credentials for \"api\"\n";
+            return (StatusCode::FORBIDDEN, why).into_response();
+        }
+        Err(refusal) => return refusal.into_response(),
+    }
+    match id.parse().ok().filter(|&id| origin.sessions.end(id)) {
+        Some(id) => {
+            let session: u64 = id;
+            tracing::info!(%peer, session, "session ended by an administrator");
+            StatusCode::NO_CONTENT.into_response()
+        }
+        None => (StatusCode::NOT_FOUND, "no such session\n").into_response(),
+    }
+}
+
+fn info(told: Told, ended: Option<EndInfo>, admin: bool) -> SessionInfo {
+    let Told { id, who, since, bytes, behind, rendition } = told;
+    SessionInfo {
+        id,
+        action: who.doing.into(),
+        stream: who.path,
+        protocol: who.by,
+        peer: admin.then(|| who.peer.to_string()),
+        since: rfc3339(since),
+        bytes,
+        behind_seconds: behind.map(|millis| f64::from(millis) / 1000.0),
+        rendition: rendition.map(|rendition| rendition.to_string()),
+        ended,
+    }
+}

@@ -1,0 +1,289 @@
+//! What happens on this origin that an operator wants to know at once: streams that begin and end, publishers that are
+//! refused, limits that are reached, viewers that are too slow.
+//!
+//! ```text
+//! rtmp, webrtc, push, deliver, sweep ─ tell ─▶ Events (the newest 1,000) ─┬▶ /api/v1/events   server-sent events
+//!                                                                         └▶ webhook          one POST each
+//! ```
+//!
+//! Whoever tells never waits. Whoever reads too slowly learns how many events are missing.
+
+pub(crate) mod streams;
+pub(crate) mod webhook;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use live::UnixMicros;
+use serde::Serialize;
+use tokio::sync::watch;
+
+use crate::clock::wall_clock;
+
+/// How many events are kept for those who read them.
+const KEPT: usize = 1000;
+
+/// Longest text in an event that a peer chose, in bytes.
+const LONGEST: usize = 256;
+
+/// What happened. The API and the webhook carry it under these names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// Somebody publishes a stream, or publishes it again.
+    StreamStarted {
+        /// `live/NAME`.
+        stream: String,
+    },
+    /// The publisher of a stream was lost. It may come back.
+    StreamLost {
+        /// `live/NAME`.
+        stream: String,
+    },
+    /// A stream is over.
+    StreamEnded {
+        /// `live/NAME`.
+        stream: String,
+    },
+    /// Somebody may not publish.
+    PublisherRefused {
+        /// What the publisher named: usually `live/NAME`.
+        stream: String,
+        /// `rtmp` or `whip`.
+        protocol: &'static str,
+        /// Its address and port. Only administrators get it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer: Option<SocketAddr>,
+        /// Why.
+        reason: String,
+    },
+    /// Viewers were refused because a limit of the configuration is reached.
+    ViewerLimit {
+        /// The option that has the limit.
+        limit: &'static str,
+        /// How many were refused since the event before.
+        refused: u64,
+    },
+    /// A viewer reads too slowly.
+    SlowViewer {
+        /// `live/NAME` or `vod/PATH`.
+        stream: String,
+        /// The delivery by its name in the API.
+        delivery: &'static str,
+        /// Its address and port. Only administrators get it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer: Option<SocketAddr>,
+        /// What happened to the viewer.
+        action: SlowAction,
+    },
+}
+
+/// What happened to a slow viewer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlowAction {
+    /// It was moved to the newest keyframe.
+    Skipped,
+    /// It stayed behind and was disconnected.
+    ClosedBehind,
+    /// It took nothing at all and was disconnected.
+    ClosedStalled,
+}
+
+impl Event {
+    /// A publisher that was refused. What it named may be long, and anything.
+    pub(crate) fn refused(
+        stream: &str,
+        protocol: &'static str,
+        peer: SocketAddr,
+        why: &dyn std::fmt::Display,
+    ) -> Self {
+        let (stream, reason) = (shortened(stream), shortened(&why.to_string()));
+        Self::PublisherRefused { stream, protocol, peer: Some(peer), reason }
+    }
+
+    /// Its name, as the API has it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::StreamStarted { .. } => "stream_started",
+            Self::StreamLost { .. } => "stream_lost",
+            Self::StreamEnded { .. } => "stream_ended",
+            Self::PublisherRefused { .. } => "publisher_refused",
+            Self::ViewerLimit { .. } => "viewer_limit",
+            Self::SlowViewer { .. } => "slow_viewer",
+        }
+    }
+
+    /// The same event without addresses.
+    fn without_peer(&self) -> Self {
+        let mut event = self.clone();
+        if let Self::PublisherRefused { peer, .. } | Self::SlowViewer { peer, .. } = &mut event {
+            *peer = None;
+        }
+        event
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text[..text.floor_char_boundary(LONGEST)].to_owned()
+}
+
+/// An event and when it was.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Counts from 1.
+    pub id: u64,
+    /// By the wall clock.
+    pub at: UnixMicros,
+    /// What happened.
+    pub event: Event,
+}
+
+impl Record {
+    /// The event as one line of JSON: its number, its time and what happened.
+    pub fn json(&self, with_peer: bool) -> String {
+        #[derive(Serialize)]
+        struct Line<'a> {
+            id: u64,
+            at: String,
+            #[serde(flatten)]
+            event: &'a Event,
+        }
+        let at = protocol::utc::Utc(self.at.0 / 1000).to_string();
+        let without = (!with_peer).then(|| self.event.without_peer());
+        let line = Line { id: self.id, at, event: without.as_ref().unwrap_or(&self.event) };
+        serde_json::to_string(&line).expect("texts, numbers and addresses can be written")
+    }
+}
+
+/// The newest events.
+#[derive(Debug)]
+pub struct Events {
+    recent: Mutex<VecDeque<Arc<Record>>>,
+    /// The number of the newest event.
+    newest: watch::Sender<u64>,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self { recent: Mutex::default(), newest: watch::Sender::new(0) }
+    }
+}
+
+impl Events {
+    /// Tells those who read that something happened. Takes no time.
+    pub fn tell(&self, event: Event) {
+        let mut recent = self.recent();
+        let id = *self.newest.borrow() + 1;
+        recent.push_back(Arc::new(Record { id, at: wall_clock(), event }));
+        if recent.len() > KEPT {
+            recent.pop_front();
+        }
+        self.newest.send_replace(id);
+    }
+
+    /// Reads events that come after the one with the number `after`; from the next one on if that is `None`.
+    pub fn read(self: &Arc<Self>, after: Option<u64>) -> Reader {
+        let newest = self.newest.subscribe();
+        let known = *newest.borrow();
+        // A number of another run of the process says nothing here.
+        let after = after.filter(|&after| after <= known).unwrap_or(known);
+        Reader { events: Arc::clone(self), newest, after }
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Record>>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One who reads events.
+#[derive(Debug)]
+pub struct Reader {
+    events: Arc<Events>,
+    newest: watch::Receiver<u64>,
+    /// The number of the last event that was read.
+    after: u64,
+}
+
+/// What a reader gets.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next event.
+    Event(Arc<Record>),
+    /// So many events are missing, because the reader was too slow.
+    Lost(u64),
+}
+
+impl Reader {
+    /// Waits for the next event. Cancel safe.
+    pub async fn next(&mut self) -> Next {
+        let after = self.after;
+        // The sender lives as long as the events, of which this reader holds one end.
+        let _ = self.newest.wait_for(|&newest| newest > after).await;
+        let recent = self.events.recent();
+        let Some(oldest) = recent.front().map(|first| first.id) else {
+            return Next::Lost(0);
+        };
+        if oldest > after + 1 {
+            self.after = oldest - 1;
+            return Next::Lost(oldest - 1 - after);
+        }
+        self.after = after + 1;
+        let place = usize::try_from(self.after - oldest).unwrap_or(usize::MAX);
+        recent.get(place).map_or(Next::Lost(0), |record| Next::Event(Arc::clone(record)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(name: u64) -> Event {
+        Event::StreamStarted { stream: format!("live/{name}") }
+    }
+
+    async fn next(reader: &mut Reader) -> String {
+        match reader.next().await {
+            Next::Event(record) => format!("{} {}", record.id, record.event.name()),
+            Next::Lost(lost) => format!("{lost} lost"),
+        }
+    }
+
+    #[tokio::test]
+    async fn readers_get_all_events_in_order_or_learn_how_many_are_missing() {
+        let events = Arc::new(Events::default());
+        events.tell(started(1));
+        let (mut new, mut old) = (events.read(None), events.read(Some(0)));
+        let mut of_another_run = events.read(Some(70));
+        events.tell(Event::StreamEnded { stream: "live/1".to_owned() });
+        for reader in [&mut new, &mut of_another_run] {
+            assert_eq!(next(reader).await, "2 stream_ended");
+        }
+        assert_eq!(next(&mut old).await, "1 stream_started");
+        assert_eq!(next(&mut old).await, "2 stream_ended");
+        for name in 0..KEPT as u64 + 3 {
+            events.tell(started(name));
+        }
+        assert_eq!(next(&mut old).await, "3 lost");
+        assert_eq!(next(&mut old).await, "6 stream_started");
+        let mut reader = events.read(None);
+        let waits = tokio::time::timeout(std::time::Duration::ZERO, reader.next());
+        assert!(waits.await.is_err(), "nothing new came");
+    }
+
+    #[test]
+    fn an_event_is_a_line_that_has_addresses_only_for_administrators() {
+        let peer = "192.0.2.1:5".parse().unwrap();
+        let long = "é".repeat(LONGEST);
+        let event = Event::refused(&long, "rtmp", peer, &"a \"line\"\nor two");
+        let record = Record { id: 7, at: UnixMicros(1_000_000), event };
+        let name = "é".repeat(LONGEST / 2);
+        let start = format!(
+            r#"{{"id":7,"at":"1970-01-01T00:00:01.000Z","event":"publisher_refused","stream":"{name}","protocol":"rtmp","#
+        );
+        let end = r#""reason":"a \"line\"\nor two"}"#;
+        assert_eq!(record.json(true), format!(r#"{start}"peer":"192.0.2.1:5",{end}"#));
+        assert_eq!(record.json(false), format!("{start}{end}"));
+    }
+}

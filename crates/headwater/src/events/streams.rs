@@ -1,0 +1,103 @@
+//! Finds out which streams began, were lost or ended since the last look.
+//!
+//! A stream stays in the registry for a while after its end, so a look each second misses none.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use live::{Status, Stream};
+
+use super::Event;
+use crate::path::StreamPath;
+
+/// What was seen at the last look.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(HashMap<String, (Weak<Stream>, Status)>);
+
+impl Seen {
+    /// Compares the streams with those of the last look. Copies of other nodes' streams do not count: their nodes tell.
+    pub(crate) fn look(&mut self, streams: &[Arc<Stream>]) -> Vec<Event> {
+        let (mut events, mut now) = (Vec::new(), HashMap::new());
+        for stream in streams.iter().filter(|stream| !stream.is_mirrored()) {
+            let path = StreamPath::Live(stream.name()).to_string();
+            let status = stream.state().status;
+            let before = self.0.remove(&path);
+            let same = before.as_ref().is_some_and(|(it, _)| it.as_ptr() == Arc::as_ptr(stream));
+            match (before, same) {
+                (Some((_, before)), true) => events.extend(change(&path, before, status)),
+                (Some((_, before)), false) => {
+                    // Another stream has the name now.
+                    events.extend(change(&path, before, Status::Ended));
+                    events.extend(begun(&path, status));
+                }
+                (None, _) => events.extend(begun(&path, status)),
+            }
+            now.insert(path, (Arc::downgrade(stream), status));
+        }
+        for (path, (_, before)) in std::mem::replace(&mut self.0, now) {
+            events.extend(change(&path, before, Status::Ended));
+        }
+        events
+    }
+}
+
+/// A stream that was not there before.
+fn begun(path: &str, status: Status) -> Vec<Event> {
+    let started = Event::StreamStarted { stream: path.to_owned() };
+    let rest = change(path, Status::Live, status);
+    std::iter::once(started).chain(rest).collect()
+}
+
+fn change(path: &str, before: Status, now: Status) -> Option<Event> {
+    let stream = path.to_owned();
+    match (before, now) {
+        (Status::Offline, Status::Live) => Some(Event::StreamStarted { stream }),
+        (Status::Live, Status::Offline) => Some(Event::StreamLost { stream }),
+        (Status::Live | Status::Offline, Status::Ended) => Some(Event::StreamEnded { stream }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use live::{PublisherInfo, Registry, Settings, UnixMicros};
+
+    use super::*;
+
+    #[test]
+    fn each_stream_begins_is_lost_comes_back_and_ends_once() {
+        let registry = Registry::new(Settings::default());
+        let mut seen = Seen::default();
+        let mut now = UnixMicros(1_700_000_000_000_000);
+        let mut look = |now: UnixMicros| {
+            registry.sweep(now);
+            let events = seen.look(&registry.streams()).into_iter();
+            events.map(|event| event.name()).collect::<Vec<_>>()
+        };
+        let publish = |now| {
+            let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+            registry.publish("x", info, now).unwrap()
+        };
+        assert_eq!(look(now), [""; 0]);
+        let publisher = publish(now);
+        assert_eq!(look(now), ["stream_started"]);
+        assert_eq!(look(now), [""; 0]);
+        drop(publisher);
+        assert_eq!(look(now), ["stream_lost"]);
+        let publisher = publish(now);
+        assert_eq!(look(now), ["stream_started"]);
+        drop(publisher);
+        now = now.after(Duration::from_secs(31));
+        assert!(look(now).ends_with(&["stream_ended"]));
+        // One that comes and goes between two looks.
+        drop(publish(now));
+        let events = look(now);
+        assert_eq!(events, ["stream_started", "stream_lost"]);
+        now = now.after(Duration::from_secs(3600));
+        assert!(look(now).ends_with(&["stream_ended"]));
+        now = now.after(Duration::from_secs(3600));
+        assert_eq!(look(now), [""; 0]);
+    }
+}

@@ -1,0 +1,89 @@
+//! Events: to a server of the operator, and to who follows.
+
+use std::io::{BufRead, BufReader, Lines};
+
+use serde_json::Value;
+use testkit::http::Client;
+use testkit::{Server, eventually};
+
+use crate::hook::hook;
+use crate::support::{LIMIT, publish, server, wait_for};
+
+/// Follows the events of a server.
+struct Follower<R>(Lines<BufReader<R>>);
+
+fn asks_to_follow(server: &Server, headers: &[(&str, &str)]) -> Client {
+    let mut client = Client::connect(server.http, LIMIT).unwrap();
+    client.send("GET", "/api/v1/events", headers, b"").unwrap();
+    client
+}
+
+fn follow(client: &mut Client) -> Follower<impl std::io::Read> {
+    let (head, body) = client.begin().unwrap();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.header("Content-Type"), Some("text/event-stream"));
+    Follower(BufReader::new(body).lines())
+}
+
+impl<R: std::io::Read> Follower<R> {
+    /// The first event of this name from here on.
+    #[track_caller]
+    fn wait_for(&mut self, name: &str) -> Value {
+        loop {
+            let data =
+                self.0.find_map(|line| Some(line.unwrap().strip_prefix("data: ")?.to_owned()));
+            let event: Value = serde_json::from_str(&data.expect("more events")).unwrap();
+            if event["event"] == name {
+                return event;
+            }
+        }
+    }
+}
+
+#[test]
+fn events_reach_followers_and_the_operators_server() {
+    // It fails at first, and gets nothing twice after that.
+    let failed = std::sync::atomic::AtomicBool::new(false);
+    let (address, got) = hook(move |_| {
+        Some(if failed.swap(true, std::sync::atomic::Ordering::Relaxed) { 204 } else { 500 })
+    });
+    let (_folder, server) = server(&format!(
+        "[live]\nreconnect = \"1s\"\n[rtmp]\nmax_players = 1\n[events]\nwebhook = \"http://{address}/e\"\n\
+         [[access.rule]]\nactions = [\"publish\"]\nkey = \"right\"\n"
+    ));
+    let mut client = asks_to_follow(&server, &[]);
+    let mut follower = follow(&mut client);
+    let publisher = publish(&server, "live/cam?key=right");
+    let started = follower.wait_for("stream_started");
+    assert_eq!(started["stream"], "live/cam");
+    wait_for(&server, "/live/cam/index.m3u8");
+
+    assert!(!publish(&server, "live/cam?key=secret-guess").wait(LIMIT).status.success());
+    let refused = follower.wait_for("publisher_refused");
+    assert_eq!((&refused["stream"], &refused["protocol"]), (&"live/cam".into(), &"rtmp".into()));
+    assert!(refused["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{refused}");
+    assert!(!refused.to_string().contains("secret-guess"), "{refused}");
+
+    publisher.terminate();
+    follower.wait_for("stream_lost");
+    let ended = follower.wait_for("stream_ended");
+    assert_eq!(ended["stream"], "live/cam");
+
+    // One who comes again gets what was missed.
+    let last = started["id"].to_string();
+    let mut client = asks_to_follow(&server, &[("Last-Event-ID", &last)]);
+    let mut again = follow(&mut client);
+    assert_eq!(again.wait_for("publisher_refused"), refused);
+    assert_eq!(again.wait_for("stream_ended"), ended);
+
+    let names = || {
+        let got = got.lock().unwrap();
+        got.iter().map(|it| it["event"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    eventually(LIMIT, "the operator's server has all", || {
+        names().iter().any(|name| name == "stream_ended")
+    });
+    let names = names();
+    assert_eq!(names[..2], ["stream_started", "stream_started"], "the first was tried again");
+    assert_eq!(names.iter().filter(|name| *name == "publisher_refused").count(), 1);
+}
