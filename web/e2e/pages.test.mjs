@@ -243,7 +243,7 @@ describe('watch page', AT_ONCE, () => {
         if (request.url().endsWith('/short/index.m3u8')) playlists.push(request.url());
       });
       // The page learns of the end from two sides, and reads the list again before it has the answer.
-      await page.route('**/api/v1/streams', async (route) => {
+      await page.route('**/api/v1/streams/**', async (route) => {
         await new Promise((answered) => setTimeout(answered, 300));
         await route.fallback().catch(() => {});
       });
@@ -252,7 +252,7 @@ describe('watch page', AT_ONCE, () => {
       });
       await publisher.stop();
       await page.waitForFunction(() => document.querySelector('video').ended);
-      for (let asked = 0; asked < 20; asked += 1) await page.waitForRequest('**/api/v1/streams');
+      for (let asked = 0; asked < 20; asked += 1) await page.waitForRequest('**/api/v1/streams/**');
       await page.evaluate(() => clearInterval(window.asking));
       await untilCondition(page, 'ended');
       const { currentTime, duration } = await page.evaluate(() => {
@@ -334,10 +334,10 @@ describe('watch page', AT_ONCE, () => {
   });
 
   withPage('says that the server is out of reach', {}, async (page) => {
-    await page.route('**/api/v1/streams', (route) => route.abort());
+    await page.route('**/api/v1/streams/**', (route) => route.abort());
     await page.goto(`${server.url}/watch/live/demo`);
     await page.getByRole('heading', { name: 'The server cannot be reached' }).waitFor();
-    await page.unroute('**/api/v1/streams');
+    await page.unroute('**/api/v1/streams/**');
     await untilCondition(page, 'playing');
   });
 });

@@ -301,8 +301,8 @@ export async function assertAccessible(page) {
 const edits = new WeakMap();
 
 /**
- * Changes the server's answers to requests for the list of streams from now on: `edit` gets the
- * list and returns the one that the page gets.
+ * Changes the server's answers to requests for the list of streams, or for one of them, from now on: `edit` gets a list
+ * and returns the one that the page gets.
  */
 export async function fakeStreams(page, edit) {
   const routed = edits.has(page);
@@ -312,5 +312,11 @@ export async function fakeStreams(page, edit) {
     const response = await route.fetch();
     const answer = await response.json();
     await route.fulfill({ response, json: { ...answer, streams: edits.get(page)(answer.streams) } });
+  });
+  await page.route('**/api/v1/streams/**', async (route) => {
+    const response = await route.fetch();
+    const name = new URL(route.request().url()).pathname.split('/api/v1/streams/')[1];
+    const streams = edits.get(page)([await response.json()].filter((stream) => stream !== null));
+    await route.fulfill({ response, json: streams.find((stream) => stream.name === name) ?? null });
   });
 }

@@ -50,6 +50,9 @@ const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'
 const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     media-src 'self' blob: data:; worker-src 'self' blob:; base-uri 'none'; form-action 'none'";
 
+/// The answer below a signed path where no key is configured.
+const NO_SIGNED_PATHS: &str = "there are no signed paths here\n";
+
 /// State of the control plane's handlers.
 struct Control {
     origin: Arc<Origin>,
@@ -159,10 +162,11 @@ async fn only_near(
 }
 
 /// The routes for viewers' programs. `openapi` describes these, and those for operators.
-fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 6] {
+fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 7] {
     [
         ("/api/v1/openapi.json", get(openapi::show)),
         ("/api/v1/streams/{*name}", get(streams::single)),
+        ("/s/{token}/api/v1/streams/{*name}", get(streams::signed)),
         ("/api/v1/time", get(time)),
         ("/route/{*path}", get(nodes::route)),
         ("/healthz", get(|| async { "ok\n" })),
@@ -242,7 +246,7 @@ async fn signed(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     if !control.origin.access.signs() {
-        return (StatusCode::NOT_FOUND, "there are no signed paths here\n").into_response();
+        return (StatusCode::NOT_FOUND, NO_SIGNED_PATHS).into_response();
     }
     signal_of(&control, peer, (Some(&token), &path), (&method, &uri, &headers), body).await
 }

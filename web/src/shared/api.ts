@@ -44,15 +44,24 @@ export interface Stream {
 /** The server's answer is not what the API promises. */
 export class BadAnswer extends Error {}
 
+/** The server answered with an error. */
+export class Refused extends BadAnswer {
+  constructor(readonly status: number) {
+    super(`the server answered ${status}`);
+  }
+}
+
 /** Longest wait for an answer of the control API, in milliseconds. */
 const TIMEOUT = 5_000;
 
 /**
- * Gets the streams from the server. Rejects if the server cannot be reached or its answer is
- * invalid.
+ * Gets a live stream by its path, `live/NAME`; null if there is none. `prefix` stands before all addresses of a signed
+ * page. Rejects if the server cannot be reached or its answer is invalid.
  */
-export async function listStreams(signal?: AbortSignal): Promise<Stream[]> {
-  return parseStreams(await ask('/api/v1/streams', signal));
+export async function readStream(path: string, prefix: string, signal?: AbortSignal): Promise<Stream | null> {
+  // Browsers report each 404 in their console, and a page may wait for a stream for hours.
+  const answer = await ask(`${prefix}/api/v1/streams/${path}?absent=null`, signal);
+  return answer === null ? null : parseStream(answer);
 }
 
 /** What the dashboard shows. */
@@ -62,7 +71,9 @@ export interface Overview {
   streams: Stream[];
 }
 
-/** Gets the streams, and the name of the node. Rejects as `listStreams` does. */
+/**
+ * Gets the streams, and the name of the node. Rejects if the server cannot be reached or its answer is invalid.
+ */
 export async function readOverview(): Promise<Overview> {
   const answer = await ask('/api/v1/streams');
   return { node: text(record(answer).node), streams: parseStreams(answer) };
@@ -76,7 +87,7 @@ export async function ask(path: string, signal?: AbortSignal): Promise<unknown> 
     cache: 'no-store',
     headers: { accept: 'application/json' },
   });
-  if (!response.ok) throw new BadAnswer(`the server answered ${response.status}`);
+  if (!response.ok) throw new Refused(response.status);
   return await response.json();
 }
 

@@ -1,4 +1,4 @@
-import { listStreams, type Stream } from '../shared/api';
+import { Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
 import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
@@ -544,7 +544,7 @@ export class Session {
   }
 
   /**
-   * Reads the list of streams. A new read cancels the one before, and both resolve when the newest
+   * Reads what the server has of the stream. A new read cancels the one before, and both resolve when the newest
    * is done, so that a caller always decides by an answer.
    */
   private look(): Promise<void> {
@@ -557,10 +557,10 @@ export class Session {
 
   private async ask(looking: AbortController): Promise<void> {
     try {
-      const streams = await listStreams(looking.signal);
+      const { stream: path, prefix } = this.request;
+      const stream = path === null ? null : await readStream(path, prefix, looking.signal);
       if (looking.signal.aborted) return;
       this.moments.listed ??= performance.now();
-      const stream = streams.find((candidate) => candidate.name === this.request.stream) ?? null;
       if (this.hasLost(stream)) this.happen({ type: 'track-over' });
       this.listed = stream;
       const directory = stream?.state ?? 'absent';
@@ -571,9 +571,12 @@ export class Session {
         since: stream?.since?.getTime() ?? null,
         missingCodecs: stream && hasMediaSource() ? missingCodecs(stream.tracks, decodes) : [],
       });
-    } catch {
+    } catch (error) {
       if (looking.signal.aborted) return;
-      this.happen({ type: 'directory', directory: 'unreachable', since: null, missingCodecs: [] });
+      // The media are refused, too, and that answer says why.
+      const refused = error instanceof Refused && [401, 403, 429].includes(error.status);
+      const directory = refused ? 'live' : 'unreachable';
+      this.happen({ type: 'directory', directory, since: null, missingCodecs: [] });
     }
   }
 }

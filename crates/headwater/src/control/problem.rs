@@ -30,7 +30,7 @@ pub(super) struct Problem {
 /// Turns errors of the API into problem details. Handlers answer with a status and a line of text.
 pub(super) async fn describe(request: Request, next: Next) -> Response {
     let path = request.uri().path();
-    let is_api = path.starts_with("/api/") || path == "/metrics" || path.starts_with("/route/");
+    let is_api = path.contains("/api/v1/") || path == "/metrics" || path.starts_with("/route/");
     let response = next.run(request).await;
     let status = response.status();
     if !is_api || !(status.is_client_error() || status.is_server_error()) {

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use axum::extract::{self, ConnectInfo, Path};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use live::backup::Role;
 use live::{Status, Stream, Track, UnixMicros};
 use media::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Control, api, json, may, observer, rfc3339};
+use super::{Control, NO_SIGNED_PATHS, api, json, may, observer, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::path::StreamPath;
@@ -160,8 +161,32 @@ pub(super) async fn single(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let origin = &control.origin;
     let credentials = Credentials::of(&uri, &headers);
+    describe_one(&control, (peer, &uri), name, credentials).await
+}
+
+/// Describes one stream to whom a signed path allows it.
+pub(super) async fn signed(
+    extract::State(control): extract::State<Arc<Control>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Path((token, name)): Path<(String, String)>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Response {
+    if !control.origin.access.signs() {
+        return (StatusCode::NOT_FOUND, NO_SIGNED_PATHS).into_response();
+    }
+    let credentials = Credentials { signed: Some(&token), ..Credentials::of(&uri, &headers) };
+    describe_one(&control, (peer, &uri), name, credentials).await
+}
+
+async fn describe_one(
+    control: &Control,
+    (peer, uri): (SocketAddr, &Uri),
+    name: String,
+    credentials: Credentials<'_>,
+) -> Response {
+    let origin = &control.origin;
     let not_found = || (StatusCode::NOT_FOUND, "no such stream\n").into_response();
     let Some(path @ StreamPath::Live(live)) = StreamPath::parse(&name) else {
         return not_found();
@@ -169,7 +194,11 @@ pub(super) async fn single(
     if let Err(refusal) = may(origin, Action::Play(path), peer, credentials).await {
         return refusal.into_response();
     }
-    let Some(stream) = origin.registry.stream(live) else { return not_found() };
+    let Some(stream) = origin.registry.stream(live) else {
+        // Browsers report each 404, and a page may wait for a stream for hours.
+        let asks = uri.query().unwrap_or_default().split('&').any(|pair| pair == "absent=null");
+        return if asks { api(Some(Bytes::from_static(b"null")), false) } else { not_found() };
+    };
     let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
     let render = || json(&describe(origin, &stream, origin.now(), admin));
     api(control.single.get((name, admin), render).await, admin)

@@ -205,6 +205,8 @@ fn answers_are_as_the_document_says() {
     for path in ["/api/v1/streams", "/api/v1/time", "/healthz", "/readyz", "/metrics"] {
         assert_eq!(answers.get(&alone, path).status(), 200, "{path}");
     }
+    let signed = ("GET", "/s/x/api/v1/streams/live/demo", "/s/{token}/api/v1/streams/live/{name}");
+    assert_eq!(answers.ask(&alone, signed, &[], "").status(), 404);
     sessions(&mut answers, &alone);
     // The events have no end, so only their beginning is judged.
     let events = "/api/v1/events";
@@ -215,7 +217,8 @@ fn answers_are_as_the_document_says() {
     assert_eq!((head.status, &*first[0]), (200, "event: stream_started"));
     answers.add(("GET", events), &head, &first.join("\n"));
     assert_eq!(answers.get(&alone, "/api/v1/cluster").status(), 404);
-    for (stream, status) in [("demo", 200), ("gone", 200), ("none", 404)] {
+    for (stream, status) in [("demo", 200), ("gone", 200), ("none", 404), ("none?absent=null", 200)]
+    {
         let path = format!("/api/v1/streams/live/{stream}");
         assert_eq!(answers.ask(&alone, ("GET", &path, STREAM), &[], "").status(), status);
     }
