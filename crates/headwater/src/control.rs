@@ -1,6 +1,7 @@
 //! The control plane: web pages, API, health checks. It may be slow; media delivery may not.
 
 mod events;
+mod history;
 mod nodes;
 mod once;
 mod openapi;
@@ -175,12 +176,13 @@ fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 7] {
 }
 
 /// The routes for operators' programs.
-fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 5] {
+fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 6] {
     [
         ("/api/v1/streams", get(streams::list)),
         ("/api/v1/sessions", get(sessions::list)),
         ("/api/v1/sessions/{id}", delete(sessions::end)),
         ("/api/v1/events", get(events::follow)),
+        ("/api/v1/history", get(history::show)),
         ("/api/v1/cluster", get(nodes::list)),
     ]
 }

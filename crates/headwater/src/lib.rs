@@ -22,7 +22,9 @@ pub mod deliver;
 #[cfg(test)]
 mod double;
 pub mod events;
+mod health;
 pub mod heap;
+pub mod history;
 pub mod ingest;
 pub mod ladder;
 pub mod log;

@@ -2,6 +2,7 @@
 
 use std::fs::read_to_string;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use landlock::{ABI, Access, AccessFs, Ruleset, RulesetAttr};
 
@@ -21,6 +22,19 @@ pub(crate) fn has_landlock() -> bool {
 /// Whether this kernel can restrict a process's system calls (seccomp).
 pub(crate) fn has_seccomp() -> bool {
     rustix::thread::secure_computing_mode().is_ok()
+}
+
+/// Time that all processors together have spent on this process.
+pub(crate) fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// Bytes of this process's memory that are in RAM. `None` if the kernel does not tell.
+pub(crate) fn resident() -> Option<u64> {
+    let pages = read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split(' ').nth(1)?.parse().ok()?;
+    pages.checked_mul(rustix::param::page_size() as u64)
 }
 
 /// The same as [`memory`], for a machine whose files are below `root`.

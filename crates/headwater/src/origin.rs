@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, Unreachable};
 use crate::config::{Config, Size};
 use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
 use crate::events::Events;
+use crate::history::History;
 use crate::machine;
 use crate::pace::Balance;
 use crate::sessions::Sessions;
@@ -53,6 +54,8 @@ pub struct Origin {
     pub balance: Arc<Balance>,
     /// Those who publish and play over connections of their own.
     pub sessions: Arc<Sessions>,
+    /// The figures of the last hour.
+    pub history: History,
     /// What operators want to know at once.
     pub events: Arc<Events>,
     /// What happened to viewers that read too slowly.
@@ -136,6 +139,7 @@ impl Origin {
             balance: Arc::new(Balance::new(clock.now())),
             sessions: Arc::default(),
             slow_viewers: SlowViewers::new(Arc::clone(&events)),
+            history: History::default(),
             events,
             violations: Violations::default(),
             chosen: Chosen::default(),

@@ -256,7 +256,9 @@ async fn sweep(
         seen.look(&origin.registry.streams())
             .into_iter()
             .for_each(|event| origin.events.tell(event));
-        let before = std::mem::replace(&mut refused, http.totals().refused);
+        let totals = http.totals();
+        origin.history.take(&origin, || totals.bytes_sent);
+        let before = std::mem::replace(&mut refused, totals.refused);
         if refused > before {
             let (limit, refused) = ("http.max_connections", refused - before);
             origin.events.tell(events::Event::ViewerLimit { limit, refused });

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
+use super::history::{NodeHistory, StreamHistory};
 use super::nodes::Nodes;
 use super::problem::Problem;
 use super::sessions::SessionList;
@@ -47,6 +48,8 @@ fn complete() -> Value {
     schemas.subschema_for::<StreamInfo>();
     schemas.subschema_for::<Nodes>();
     schemas.subschema_for::<SessionList>();
+    schemas.subschema_for::<NodeHistory>();
+    schemas.subschema_for::<StreamHistory>();
     schemas.subschema_for::<Problem>();
     let mut document: Value =
         serde_json::from_str(TEXT).expect("the tests have read this constant");

@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::{Control, NO_SIGNED_PATHS, api, json, may, observer, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
+use crate::health::{Advice, Health};
 use crate::path::StreamPath;
 
 /// The streams that this origin has, or copies from other nodes.
@@ -49,9 +50,27 @@ pub(super) struct StreamInfo {
     backup: Option<Backup>,
     /// Its tracks: video by falling bitrate, then audio.
     tracks: Vec<TrackInfo>,
+    /// How its media come in. `null` if it is over.
+    health: Option<HealthInfo>,
     /// How many viewers it has here, by delivery: `llhls`, `hls`, `dash`, `mp4`, `flv`, `rtmp`, `push` and `webrtc`.
     #[schemars(with = "BTreeMap<String, u64>")]
     viewers: serde_json::Map<String, serde_json::Value>,
+}
+
+/// How the media of a stream come in. A figure that is not known is `null`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Health")]
+struct HealthInfo {
+    /// The longest time between two keyframes in the window, in seconds.
+    keyframe_distance_seconds: Option<f64>,
+    /// Age of the newest part, in seconds.
+    part_age_seconds: Option<f64>,
+    /// How far audio is ahead of video, in seconds. Below 0 it is behind.
+    audio_offset_seconds: Option<f64>,
+    /// How often the timeline has broken off since the stream began.
+    discontinuities: u64,
+    /// What of this matters, in words. Empty if all is well.
+    advice: Vec<Advice>,
 }
 
 /// Whether somebody publishes a stream.
@@ -234,11 +253,23 @@ fn describe(origin: &Origin, stream: &Stream, now: UnixMicros, admin: bool) -> S
             _ => waits.then_some(Backup::Waiting),
         },
         tracks: state.tracks.iter().filter(|track| track.is_present()).map(track).collect(),
+        health: (state.status != Status::Ended).then(|| health(&Health::of(stream, now))),
         viewers: stream
             .viewers(now)
             .into_iter()
             .map(|(delivery, count)| (delivery.name().to_owned(), count.into()))
             .collect(),
+    }
+}
+
+fn health(health: &Health) -> HealthInfo {
+    let rounded = |value: Option<f64>| value.map(|value| (value * 1000.0).round() / 1000.0);
+    HealthInfo {
+        keyframe_distance_seconds: rounded(health.keyframe_distance),
+        part_age_seconds: rounded(health.part_age),
+        audio_offset_seconds: rounded(health.audio_offset),
+        discontinuities: health.discontinuities,
+        advice: health.advice(),
     }
 }
 

@@ -207,6 +207,13 @@ fn answers_are_as_the_document_says() {
     }
     let signed = ("GET", "/s/x/api/v1/streams/live/demo", "/s/{token}/api/v1/streams/live/{name}");
     assert_eq!(answers.ask(&alone, signed, &[], "").status(), 404);
+    let history = "/api/v1/history";
+    for (query, status) in [("", 200), ("?stream=live/demo", 200), ("?stream=live/none", 404)] {
+        let whole = format!("{history}{query}");
+        // The first sample of a stream comes within five seconds.
+        alone.get_until(&whole, LIMIT, |answer| answer.status() == status);
+        assert_eq!(answers.ask(&alone, ("GET", &whole, history), &[], "").status(), status);
+    }
     sessions(&mut answers, &alone);
     // The events have no end, so only their beginning is judged.
     let events = "/api/v1/events";
