@@ -33,6 +33,7 @@ mod publisher;
 mod registry;
 mod segments;
 mod sequence;
+pub mod sessions;
 mod silence;
 mod stream;
 pub mod tap;
