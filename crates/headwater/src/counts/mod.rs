@@ -1,6 +1,7 @@
 //! Counters that belong to no listener and no stream. `/metrics` shows them.
 
 mod chosen;
+mod reporters;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use live::Delivery;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+pub use reporters::Reporters;
 
 use crate::events::{Event, Events, SlowAction};
 use crate::path::StreamPath;

@@ -6,6 +6,7 @@
 //!                  ├ segment   headers, segments (also the one being made), parts
 //!                  ├ muxed     live.mp4, live.flv: one endless response
 //!                  ├ push      a WebSocket: the connection leaves HTTP
+//!                  ├ told      a beacon: what a player tells of itself
 //!                  ├ files     /vod/PATH
 //!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
@@ -22,6 +23,7 @@ mod recent;
 mod relay;
 mod route;
 mod segment;
+mod told;
 mod unfold;
 mod vod;
 
@@ -36,6 +38,7 @@ use live::{Delivery, Stream};
 use recent::Recent;
 use relay::Relays;
 use route::Resource;
+use told::Watched;
 
 use crate::Origin;
 use crate::access::{Action, Asked, Credentials, Grant, Refusal, Verdict};
@@ -74,6 +77,14 @@ impl Deliver {
             Err(error) => return unreachable(error),
         };
         let relays = &self.relays;
+        // What shows the delivery is counted where that is known.
+        let shows = matches!(
+            resource,
+            Resource::MediaPlaylist { .. } | Resource::Manifest | Resource::Beacon
+        );
+        if !shows {
+            told::with(request, Watched::Live(&stream), None, &self.origin);
+        }
         match resource {
             Resource::Multivariant => hls::multivariant(request, &stream).await,
             Resource::MediaPlaylist { track } => {
@@ -96,6 +107,7 @@ impl Deliver {
             Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
             Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
             Resource::Push => self.push.respond(request, &stream, grant).await,
+            Resource::Beacon => told::by_beacon(request, Watched::Live(&stream), &self.origin),
         }
     }
 }
@@ -108,11 +120,16 @@ impl Handler for Deliver {
             Some(StreamPath::Live(path)) => match request.method() {
                 // WHIP and WHEP have answers of their own.
                 Method::Get | Method::Head | Method::Options => !webrtc::is_signal(path),
+                Method::Post => is_beacon(path),
                 _ => false,
             },
             Some(StreamPath::Vod(_)) => true,
             None => false,
         }
+    }
+
+    fn posts(&self, request: &Request) -> bool {
+        is_beacon(request.path())
     }
 
     async fn handle(&self, mut request: Request) -> Response {
@@ -170,6 +187,11 @@ impl Deliver {
         request.cut_path(length);
         Some(token)
     }
+}
+
+/// Whether a path is that of a beacon. Nothing else of the media plane takes a POST.
+fn is_beacon(path: &str) -> bool {
+    path.rsplit('/').next() == Some(route::BEACON)
 }
 
 /// Somebody who may play what was asked for.
@@ -232,8 +254,12 @@ fn unreachable(error: Unreachable) -> Response {
     Response::text(503, error.to_string()).header("Retry-After", 1)
 }
 
-/// Counts the viewer behind a request: one for each address and player.
+/// Counts the viewer behind a request: one for each session if its player names one, or else for each address and
+/// player.
 fn seen(stream: &Stream, delivery: Delivery, request: &Request, origin: &Origin) {
+    if told::with(request, Watched::Live(stream), Some(delivery), origin) {
+        return;
+    }
     stream.seen(delivery, player(request), origin.now());
 }
 
