@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::UnixMicros;
-use crate::viewers::Delivery;
+use crate::delivery::Delivery;
 
 /// The most sessions of one stream.
 const MOST: usize = 100_000;

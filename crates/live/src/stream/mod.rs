@@ -17,10 +17,11 @@ use tokio::sync::watch;
 pub(crate) use self::inner::{Derives, Inner};
 pub(crate) use self::life::Entry;
 use crate::change::{Adoption, Description};
+use crate::delivery::Delivery;
 use crate::info::Status;
 use crate::sessions::{Place, Quality, Report, Reporter};
 use crate::track::{Track, TrackState};
-use crate::viewers::{Delivery, Viewers, Viewing};
+use crate::viewers::{Viewers, Viewing};
 use crate::{PublisherInfo, Settings, UnixMicros};
 
 /// A stream's tracks and state at one moment.
