@@ -18,6 +18,7 @@ mod dash;
 pub(crate) mod files;
 pub(crate) mod flv;
 mod hls;
+mod measure;
 mod muxed;
 mod recent;
 mod relay;
@@ -28,6 +29,7 @@ mod unfold;
 mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -43,6 +45,7 @@ use told::Watched;
 use crate::Origin;
 use crate::access::{Action, Asked, Credentials, Grant, Refusal, Verdict};
 use crate::cluster::Unreachable;
+use crate::counts::Loop;
 use crate::path::{self, StreamPath};
 use crate::push::Push;
 use crate::webrtc;
@@ -55,6 +58,7 @@ pub struct Deliver {
     relays: Relays,
     files: Opened,
     push: Rc<Push>,
+    timings: Arc<Loop>,
 }
 
 impl Deliver {
@@ -62,7 +66,8 @@ impl Deliver {
     pub fn new(origin: Arc<Origin>, drain: Drain) -> Self {
         let (recent, relays, files) = (Recent::default(), Relays::new(drain), Opened::default());
         let push = Push::new(Arc::clone(&origin));
-        Self { origin, recent, relays, files, push }
+        let timings = origin.timings.join();
+        Self { origin, recent, relays, files, push, timings }
     }
 
     async fn live(
@@ -85,29 +90,49 @@ impl Deliver {
         if !shows {
             told::with(request, Watched::Live(&stream), None, &self.origin);
         }
-        match resource {
-            Resource::Multivariant => hls::multivariant(request, &stream).await,
-            Resource::MediaPlaylist { track } => {
-                hls::media(request, &self.origin, relays, &stream, track).await
-            }
-            Resource::Manifest => dash::manifest(request, &self.origin, relays, &stream).await,
-            Resource::Header { track, msn } => segment::header(request, &stream, track, msn),
-            Resource::Segment { track, msn } => {
-                segment::segment(request, relays, &stream, track, msn).await
-            }
-            Resource::SegmentAt { track, time } => {
-                if let Some(track) = stream.track(track) {
-                    track.ask(self.origin.now());
+        let kind = measure::live(resource, request);
+        let made = measure::watch(pin!(async {
+            match resource {
+                Resource::Multivariant => hls::multivariant(request, &stream).await,
+                Resource::MediaPlaylist { track } => {
+                    hls::media(request, &self.origin, relays, &stream, track).await
                 }
-                segment::segment_at(request, relays, &stream, track, time).await
+                Resource::Manifest => dash::manifest(request, &self.origin, relays, &stream).await,
+                Resource::Header { track, msn } => segment::header(request, &stream, track, msn),
+                Resource::Segment { track, msn } => {
+                    segment::segment(request, relays, &stream, track, msn).await
+                }
+                Resource::SegmentAt { track, time } => {
+                    if let Some(track) = stream.track(track) {
+                        track.ask(self.origin.now());
+                    }
+                    segment::segment_at(request, relays, &stream, track, time).await
+                }
+                Resource::Part { track, msn, part } => {
+                    segment::part(request, relays, &stream, track, msn, part).await
+                }
+                Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
+                Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
+                Resource::Push => self.push.respond(request, &stream, grant).await,
+                Resource::Beacon => told::by_beacon(request, Watched::Live(&stream), &self.origin),
             }
-            Resource::Part { track, msn, part } => {
-                segment::part(request, relays, &stream, track, msn, part).await
-            }
-            Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
-            Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
-            Resource::Push => self.push.respond(request, &stream, grant).await,
-            Resource::Beacon => told::by_beacon(request, Watched::Live(&stream), &self.origin),
+        }))
+        .await;
+        if made.1 && made.0.status() == 200 && !stream.is_mirrored() {
+            self.delayed(&stream, resource);
+        }
+        measure::count(&self.timings, kind, request, made)
+    }
+
+    /// Notes how long after its publication that came out which somebody waited for.
+    fn delayed(&self, stream: &Stream, resource: Resource<'_>) {
+        let (Resource::MediaPlaylist { track } | Resource::Part { track, .. }) = resource else {
+            return;
+        };
+        let window = stream.track(track).map(|track| track.window());
+        let newest = window.as_ref().and_then(|window| window.newest()?.parts.last());
+        if let Some(newest) = newest {
+            self.timings.delayed(self.origin.now().since(newest.published));
         }
     }
 }
@@ -172,12 +197,19 @@ impl Deliver {
         viewer: Viewer<'_>,
     ) -> Response {
         let Self { origin, recent, files, push, .. } = self;
-        match asked {
-            Some(asked) => {
-                vod::respond(request, origin, recent, files, (push, viewer), asked).await
+        let kind = measure::title(asked.map(|(_, resource)| resource));
+        let made = measure::watch(pin!(async {
+            match asked {
+                Some(asked) => {
+                    vod::respond(request, origin, recent, files, (push, viewer), asked).await
+                }
+                None => {
+                    files::respond(request, origin, files, recent).await.unwrap_or_else(not_found)
+                }
             }
-            None => files::respond(request, origin, files, recent).await.unwrap_or_else(not_found),
-        }
+        }))
+        .await;
+        measure::count(&self.timings, kind, request, made)
     }
 
     /// Takes the token off a signed path. What is left is the path that was signed.

@@ -1,9 +1,13 @@
-//! `/metrics`: the state and the counters of the origin, in the Prometheus text format.
+//! `/metrics`: the state and the counters of the origin, in the Prometheus text format. docs/metrics.md lists them.
+
+mod delivered;
+mod histogram;
+mod quality;
+mod streams;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, State};
@@ -13,7 +17,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::Counters;
 use live::Status;
-use live::sessions::Spread;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
@@ -58,15 +61,6 @@ struct Viewers {
 struct ByStream {
     stream: String,
 }
-
-/// What half of a stream's viewers have (`median`), and what those have of whom one in ten is worse off (`bad`).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OfViewers {
-    stream: String,
-    viewers: &'static str,
-}
-
-type Spreads = Family<OfViewers, Gauge<f64, AtomicU64>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct InState {
@@ -161,7 +155,17 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     for (to, count) in [("backup", switches.to_backup), ("primary", switches.to_primary)] {
         takeovers.get_or_create(&ByRole { to }).inc_by(count);
     }
-    quality(&mut registry, origin);
+    quality::register(&mut registry, origin);
+    streams::register(&mut registry, origin);
+    delivered::register(&mut registry, origin);
+    registry.register(
+        "access_refused",
+        "Attempts that were refused",
+        origin.access.refused.clone(),
+    );
+    let draining = Gauge::<i64>::default();
+    draining.set(i64::from(origin.is_draining()));
+    registry.register("draining", "1 when the origin takes nobody new, because it ends", draining);
     let help = "Times a publisher went on in place of the other one of its stream";
     registry.register("publisher_takeovers", help, takeovers);
     let slow = &origin.slow_viewers;
@@ -269,6 +273,11 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     let open = Gauge::<i64>::default();
     open.set(whole(totals.open));
     registry.register("http_connections", "HTTP connections now", open);
+    if origin.config.http.max_connections > 0 {
+        let most = Gauge::<i64>::default();
+        most.set(whole(origin.config.http.max_connections as u64));
+        registry.register("http_connections_limit", "HTTP connections that there may be", most);
+    }
     for (name, help, value) in [
         ("http_connections_accepted", "HTTP connections accepted", totals.accepted),
         ("http_connections_refused", "HTTP connections over a limit", totals.refused),
@@ -298,65 +307,6 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
         ConstCounter::new(totals.file_bytes),
     );
     registry
-}
-
-/// Collects what viewers tell of themselves (CMCD), by stream.
-fn quality(registry: &mut Registry, origin: &Origin) {
-    let now = origin.now();
-    let live = origin.registry.streams().into_iter().filter_map(|stream| {
-        Some((StreamPath::Live(stream.name()).to_string(), stream.quality(now)?))
-    });
-    let titles = origin.title_viewers.quality(now).into_iter();
-    let titles = titles.map(|(title, told)| (title.to_string(), told));
-    let [viewers, urgent] = [(); 2].map(|()| Family::<ByStream, Gauge>::default());
-    let stalls = Family::<ByStream, Counter>::default();
-    let [buffer, startup] = [(); 2].map(|()| Spreads::default());
-    let [throughput, bitrate] = [(); 2].map(|()| Spreads::default());
-    for (stream, told) in live.chain(titles) {
-        let set = |spreads: &Spreads, part, value| {
-            spreads.get_or_create(&OfViewers { stream: stream.clone(), viewers: part }).set(value);
-        };
-        let seconds = |spreads, told: Option<Spread<Duration>>| {
-            if let Some(Spread { median, bad }) = told {
-                set(spreads, "median", median.as_secs_f64());
-                set(spreads, "bad", bad.as_secs_f64());
-            }
-        };
-        let bits = |spreads, told: Option<Spread<u64>>| {
-            if let Some(Spread { median, bad }) = told {
-                set(spreads, "median", median as f64);
-                set(spreads, "bad", bad as f64);
-            }
-        };
-        seconds(&buffer, told.buffer);
-        seconds(&startup, told.startup);
-        bits(&throughput, told.throughput);
-        bits(&bitrate, told.bitrate);
-        let by = ByStream { stream: stream.clone() };
-        viewers.get_or_create(&by).set(whole(told.viewers as u64));
-        urgent.get_or_create(&by).set(whole(told.urgent as u64));
-        stalls.get_or_create(&by).inc_by(told.stalls);
-    }
-    let help = "Viewers now whose players tell of themselves (CMCD)";
-    registry.register("quality_viewers", help, viewers);
-    let help = "Those of them who start, seek or have run out of media";
-    registry.register("quality_urgent", help, urgent);
-    let help = "Times the player of such a viewer ran out of media";
-    registry.register("quality_stalls", help, stalls);
-    let rate = || Unit::Other("bits_per_second".to_owned());
-    for (name, help, unit, spreads) in [
-        ("quality_buffer", "Media ahead of the picture", Unit::Seconds, buffer),
-        (
-            "quality_startup",
-            "Time from the wish to play to the first picture",
-            Unit::Seconds,
-            startup,
-        ),
-        ("quality_throughput", "Throughput that players measured", rate(), throughput),
-        ("quality_bitrate", "Bitrate of what viewers play", rate(), bitrate),
-    ] {
-        registry.register_with_unit(name, help, unit, spreads);
-    }
 }
 
 /// Collects what concerns the store with the files.
