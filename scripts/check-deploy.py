@@ -29,6 +29,34 @@ def accepts(name, text, command):
     print(f"{name}: accepted by {Path(command[0]).name}")
 
 
+def promtool(*arguments):
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"promtool {' '.join(arguments)}: {done.stdout}{done.stderr}")
+    print(f"promtool {' '.join(Path(it).name for it in arguments)}: accepted")
+
+
+def check_dashboard(file):
+    """Lets promtool read all expressions of a dashboard. Panels must have numbers and places of their own."""
+    panels = json.loads(file.read_text())["panels"]
+    places, rules = set(), []
+    for panel in panels:
+        place = panel["gridPos"]
+        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
+        if cells & places or max(x for x, _ in cells) > 23:
+            sys.exit(f"{file.name}: no room for {panel['title']}")
+        places |= cells
+        for target in panel.get("targets", []):
+            expression = target["expr"].replace("$__rate_interval", "1m").replace("$instance", ".*").replace("$stream", ".*")
+            rules.append({"record": f"panel:{panel['id']}:{target['refId']}", "expr": expression})
+    if len({panel["id"] for panel in panels}) != len(panels):
+        sys.exit(f"{file.name}: two panels have the same number")
+    with tempfile.NamedTemporaryFile("w", suffix=f"-{file.stem}.yml") as rule_file:
+        yaml.safe_dump({"groups": [{"name": file.stem, "rules": rules}]}, rule_file)
+        rule_file.flush()
+        promtool("check", "rules", rule_file.name)
+
+
 def main():
     headwater, nats = sys.argv[1:]
     node, server = [headwater, "check", "--config"], [nats, "-t", "-c"]
@@ -44,6 +72,10 @@ def main():
         for config in service["configs"]:
             if config["source"] not in compose["configs"]:
                 sys.exit(f"compose.yaml: {name} names a configuration that does not exist: {config['source']}")
+
+    promtool("check", "rules", str(DEPLOY / "prometheus/alerts.yml"))
+    promtool("test", "rules", str(DEPLOY / "prometheus/alerts_test.yml"))
+    check_dashboard(DEPLOY / "grafana/headwater.json")
 
     folder = DEPLOY / "kubernetes"
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks the files of deploy/ without Docker or Kubernetes: the manifests and the compose file against their schemas, and
-# the configurations of nodes and NATS servers by these programs themselves. `make test` runs it.
+# the configurations of nodes and NATS servers by these programs themselves, and the alert rules and the expressions of the
+# dashboard by promtool (of Debian's package prometheus). `make test` runs it.
 # Usage: [HEADWATER_BIN=PROGRAM] scripts/check-deploy.sh [--install]
 set -eu
 cd "$(dirname "$0")/.."

@@ -63,6 +63,7 @@ if [ "$purpose" = test ]; then
         cvlc:vlc-bin :vlc-plugin-base
         rtmpdump:rtmpdump
         nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
+        promtool:prometheus
         python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
         :time pgrep:procps
         chromium:chromium chromium-headless-shell:chromium-headless-shell"

@@ -1,8 +1,9 @@
-//! Queries of URLs: the directives of a blocking reload, in any state of the playlist, and the
-//! parameters of a push viewer.
+//! Queries of URLs: the directives of a blocking reload, in any state of the playlist, the parameters
+//! of a push viewer, and what a player tells of itself.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use protocol::cmcd::Told;
 use protocol::hls::{Decision, Request, State, advance_part_limit};
 use protocol::push::query::{From, Query};
 
@@ -30,6 +31,8 @@ fuzz_target!(|data: &[u8]| {
             Decision::TooFar => assert!(request.msn.is_some() && !state.ended),
         }
     }
+    let told = Told::parse(query);
+    assert!(told.session.is_none_or(|session| query.contains(session)));
     let pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     if let Ok(query) = Query::parse(pairs) {
         assert!(query.max.is_none_or(|most| most > 0));

@@ -6,6 +6,7 @@ mod nodes;
 mod once;
 mod openapi;
 mod problem;
+mod quality;
 mod sessions;
 mod streams;
 

@@ -14,7 +14,7 @@ use crate::access::Access;
 use crate::clock::{self, Clock};
 use crate::cluster::{Cluster, Unreachable};
 use crate::config::{Config, Size};
-use crate::counts::{Chosen, Ladders, SlowViewers, Violations};
+use crate::counts::{Chosen, Ladders, Reporters, SlowViewers, Timings, Violations};
 use crate::events::Events;
 use crate::history::History;
 use crate::machine;
@@ -64,6 +64,10 @@ pub struct Origin {
     pub violations: Violations,
     /// The renditions that push viewers have.
     pub chosen: Chosen,
+    /// How long answers take, and how much is sent.
+    pub timings: Timings,
+    /// Places for viewers that tell of themselves.
+    pub reporters: Reporters,
     /// What happened to the ladder processes.
     pub ladders: Ladders,
     /// Whether the origin refuses new clients. `/readyz` tells this.
@@ -143,6 +147,10 @@ impl Origin {
             events,
             violations: Violations::default(),
             chosen: Chosen::default(),
+            timings: Timings::default(),
+            reporters: Reporters::new(
+                config.http.per_address(config.http.max_sessions_per_address),
+            ),
             ladders: Ladders::default(),
             drains: watch::Sender::new(false),
             cluster: OnceLock::new(),

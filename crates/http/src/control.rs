@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use axum::extract::ConnectInfo;
 use axum::http::{self, HeaderValue, StatusCode};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -23,7 +23,7 @@ use tracing::debug;
 use crate::content::{Content, Progress};
 use crate::counters::count;
 use crate::io::{Io, Stream};
-use crate::refusal::{MAX_DISCARD, log_refusal, log_stall};
+use crate::refusal::{MAX_CONTENT, MAX_DISCARD, log_refusal, log_stall};
 use crate::shared::Shared;
 use crate::upload::Upload;
 use crate::{BadRequest, Handler, Request, Response};
@@ -113,9 +113,14 @@ async fn answer_by_plane<H: Handler>(
 ) -> http::Response<Content> {
     let to = To { peer, bare: is_bare(&request), progress };
     match media_request(shared, peer, &request) {
-        Ok(Some(media)) => {
+        Ok(Some(mut media)) => {
             count(&shared.tally().requests, 1);
-            if request.version() == http::Version::HTTP_2 {
+            if shared.takes_content(&media) {
+                let whole = collect(request.body_mut());
+                if let Ok(content) = tokio::time::timeout(shared.config.head_timeout, whole).await {
+                    media.set_content(content);
+                }
+            } else if request.version() == http::Version::HTTP_2 {
                 let whole = discard(request.body_mut());
                 // The payload has no meaning, whether it arrived in time or not.
                 let _ = tokio::time::timeout(shared.config.head_timeout, whole).await;
@@ -168,6 +173,20 @@ async fn discard(body: &mut Incoming) {
         };
         left = left.saturating_sub(frame.data_ref().map_or(0, |data| data.len() as u64));
     }
+}
+
+/// Reads a request's payload. A long one is dropped, and so is one that does not arrive whole.
+async fn collect(body: &mut Incoming) -> Bytes {
+    let mut content = BytesMut::new();
+    while !body.is_end_stream() {
+        let Some(frame) = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await else { break };
+        let Ok(frame) = frame else { return Bytes::new() };
+        content.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        if content.len() as u64 > MAX_CONTENT {
+            return Bytes::new();
+        }
+    }
+    content.freeze()
 }
 
 /// Whether the answer's payload must be dropped here. hyper drops the payload of an answer to HEAD

@@ -92,11 +92,18 @@ pub trait Handler: Clone + 'static {
     /// plane.
     ///
     /// It is called for every method. Of accepted requests, only GET and HEAD reach
-    /// [`handle`](Self::handle). The driver itself answers OPTIONS (including a CORS preflight),
-    /// and refuses the rest with 405.
+    /// [`handle`](Self::handle), and POST where [`posts`](Self::posts) says so. The driver itself
+    /// answers OPTIONS (including a CORS preflight), and refuses the rest with 405.
     fn accepts(&self, request: &Request) -> bool;
 
-    /// Answers a GET or HEAD. For HEAD only the length of the body is sent.
+    /// Whether a POST of this accepted request's target reaches [`handle`](Self::handle). By default
+    /// none does.
+    fn posts(&self, request: &Request) -> bool {
+        let _ = request;
+        false
+    }
+
+    /// Answers a GET, HEAD or POST. For HEAD only the length of the body is sent.
     ///
     /// The future is dropped if the peer resets the connection while it waits. A peer that closes
     /// only its sending half still gets its answer, and a peer that closes both halves looks the

@@ -15,6 +15,9 @@ use crate::source::Broken;
 /// longer one, the connection is closed.
 pub(crate) const MAX_DISCARD: u64 = 64 << 10;
 
+/// Most bytes of a POST's payload that the handler gets. Of a longer one it gets nothing.
+pub(crate) const MAX_CONTENT: u64 = 16 << 10;
+
 /// Most characters of a request line in a log line.
 const LOGGED: usize = 200;
 

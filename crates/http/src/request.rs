@@ -65,6 +65,7 @@ pub struct Request {
     received: Option<Instant>,
     keep_alive: bool,
     payload: PayloadFraming,
+    content: Bytes,
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +150,7 @@ impl Request {
             received: None,
             keep_alive: framing.keep_alive,
             payload: framing.payload,
+            content: Bytes::new(),
         }))
     }
 
@@ -270,6 +272,15 @@ impl Request {
     /// How the end of the payload is determined.
     pub fn payload(&self) -> PayloadFraming {
         self.payload
+    }
+
+    /// The payload of a POST that the handler takes, if it is not too long.
+    pub fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    pub(crate) fn set_content(&mut self, content: Bytes) {
+        self.content = content;
     }
 
     /// The head as received.

@@ -10,8 +10,9 @@ use crate::counters::{Counters, OwnTally, Tally};
 use crate::net::{Gate, Task, Worker};
 use crate::{Config, Handler, Method, Request, Response};
 
-/// Methods that the driver allows for every media path.
+/// Methods that the driver allows for every media path, and for those that take a POST.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
+const ALLOW_WITH_POST: &str = "GET, HEAD, OPTIONS, POST";
 
 /// Data that the connections of a worker share.
 pub(crate) struct Shared<H> {
@@ -57,17 +58,31 @@ impl<H: Handler> Shared<H> {
         match request.method() {
             Method::Get | Method::Head => self.handler.handle(request).await,
             Method::Options => self.options(&request),
-            _ => Response::text(405, "only GET and HEAD").header("Allow", ALLOW),
+            _ if self.takes_content(&request) => self.handler.handle(request).await,
+            _ => {
+                let allow = self.allow(&request);
+                Response::text(405, "only GET and HEAD").header("Allow", allow)
+            }
         }
+    }
+
+    /// Whether the handler gets the payload of this accepted request.
+    pub(crate) fn takes_content(&self, request: &Request) -> bool {
+        request.method() == Method::Post && self.handler.posts(request)
+    }
+
+    fn allow(&self, request: &Request) -> &'static str {
+        if self.handler.posts(request) { ALLOW_WITH_POST } else { ALLOW }
     }
 
     /// Answers OPTIONS, including a CORS preflight (Fetch 3.2.2). The driver adds
     /// `Access-Control-Allow-Origin`, as to every answer.
     fn options(&self, request: &Request) -> Response {
-        let mut response = Response::new(204).header("Allow", ALLOW);
+        let allow = self.allow(request);
+        let mut response = Response::new(204).header("Allow", allow);
         if !self.cors.is_empty() && request.header("access-control-request-method").is_some() {
             response = response
-                .header("Access-Control-Allow-Methods", ALLOW)
+                .header("Access-Control-Allow-Methods", allow)
                 .header("Access-Control-Max-Age", 86_400);
             if let Some(fields) = request.header("access-control-request-headers") {
                 response = response

@@ -20,6 +20,7 @@ pub mod backup;
 mod change;
 pub mod cursor;
 mod dates;
+mod delivery;
 mod derived;
 mod error;
 pub mod follow;
@@ -33,6 +34,7 @@ mod publisher;
 mod registry;
 mod segments;
 mod sequence;
+pub mod sessions;
 mod silence;
 mod stream;
 pub mod tap;
@@ -45,6 +47,7 @@ mod window;
 
 use std::time::Duration;
 
+pub use delivery::Delivery;
 pub use derived::{Derived, SegmentId};
 pub use error::{PublishError, Refused};
 pub use info::{PublisherInfo, Status};
@@ -55,7 +58,7 @@ pub use sequence::Sequence;
 pub use stream::{State, Stream};
 pub use track::Track;
 pub use unlisted::Unlisted;
-pub use viewers::{Delivery, Viewing};
+pub use viewers::Viewing;
 pub use window::{Beside, Header, Part, PartIndex, Rendered, SampleLayout, Segment, Window};
 
 /// Microseconds since 1970-01-01T00:00:00Z.

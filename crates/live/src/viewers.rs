@@ -6,60 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::UnixMicros;
+use crate::delivery::Delivery;
+use crate::sessions::{Place, Report, Reporter, Sessions};
 
 /// How long after its last request a viewer that makes requests still counts.
 const MEMORY: Duration = Duration::from_secs(10);
 /// The most viewers that make requests which are counted separately.
 const MOST: usize = 100_000;
-
-/// The protocol by which a viewer watches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Delivery {
-    /// Low-latency HLS, known by its blocking reloads.
-    LlHls,
-    /// HLS.
-    Hls,
-    /// DASH.
-    Dash,
-    /// Progressive MP4.
-    Mp4,
-    /// HTTP-FLV.
-    Flv,
-    /// RTMP.
-    Rtmp,
-    /// Push over WebSocket.
-    Push,
-    /// WebRTC.
-    WebRtc,
-}
-
-impl Delivery {
-    /// Every delivery.
-    pub const ALL: [Self; 8] = [
-        Self::LlHls,
-        Self::Hls,
-        Self::Dash,
-        Self::Mp4,
-        Self::Flv,
-        Self::Rtmp,
-        Self::Push,
-        Self::WebRtc,
-    ];
-
-    /// Name in the API and in metrics.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LlHls => "llhls",
-            Self::Hls => "hls",
-            Self::Dash => "dash",
-            Self::Mp4 => "mp4",
-            Self::Flv => "flv",
-            Self::Rtmp => "rtmp",
-            Self::Push => "push",
-            Self::WebRtc => "webrtc",
-        }
-    }
-}
 
 /// The viewers of one stream.
 #[derive(Debug, Default)]
@@ -67,6 +20,8 @@ pub(crate) struct Viewers {
     connected: [AtomicUsize; Delivery::ALL.len()],
     /// When each viewer that makes requests was last seen.
     requesting: Mutex<HashMap<(Delivery, u64), UnixMicros>>,
+    /// The viewers that tell of themselves.
+    pub(crate) sessions: Sessions,
 }
 
 impl Viewers {
@@ -86,11 +41,30 @@ impl Viewers {
         }
     }
 
+    /// Takes what a viewer tells of itself. Returns whether it is counted by that.
+    pub(crate) fn told(
+        &self,
+        by: Reporter,
+        report: &Report,
+        now: UnixMicros,
+        place: impl FnOnce() -> Option<Place>,
+    ) -> bool {
+        let is_kept = self.sessions.told(by, report, MEMORY, now, place);
+        if is_kept && report.is_over {
+            let mut requesting = self.requesting();
+            for delivery in Delivery::ALL {
+                requesting.remove(&(delivery, by.player));
+            }
+        }
+        is_kept
+    }
+
     pub(crate) fn count(&self, now: UnixMicros) -> [(Delivery, usize); Delivery::ALL.len()] {
         let mut counts = Delivery::ALL
             .map(|delivery| (delivery, self.connected[delivery as usize].load(Ordering::Relaxed)));
-        for (&(delivery, _), &at) in &*self.requesting() {
-            if now.since(at) < MEMORY {
+        let players = self.sessions.count(now, &mut counts);
+        for (&(delivery, who), &at) in &*self.requesting() {
+            if now.since(at) < MEMORY && !players.contains(&who) {
                 counts[delivery as usize].1 += 1;
             }
         }
@@ -100,6 +74,7 @@ impl Viewers {
     /// Forgets viewers whose requests have stopped.
     pub(crate) fn sweep(&self, now: UnixMicros) {
         self.requesting().retain(|_, &mut at| now.since(at) < MEMORY);
+        self.sessions.sweep(now);
     }
 
     fn requesting(&self) -> MutexGuard<'_, HashMap<(Delivery, u64), UnixMicros>> {
@@ -154,5 +129,24 @@ mod tests {
         assert_eq!(count(&viewers, Delivery::LlHls, 10_000_001), 0);
         viewers.sweep(UnixMicros(10_000_001));
         assert!(viewers.requesting().is_empty());
+    }
+
+    #[test]
+    fn a_viewer_that_tells_of_itself_is_not_counted_again_by_its_requests() {
+        let viewers = Viewers::default();
+        let told = |session, player, is_over| {
+            let delivery = Some(Delivery::Hls);
+            let report = Report { delivery, is_over, ..Report::default() };
+            let by = Reporter { session, player };
+            viewers.told(by, &report, UnixMicros(0), || Some(Box::new(())))
+        };
+        viewers.seen(Delivery::Hls, 7, UnixMicros(0));
+        viewers.seen(Delivery::Hls, 8, UnixMicros(0));
+        assert_eq!(count(&viewers, Delivery::Hls, 1), 2);
+        // Two pages behind one address, with the same browser.
+        assert!(told(1, 7, false) && told(2, 7, false));
+        assert_eq!(count(&viewers, Delivery::Hls, 1), 3);
+        assert!(told(1, 7, true) && told(2, 7, true));
+        assert_eq!(count(&viewers, Delivery::Hls, 1), 1);
     }
 }

@@ -6,12 +6,14 @@
 //! - [`hls`] renders playlists from plain models, reads the delivery directives of players, and
 //!   decides when a blocking reload is answered.
 //! - [`dash`] renders manifests from a plain model.
+//! - [`cmcd`] reads what players tell of themselves.
 //! - [`push`] is the WebSocket subprotocol: the handshake, frames, messages, and the rules that
 //!   choose a viewer's rendition ([`push::abr`]).
 //!
 //! A server and a simulated player can share this code. Nothing here reads a clock: time is an
 //! argument. The crate depends on no other crate of the workspace.
 
+pub mod cmcd;
 pub mod dash;
 pub mod hls;
 pub mod push;

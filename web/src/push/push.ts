@@ -5,6 +5,7 @@
  * Everything public is in this file, so that its type declarations need no other file.
  */
 
+import { Beacon, beaconUrl, type Told } from './beacon';
 import type { Hello } from './events';
 import type { Order, Report, Traffic } from './feed';
 import { Host, serve } from './host';
@@ -36,6 +37,8 @@ export interface PushOptions {
   worker?: boolean | string | URL;
   /** The server's clock in milliseconds since 1970, for latency. Default: this machine's clock. */
   clock?: () => number;
+  /** Whether the player tells the server every ten seconds how playback is. Default true. */
+  report?: boolean;
 }
 
 export interface PushRendition {
@@ -129,6 +132,10 @@ export class PushPlayer {
   private readonly steer: Steer;
   private readonly clock: () => number;
   private readonly timers: ReturnType<typeof setInterval>[] = [];
+  private readonly beacon: Beacon | null;
+  private readonly began = performance.now();
+  /** Seconds until the first picture. */
+  private startup: number | null = null;
   /** Removes all listeners of the video element. */
   private readonly aborted = new AbortController();
   private readonly host: Host;
@@ -179,6 +186,7 @@ export class PushPlayer {
     this.host.start({ do: 'open', wish: this.wish });
     this.timers.push(setInterval(() => this.tell(), FIGURES_EVERY));
     this.timers.push(setInterval(() => this.steer.look(), LOOK_EVERY));
+    this.beacon = options.report === false ? null : new Beacon(beaconUrl(address), 'sf=o', () => this.told());
   }
 
   /** Calls `listener` at each event `name`. Returns a function that stops this. */
@@ -296,6 +304,9 @@ export class PushPlayer {
     on('waiting', () => steer.waiting());
     on('playing', () => {
       steer.began = true;
+      if (this.startup !== null) return;
+      this.startup = (performance.now() - this.began) / 1000;
+      this.beacon?.tell();
     });
     on('pause', () => steer.paused());
     on('play', () => steer.resume());
@@ -318,6 +329,8 @@ export class PushPlayer {
 
   /** Stops looking at the picture. */
   private letGo(): void {
+    // Only once, also where a player that has failed is destroyed.
+    if (!this.aborted.signal.aborted) this.beacon?.end();
     this.aborted.abort();
     for (const timer of this.timers) clearInterval(timer);
     this.video.playbackRate = 1;
@@ -418,6 +431,15 @@ export class PushPlayer {
     // A new source begins paused, or by `autoplay`, whatever the state before.
     if (!paused) video.play().catch(() => undefined);
     else if (this.steer.began) video.pause();
+  }
+
+  private told(): Told {
+    const { video, startup } = this;
+    const { buffer, bitrate, stalls } = this.stats();
+    const waits = video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA;
+    const plays = video.paused ? 'a' : waits ? 'r' : 'p';
+    const state = video.ended ? 'e' : startup === null ? 's' : plays;
+    return { buffer, bitrate, stalls, startup, state };
   }
 
   private tell(): void {

@@ -1,3 +1,4 @@
+import { Beacon, beaconUrl, type Told } from '../push/beacon';
 import { Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
@@ -19,6 +20,7 @@ import {
   NO_CHOICES,
   NO_STATS,
   type StartEngine,
+  told,
 } from './engines/engine';
 import { reasonOf } from './refusal';
 import { type Stall, StallMeter } from './stalls';
@@ -110,6 +112,11 @@ export class Session {
   private listed: Stream | null = null;
   private engine: Engine | null = null;
   private engineGeneration = -1;
+  private beacon: Beacon | null = null;
+  /** When the present engine started, in milliseconds of `performance.now()`. */
+  private engineStarted = 0;
+  /** Seconds until its first frame. */
+  private startup: number | null = null;
   private readonly stalls = new StallMeter();
   private readonly clock = new ServerClock();
   private readonly moments: Moments;
@@ -341,6 +348,8 @@ export class Session {
       if (!this.video.paused) this.stalls.waiting(performance.now(), false);
       if (this.arrived) this.resumeAt = this.video.ended ? 0 : this.video.currentTime;
       this.arrived = false;
+      this.beacon?.end();
+      this.beacon = null;
       this.engine.destroy();
       this.engine = null;
     }
@@ -365,7 +374,9 @@ export class Session {
       return;
     }
     if (!current()) return;
-    this.moments.engineStarted ??= performance.now();
+    this.engineStarted = performance.now();
+    this.startup = null;
+    this.moments.engineStarted ??= this.engineStarted;
     this.awaitFirstFrame(current);
     // play() is called when there are media, not here. dash.js begins to refresh the manifest at
     // the event `play`, and would miss an event that comes before it listens.
@@ -402,6 +413,25 @@ export class Session {
       this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
       return;
     }
+    const how = told(via, recorded);
+    if (how === null) return;
+    const url = beaconUrl(sourceUrl(stream, via === 'file' ? 'push' : via, this.request.prefix));
+    this.beacon = new Beacon(url, how, () => this.told());
+  }
+
+  /** What the server is told of the viewer. */
+  private told(): Told {
+    const { video, startup } = this;
+    const known = this.engine?.stats() ?? NO_STATS;
+    const plays = video.paused ? 'a' : this.stalls.stalled() ? 'r' : 'p';
+    return {
+      buffer: bufferAhead(video),
+      bitrate: known.bitrate,
+      throughput: known.throughput,
+      stalls: this.stalls.count(),
+      startup,
+      state: video.ended ? 'e' : startup === null ? 's' : plays,
+    };
   }
 
   private fail(failure: Failure): void {
@@ -432,6 +462,8 @@ export class Session {
       }
       this.arrived = true;
       this.moments.firstFrame ??= performance.now();
+      this.startup ??= (performance.now() - this.engineStarted) / 1000;
+      this.beacon?.tell();
       this.stalls.firstFrame();
       this.engineIs('playing');
     };

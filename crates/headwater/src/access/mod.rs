@@ -34,6 +34,9 @@ use credentials::signed::Signer;
 use failures::Failures;
 use http::net::LogLimit;
 use ipnet::IpNet;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use rules::{Rules, Tried};
 use tokens::{Token, Tokens};
 use tokio::runtime::Handle;
@@ -116,7 +119,26 @@ pub enum Refusal {
     Undecided,
 }
 
+/// What somebody was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Attempted {
+    action: &'static str,
+    protocol: &'static str,
+    reason: &'static str,
+}
+
 impl Refusal {
+    /// Name in metrics.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Wrong => "wrong",
+            Self::TooOften(_) => "too_often",
+            Self::Foreign => "foreign",
+            Self::Undecided => "undecided",
+        }
+    }
+
     /// The status of HTTP.
     pub fn status(self) -> u16 {
         match self {
@@ -180,6 +202,8 @@ pub struct Access {
     told: Mutex<LogLimit>,
     /// Where what takes time happens: not on an event loop that serves viewers.
     runtime: Option<Handle>,
+    /// How often somebody was refused.
+    pub(crate) refused: Family<Attempted, Counter>,
 }
 
 impl std::fmt::Debug for Access {
@@ -223,6 +247,7 @@ impl Access {
             turns: Turns::default(),
             told: Mutex::new(LogLimit::new(LINES.0, LINES.1)),
             runtime: Handle::try_current().ok(),
+            refused: Family::default(),
         })
     }
 
@@ -258,12 +283,22 @@ impl Access {
     /// Decides what [`Self::at_once`] did not. It is decided to the end, though nobody may wait for it any more: whoever
     /// goes away has guessed all the same.
     pub(crate) async fn finish(self: &Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+        let (kind, protocol) = (attempt.kind, attempt.protocol);
         let decided = Arc::clone(self).slowly(attempt);
         let task = match &self.runtime {
             Some(runtime) => runtime.spawn(decided),
             None => tokio::spawn(decided),
         };
-        task.await.unwrap_or(Err(Refusal::Undecided))
+        self.counted(kind, protocol, task.await.unwrap_or(Err(Refusal::Undecided)))
+    }
+
+    /// Counts a verdict if it is a refusal.
+    fn counted(&self, kind: Kind, protocol: &'static str, verdict: Verdict) -> Verdict {
+        if let Err(refusal) = verdict {
+            let by = Attempted { action: kind.name(), protocol, reason: refusal.name() };
+            self.refused.get_or_create(&by).inc();
+        }
+        verdict
     }
 
     /// Decides if that takes no time.
@@ -271,6 +306,11 @@ impl Access {
     /// # Errors
     /// It takes time: [`Self::slowly`] decides.
     pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
+        let verdict = self.know(asked)?;
+        Ok(self.counted(asked.action.kind(), asked.protocol, verdict))
+    }
+
+    fn know(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
         let kind = asked.action.kind();
         if !self.is_closed(kind) {
             let is_near = || contains(&self.publish_from, asked.peer.ip().to_canonical());

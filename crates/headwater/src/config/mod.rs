@@ -76,7 +76,10 @@ pub struct Http {
     pub max_connections: usize,
     /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
     pub max_connections_per_address: usize,
-    /// Networks whose addresses are exempt from this limit, both here and for RTMP.
+    /// Viewers at once of one address (IPv6: one /64 network) that are told apart by what their players
+    /// say (CMCD); 0 is no limit.
+    pub max_sessions_per_address: usize,
+    /// Networks whose addresses are exempt from these limits, both here and for RTMP.
     pub unlimited_networks: Vec<IpNet>,
     /// `Access-Control-Allow-Origin` of media and playlists; empty sends none.
     pub cors_origin: String,
@@ -329,6 +332,7 @@ impl Default for Http {
             send_timeout: Time::from_secs(30),
             max_connections: 16_000,
             max_connections_per_address: 1_000,
+            max_sessions_per_address: 200,
             unlimited_networks: loopback(),
             cors_origin: "*".to_owned(),
             tls: Tls::default(),

@@ -14,6 +14,7 @@ use media::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::quality::Quality;
 use super::{Control, NO_SIGNED_PATHS, api, json, may, observer, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
@@ -55,6 +56,8 @@ pub(super) struct StreamInfo {
     /// How many viewers it has here, by delivery: `llhls`, `hls`, `dash`, `mp4`, `flv`, `rtmp`, `push` and `webrtc`.
     #[schemars(with = "BTreeMap<String, u64>")]
     viewers: serde_json::Map<String, serde_json::Value>,
+    /// How its viewers here are, as their players tell. `null` if none does.
+    quality: Option<Quality>,
 }
 
 /// How the media of a stream come in. A figure that is not known is `null`.
@@ -259,6 +262,7 @@ fn describe(origin: &Origin, stream: &Stream, now: UnixMicros, admin: bool) -> S
             .into_iter()
             .map(|(delivery, count)| (delivery.name().to_owned(), count.into()))
             .collect(),
+        quality: stream.quality(now).map(Quality::from),
     }
 }
 

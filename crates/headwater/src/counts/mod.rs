@@ -1,6 +1,8 @@
 //! Counters that belong to no listener and no stream. `/metrics` shows them.
 
 mod chosen;
+mod reporters;
+mod timings;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,13 +13,15 @@ use live::Delivery;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+pub use reporters::Reporters;
+pub use timings::{BOUNDS, Carrier, Distribution, Loop, Timings, Wanted};
 
 use crate::events::{Event, Events, SlowAction};
 use crate::path::StreamPath;
 
 /// What happened to viewers that read too slowly. The log names the stream and peer; the counters
 /// are by delivery.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SlowViewers {
     events: Arc<Events>,
     pub(crate) skipped: Family<ByDelivery, Counter>,
@@ -63,7 +67,16 @@ pub(crate) struct Closed {
 impl SlowViewers {
     /// Has counted nothing. Tells these events.
     pub fn new(events: Arc<Events>) -> Self {
-        Self { events, ..Self::default() }
+        let counts = Self { events, skipped: Family::default(), closed: Family::default() };
+        // What is counted from 0 on shows the first one as a change.
+        for delivery in [Delivery::Mp4, Delivery::Flv, Delivery::Rtmp, Delivery::Push] {
+            let delivery = delivery.name();
+            drop(counts.skipped.get_or_create(&ByDelivery { delivery }));
+            for reason in ["behind", "stalled"] {
+                drop(counts.closed.get_or_create(&Closed { delivery, reason }));
+            }
+        }
+        counts
     }
 
     /// Counts and logs a viewer of a live stream that skips to the newest keyframe.

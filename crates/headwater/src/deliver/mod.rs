@@ -6,6 +6,7 @@
 //!                  ├ segment   headers, segments (also the one being made), parts
 //!                  ├ muxed     live.mp4, live.flv: one endless response
 //!                  ├ push      a WebSocket: the connection leaves HTTP
+//!                  ├ told      a beacon: what a player tells of itself
 //!                  ├ files     /vod/PATH
 //!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
@@ -17,15 +18,18 @@ mod dash;
 pub(crate) mod files;
 pub(crate) mod flv;
 mod hls;
+mod measure;
 mod muxed;
 mod recent;
 mod relay;
 mod route;
 mod segment;
+mod told;
 mod unfold;
 mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -36,10 +40,12 @@ use live::{Delivery, Stream};
 use recent::Recent;
 use relay::Relays;
 use route::Resource;
+use told::Watched;
 
 use crate::Origin;
 use crate::access::{Action, Asked, Credentials, Grant, Refusal, Verdict};
 use crate::cluster::Unreachable;
+use crate::counts::Loop;
 use crate::path::{self, StreamPath};
 use crate::push::Push;
 use crate::webrtc;
@@ -52,6 +58,7 @@ pub struct Deliver {
     relays: Relays,
     files: Opened,
     push: Rc<Push>,
+    timings: Arc<Loop>,
 }
 
 impl Deliver {
@@ -59,7 +66,8 @@ impl Deliver {
     pub fn new(origin: Arc<Origin>, drain: Drain) -> Self {
         let (recent, relays, files) = (Recent::default(), Relays::new(drain), Opened::default());
         let push = Push::new(Arc::clone(&origin));
-        Self { origin, recent, relays, files, push }
+        let timings = origin.timings.join();
+        Self { origin, recent, relays, files, push, timings }
     }
 
     async fn live(
@@ -74,28 +82,57 @@ impl Deliver {
             Err(error) => return unreachable(error),
         };
         let relays = &self.relays;
-        match resource {
-            Resource::Multivariant => hls::multivariant(request, &stream).await,
-            Resource::MediaPlaylist { track } => {
-                hls::media(request, &self.origin, relays, &stream, track).await
-            }
-            Resource::Manifest => dash::manifest(request, &self.origin, relays, &stream).await,
-            Resource::Header { track, msn } => segment::header(request, &stream, track, msn),
-            Resource::Segment { track, msn } => {
-                segment::segment(request, relays, &stream, track, msn).await
-            }
-            Resource::SegmentAt { track, time } => {
-                if let Some(track) = stream.track(track) {
-                    track.ask(self.origin.now());
+        // What shows the delivery is counted where that is known.
+        let shows = matches!(
+            resource,
+            Resource::MediaPlaylist { .. } | Resource::Manifest | Resource::Beacon
+        );
+        if !shows {
+            told::with(request, Watched::Live(&stream), None, &self.origin);
+        }
+        let kind = measure::live(resource, request);
+        let made = measure::watch(pin!(async {
+            match resource {
+                Resource::Multivariant => hls::multivariant(request, &stream).await,
+                Resource::MediaPlaylist { track } => {
+                    hls::media(request, &self.origin, relays, &stream, track).await
                 }
-                segment::segment_at(request, relays, &stream, track, time).await
+                Resource::Manifest => dash::manifest(request, &self.origin, relays, &stream).await,
+                Resource::Header { track, msn } => segment::header(request, &stream, track, msn),
+                Resource::Segment { track, msn } => {
+                    segment::segment(request, relays, &stream, track, msn).await
+                }
+                Resource::SegmentAt { track, time } => {
+                    if let Some(track) = stream.track(track) {
+                        track.ask(self.origin.now());
+                    }
+                    segment::segment_at(request, relays, &stream, track, time).await
+                }
+                Resource::Part { track, msn, part } => {
+                    segment::part(request, relays, &stream, track, msn, part).await
+                }
+                Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
+                Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
+                Resource::Push => self.push.respond(request, &stream, grant).await,
+                Resource::Beacon => told::by_beacon(request, Watched::Live(&stream), &self.origin),
             }
-            Resource::Part { track, msn, part } => {
-                segment::part(request, relays, &stream, track, msn, part).await
-            }
-            Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
-            Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
-            Resource::Push => self.push.respond(request, &stream, grant).await,
+        }))
+        .await;
+        if made.1 && made.0.status() == 200 && !stream.is_mirrored() {
+            self.delayed(&stream, resource);
+        }
+        measure::count(&self.timings, kind, request, made)
+    }
+
+    /// Notes how long after its publication that came out which somebody waited for.
+    fn delayed(&self, stream: &Stream, resource: Resource<'_>) {
+        let (Resource::MediaPlaylist { track } | Resource::Part { track, .. }) = resource else {
+            return;
+        };
+        let window = stream.track(track).map(|track| track.window());
+        let newest = window.as_ref().and_then(|window| window.newest()?.parts.last());
+        if let Some(newest) = newest {
+            self.timings.delayed(self.origin.now().since(newest.published));
         }
     }
 }
@@ -108,11 +145,16 @@ impl Handler for Deliver {
             Some(StreamPath::Live(path)) => match request.method() {
                 // WHIP and WHEP have answers of their own.
                 Method::Get | Method::Head | Method::Options => !webrtc::is_signal(path),
+                Method::Post => is_beacon(path),
                 _ => false,
             },
             Some(StreamPath::Vod(_)) => true,
             None => false,
         }
+    }
+
+    fn posts(&self, request: &Request) -> bool {
+        is_beacon(request.path())
     }
 
     async fn handle(&self, mut request: Request) -> Response {
@@ -155,12 +197,19 @@ impl Deliver {
         viewer: Viewer<'_>,
     ) -> Response {
         let Self { origin, recent, files, push, .. } = self;
-        match asked {
-            Some(asked) => {
-                vod::respond(request, origin, recent, files, (push, viewer), asked).await
+        let kind = measure::title(asked.map(|(_, resource)| resource));
+        let made = measure::watch(pin!(async {
+            match asked {
+                Some(asked) => {
+                    vod::respond(request, origin, recent, files, (push, viewer), asked).await
+                }
+                None => {
+                    files::respond(request, origin, files, recent).await.unwrap_or_else(not_found)
+                }
             }
-            None => files::respond(request, origin, files, recent).await.unwrap_or_else(not_found),
-        }
+        }))
+        .await;
+        measure::count(&self.timings, kind, request, made)
     }
 
     /// Takes the token off a signed path. What is left is the path that was signed.
@@ -170,6 +219,11 @@ impl Deliver {
         request.cut_path(length);
         Some(token)
     }
+}
+
+/// Whether a path is that of a beacon. Nothing else of the media plane takes a POST.
+fn is_beacon(path: &str) -> bool {
+    path.rsplit('/').next() == Some(route::BEACON)
 }
 
 /// Somebody who may play what was asked for.
@@ -232,8 +286,12 @@ fn unreachable(error: Unreachable) -> Response {
     Response::text(503, error.to_string()).header("Retry-After", 1)
 }
 
-/// Counts the viewer behind a request: one for each address and player.
+/// Counts the viewer behind a request: one for each session if its player names one, or else for each address and
+/// player.
 fn seen(stream: &Stream, delivery: Delivery, request: &Request, origin: &Origin) {
+    if told::with(request, Watched::Live(stream), Some(delivery), origin) {
+        return;
+    }
     stream.seen(delivery, player(request), origin.now());
 }
 

@@ -1,5 +1,8 @@
 //! Finds the resource that a path names.
 
+/// The name of the resource to which players tell of themselves.
+pub(super) const BEACON: &str = "cmcd";
+
 /// A resource of a live stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource<'a> {
@@ -23,6 +26,8 @@ pub(super) enum Resource<'a> {
     Flv,
     /// `push`
     Push,
+    /// `cmcd`
+    Beacon,
 }
 
 /// Splits the path after `/live/` into a stream's name and a resource.
@@ -34,6 +39,7 @@ pub(super) fn live(path: &str) -> Option<(&str, Resource<'_>)> {
         "live.mp4" => Resource::Mp4,
         "live.flv" => Resource::Flv,
         "push" => Resource::Push,
+        BEACON => Resource::Beacon,
         _ => {
             let (stream, track) = stream.rsplit_once('/')?;
             return Some((stream, of_track(track, file)?));
@@ -90,6 +96,8 @@ pub(super) enum Packaged<'a> {
     WholeText { track: &'a str },
     /// `push`
     Push,
+    /// `cmcd`
+    Beacon,
 }
 
 /// Splits the path after `/vod/` into a title's path and a resource, if its last part is the name
@@ -100,6 +108,7 @@ pub(super) fn vod(path: &str) -> Option<(&str, Packaged<'_>)> {
         "index.m3u8" => (parent, Packaged::Multivariant),
         "manifest.mpd" => (parent, Packaged::Manifest),
         "push" => (parent, Packaged::Push),
+        BEACON => (parent, Packaged::Beacon),
         _ => {
             let (title, track) = parent.rsplit_once('/')?;
             (title, of_packaged(track, file)?)
@@ -148,6 +157,7 @@ mod tests {
             ("demo/live.mp4", Some(("demo", Resource::Mp4))),
             ("demo/live.flv", Some(("demo", Resource::Flv))),
             ("demo/push", Some(("demo", Resource::Push))),
+            ("a/b/cmcd", Some(("a/b", Resource::Beacon))),
             ("demo/v0/media.m3u8", Some(("demo", Resource::MediaPlaylist { track }))),
             ("demo/v0/init.mp4", Some(("demo", Resource::Header { track, msn: None }))),
             ("demo/v0/init.12.mp4", Some(("demo", Resource::Header { track, msn: Some(12) }))),

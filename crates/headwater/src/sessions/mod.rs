@@ -9,7 +9,7 @@
 //!
 //! Players of HLS and DASH have no connections of their own: [`crate::deliver`] counts them by their requests.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ const SHARDS: usize = 16;
 const LONGEST_REASON: usize = 200;
 
 /// What somebody does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doing {
     /// Sends media.
     Publish,
@@ -121,6 +121,8 @@ pub struct Sessions {
     ended: Mutex<VecDeque<Ended>>,
     /// How many there have been.
     count: AtomicU64,
+    /// Bytes of those that ended.
+    gone: Mutex<BTreeMap<(Doing, &'static str), u64>>,
 }
 
 #[derive(Debug)]
@@ -133,6 +135,8 @@ struct Entry {
     reason: Mutex<Option<String>>,
     /// Whether an administrator ends it.
     ended: AtomicBool,
+    /// Whether its bytes are among those of sessions that ended.
+    is_gone: AtomicBool,
     /// The session's task.
     waker: AtomicWaker,
 }
@@ -173,8 +177,18 @@ impl Default for Sessions {
             open: std::array::from_fn(|_| Mutex::default()),
             ended: Mutex::default(),
             count: AtomicU64::default(),
+            gone: Mutex::default(),
         }
     }
+}
+
+/// What all sessions got and sent.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    /// Bytes so far, by what sessions do and by which protocol.
+    pub bytes: BTreeMap<(Doing, &'static str), u64>,
+    /// How far open players are behind, in milliseconds, by their protocol.
+    pub behind: BTreeMap<&'static str, Vec<u32>>,
 }
 
 impl Sessions {
@@ -189,6 +203,7 @@ impl Sessions {
             rendition: Mutex::default(),
             reason: Mutex::default(),
             ended: AtomicBool::default(),
+            is_gone: AtomicBool::default(),
             waker: AtomicWaker::new(),
         });
         self.shard(id).insert(id, Arc::clone(&entry));
@@ -213,12 +228,38 @@ impl Sessions {
         ended.iter().rev().filter(|ended| wanted(&ended.session.who)).cloned().collect()
     }
 
+    /// What all sessions got and sent.
+    pub fn figures(&self) -> Figures {
+        // A counter must not go down. So no session is counted as gone meanwhile.
+        let gone = lock(&self.gone);
+        let mut figures = Figures { bytes: gone.clone(), ..Figures::default() };
+        for shard in &self.open {
+            for entry in lock(shard).values() {
+                if entry.is_gone.load(Ordering::Acquire) {
+                    continue;
+                }
+                let Who { doing, by, .. } = entry.who;
+                *figures.bytes.entry((doing, by)).or_default() += entry.meter.bytes();
+                if let Some(behind) = entry.meter.behind() {
+                    figures.behind.entry(by).or_default().push(behind);
+                }
+            }
+        }
+        figures
+    }
+
     /// Ends a session. Returns whether there is one with this number. Its task ends it soon.
     pub fn end(&self, id: u64) -> bool {
         let Some(entry) = self.shard(id).get(&id).cloned() else { return false };
         entry.ended.store(true, Ordering::Release);
         entry.waker.wake();
         true
+    }
+
+    fn count_gone(&self, entry: &Entry) {
+        let mut gone = lock(&self.gone);
+        *gone.entry((entry.who.doing, entry.who.by)).or_default() += entry.meter.bytes();
+        entry.is_gone.store(true, Ordering::Release);
     }
 
     fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
@@ -309,6 +350,7 @@ impl Drop for Session {
         if let Some(over) = self.over {
             self.because(over);
         }
+        self.sessions.count_gone(&self.entry);
         let entry = self.sessions.shard(self.entry.id).remove(&self.entry.id);
         let Some(entry) = entry else { return };
         let reason = lock(&entry.reason).take();
@@ -363,8 +405,13 @@ mod tests {
         assert_eq!((behind("live/a"), behind("live/b")), (Some(0), Some(1235)));
         a.because("é".repeat(LONGEST_REASON));
         a.because("another");
+        let figures = sessions.figures();
+        assert_eq!(figures.bytes[&(Doing::Play, "push")], 5);
+        assert_eq!(figures.behind["push"].len(), 2);
         drop((b, a));
         assert!(sessions.open(|_| true).is_empty());
+        let figures = sessions.figures();
+        assert_eq!((figures.bytes[&(Doing::Play, "push")], figures.behind.len()), (5, 0));
         let ended = sessions.ended(|_| true);
         assert_eq!(ended.iter().map(|it| it.session.id).collect::<Vec<_>>(), [1, 2]);
         let reasons: Vec<_> = ended.iter().map(|it| it.reason.clone()).collect();

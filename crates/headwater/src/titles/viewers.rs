@@ -4,11 +4,14 @@
 //! HLS and DASH. So the first request shows the delivery, and requests for segments show that the
 //! player still watches. A push viewer counts for as long as its connection lasts.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use live::sessions::{Place, Quality, Report, Reporter, Sessions};
 use live::{Delivery, UnixMicros};
+
+use crate::path::StreamPath;
 
 /// How long a viewer counts after its last request. Players with much in their buffer seldom send
 /// requests.
@@ -27,6 +30,8 @@ pub struct Viewers {
     shards: [Mutex<HashMap<u64, Viewer>>; SHARDS],
     /// Viewers with a connection of their own.
     connected: Arc<Mutex<Connected>>,
+    /// Viewers that tell of themselves, by title.
+    told: Mutex<HashMap<Arc<str>, Arc<Sessions>>>,
 }
 
 type Connected = BTreeMap<(Arc<str>, &'static str), usize>;
@@ -59,7 +64,11 @@ struct Viewer {
 
 impl Default for Viewers {
     fn default() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::default()), connected: Arc::default() }
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            connected: Arc::default(),
+            told: Mutex::default(),
+        }
     }
 }
 
@@ -87,6 +96,39 @@ impl Viewers {
         }
     }
 
+    /// Takes what a viewer of `title`, a path below the root, tells of itself. `place` is asked for a place if it is a new
+    /// one. Returns whether it is counted by that; if not, the other methods count it.
+    pub(crate) fn told(
+        &self,
+        title: &str,
+        by: Reporter,
+        report: &Report,
+        now: UnixMicros,
+        place: impl FnOnce() -> Option<Place>,
+    ) -> bool {
+        let sessions = {
+            let mut told = self.lock_told();
+            match told.get(title) {
+                Some(sessions) => Arc::clone(sessions),
+                None if report.is_over => return false,
+                None => Arc::clone(told.entry(title.into()).or_default()),
+            }
+        };
+        let is_kept = sessions.told(by, report, COUNTED, now, place);
+        if is_kept && report.is_over {
+            self.shard(by.player).remove(&by.player);
+        }
+        is_kept
+    }
+
+    /// How the viewers of each title are that told of themselves.
+    pub fn quality(&self, now: UnixMicros) -> Vec<(Arc<str>, Quality)> {
+        let told = self.lock_told().clone();
+        told.into_iter()
+            .filter_map(|(title, sessions)| Some((path_of(&title), sessions.quality(now)?)))
+            .collect()
+    }
+
     /// Counts a viewer of `title` with its own connection, until the returned value is dropped.
     pub fn connected(&self, title: &str, delivery: Delivery) -> Viewing {
         let by = (Arc::from(title), delivery.name());
@@ -98,9 +140,21 @@ impl Viewers {
     /// Number of viewers of each title, by delivery.
     pub fn count(&self, now: UnixMicros) -> BTreeMap<(Arc<str>, &'static str), usize> {
         let mut counts = self.connected.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut players = HashSet::new();
+        for (title, sessions) in self.lock_told().clone() {
+            let mut told = Delivery::ALL.map(|delivery| (delivery, 0));
+            players.extend(sessions.count(now, &mut told));
+            let title = path_of(&title);
+            for (delivery, count) in told.into_iter().filter(|(_, count)| *count > 0) {
+                *counts.entry((Arc::clone(&title), delivery.name())).or_default() += count;
+            }
+        }
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            for viewer in shard.values().filter(|viewer| now.since(viewer.last) < COUNTED) {
+            let here = shard
+                .iter()
+                .filter(|(key, viewer)| now.since(viewer.last) < COUNTED && !players.contains(key));
+            for (_, viewer) in here {
                 let by = (Arc::clone(&viewer.title), viewer.delivery.name());
                 *counts.entry(by).or_default() += 1;
             }
@@ -114,12 +168,21 @@ impl Viewers {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
             shard.retain(|_, viewer| now.since(viewer.last) < KNOWN);
         }
+        self.lock_told().retain(|_, sessions| !sessions.sweep(now));
+    }
+
+    fn lock_told(&self) -> MutexGuard<'_, HashMap<Arc<str>, Arc<Sessions>>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn shard(&self, key: u64) -> MutexGuard<'_, HashMap<u64, Viewer>> {
         // The key is a hash, so the shards fill evenly.
         self.shards[(key % SHARDS as u64) as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn path_of(title: &str) -> Arc<str> {
+    StreamPath::Vod(title).to_string().into()
 }
 
 #[cfg(test)]

@@ -42,6 +42,11 @@ fn whoever_has_a_signed_path_plays() {
     client.send("GET", &format!("{prefix}/live/a/cam/push"), &UPGRADE, b"").unwrap();
     assert_eq!(client.begin().unwrap().0.status, 101);
 
+    // A player may tell of itself where it may play.
+    let beacon = |path: &str| ask(&server, "POST", path, &[], b"sid=\"one\",sf=h").status();
+    assert_eq!(beacon(&format!("{prefix}/live/a/cam/cmcd")), 204);
+    assert_eq!((beacon("/live/a/cam/cmcd"), beacon(&format!("{prefix}/live/b/cmcd"))), (401, 401));
+
     // One playlist serves all: it names everything from where it is, and shared caches may keep it.
     let playlist = ask(&server, "GET", &format!("{prefix}/live/a/cam/v0/media.m3u8"), &[], b"");
     let lines = playlist.text().lines();

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod metrics;
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -232,6 +234,15 @@ fn answers_are_as_the_document_says() {
     let route = "/route/live/{name}/{resource}";
     let to = "/route/live/demo/index.m3u8?zone=eu";
     assert_eq!(answers.ask(&alone, ("GET", to, route), &[], "").status(), 307);
+
+    let beacon = "/live/{name}/cmcd";
+    for (path, status) in [("/live/demo/cmcd", 204), ("/live/none/cmcd", 404)] {
+        let told = "sid=\"one\",sf=h,bl=2100,mtp=25000,br=900,msd=700,bs";
+        assert_eq!(answers.ask(&alone, ("POST", path, beacon), &[], told).status(), status);
+    }
+    let told = "/api/v1/streams/live/demo";
+    alone.get_until(told, LIMIT, |answer| answer.text().contains("buffer_seconds"));
+    answers.ask(&alone, ("GET", told, STREAM), &[], "");
 
     signal(&mut answers, &alone, &document, ("cam", WHIP));
     signal(&mut answers, &alone, &document, ("demo", WHEP));

@@ -5,4 +5,5 @@
 mod flood;
 mod programs;
 mod support;
+mod told;
 mod viewers;

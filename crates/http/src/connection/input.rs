@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncWriteExt, Interest, ReadBuf};
 use tokio::time::Instant;
 
@@ -64,6 +64,21 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                 return Ok(false);
             }
         }
+    }
+
+    /// Reads a request's payload. `None` if it does not arrive.
+    pub(super) async fn collect(&mut self, payload: usize) -> Result<Option<Bytes>, Fault> {
+        self.flush().await?;
+        while self.input.len() < payload {
+            let deadline = *self
+                .head_deadline
+                .get_or_insert_with(|| Instant::now() + self.shared.config.head_timeout);
+            if !matches!(self.wait(deadline, false).await?, Input::Received) {
+                return Ok(None);
+            }
+        }
+        self.head_deadline = None;
+        Ok(Some(self.input.split_to(payload).freeze()))
     }
 
     /// Waits until the head may be complete.

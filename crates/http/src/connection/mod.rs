@@ -20,7 +20,7 @@ use self::input::{Input, LINGER, linger};
 use crate::counters::count;
 use crate::io::{Io, Stream};
 use crate::net::{Permit, Timer, Watch};
-use crate::refusal::{MAX_DISCARD, log_refusal, log_short, log_stall};
+use crate::refusal::{MAX_CONTENT, MAX_DISCARD, log_refusal, log_short, log_stall};
 use crate::send::{self, Outbox};
 use crate::shared::Shared;
 use crate::source::{Broken, Why};
@@ -251,7 +251,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     }
 
     /// Answers one request. `Some` if the driver handles no more requests on this connection.
-    async fn exchange(&mut self, request: Request) -> Result<Option<End>, Fault> {
+    async fn exchange(&mut self, mut request: Request) -> Result<Option<End>, Fault> {
         let shared = Rc::clone(&self.shared);
         if !shared.accepts(&request) {
             // The next driver copies all bytes it sends.
@@ -260,7 +260,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         }
         count(&shared.tally().requests, 1);
         // A peer that waits for 100 (Continue) may send its payload or leave it out.
-        let payload = match request.payload() {
+        let mut payload = match request.payload() {
             PayloadFraming::Length(0) => Some(0),
             PayloadFraming::Length(n) if n <= MAX_DISCARD && request.header("expect").is_none() => {
                 Some(n)
@@ -273,6 +273,16 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             version: request.version(),
             keep_alive: wished && payload.is_some(),
         };
+        if let Some(n @ 1..=MAX_CONTENT) = payload
+            && shared.takes_content(&request)
+        {
+            let Some(content) = self.collect(n as usize).await? else {
+                self.refuse_late().await?;
+                return Ok(Some(End::Close { linger: true }));
+            };
+            request.set_content(content);
+            payload = Some(0);
+        }
         let response = {
             let mut answer = pin!(shared.answer(request));
             match poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await {

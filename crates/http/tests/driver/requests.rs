@@ -229,6 +229,40 @@ fn other_methods() {
     assert_eq!(answer.header("Access-Control-Allow-Methods"), None);
 }
 
+/// The handler gets the content of a POST that it takes, by either driver and however it is sent.
+#[test]
+fn content_of_a_post_reaches_the_handler() {
+    let origin = Origin::start();
+    let mut client = origin.client();
+    let longest = vec![b'x'; 16 << 10];
+    for _ in 0..2 {
+        for content in [&b""[..], b"hello", &longest] {
+            client.send("POST", "/media/post", &[], content).unwrap();
+            assert_eq!(client.receive().unwrap().body, content);
+        }
+        // Of a longer one it gets nothing, and the connection goes on.
+        client.send("POST", "/media/post", &[], &[&longest[..], b"x"].concat()).unwrap();
+        assert_eq!(client.receive().unwrap().body, b"");
+        client
+            .send_raw(b"POST /media/post HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n")
+            .unwrap();
+        for byte in b"slow" {
+            std::thread::yield_now();
+            client.send_raw(&[*byte]).unwrap();
+        }
+        assert_eq!(client.receive().unwrap().text(), "slow");
+        client.send("OPTIONS", "/media/post", &[], b"").unwrap();
+        let answer = client.receive().unwrap();
+        assert_eq!(answer.header("Allow"), Some("GET, HEAD, OPTIONS, POST"));
+        client.send("PUT", "/media/post", &[], b"").unwrap();
+        assert_eq!(client.receive().unwrap().status(), 405);
+        // From here on, the connection is one of the control plane.
+        client.send("GET", "/who", &[], b"").unwrap();
+        client.receive().unwrap();
+    }
+    assert_eq!(origin.totals().accepted, 1);
+}
+
 /// The packet boundaries of a request do not matter.
 #[test]
 fn split_at_every_byte() {

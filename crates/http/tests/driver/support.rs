@@ -155,12 +155,17 @@ impl Handler for Fixture {
         request.path().starts_with("/media/")
     }
 
+    fn posts(&self, request: &Request) -> bool {
+        request.path() == "/media/post"
+    }
+
     async fn handle(&self, request: Request) -> Response {
         self.requests.set(self.requests.get() + 1);
         let mut segments = request.segments().skip(1);
         let action = segments.next().unwrap_or_default();
         let mut number = || segments.next().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
         match action {
+            "post" => Response::new(200).body(Bytes::copy_from_slice(request.content())),
             "hello" => Response::new(200).header("Content-Type", "text/plain").body("hello"),
             "echo" => {
                 let pairs: Vec<_> =

@@ -17,9 +17,11 @@ use tokio::sync::watch;
 pub(crate) use self::inner::{Derives, Inner};
 pub(crate) use self::life::Entry;
 use crate::change::{Adoption, Description};
+use crate::delivery::Delivery;
 use crate::info::Status;
+use crate::sessions::{Place, Quality, Report, Reporter};
 use crate::track::{Track, TrackState};
-use crate::viewers::{Delivery, Viewers, Viewing};
+use crate::viewers::{Viewers, Viewing};
 use crate::{PublisherInfo, Settings, UnixMicros};
 
 /// A stream's tracks and state at one moment.
@@ -281,6 +283,23 @@ impl Stream {
     /// Counts a viewer that makes requests; `who` tells viewers apart.
     pub fn seen(&self, delivery: Delivery, who: u64, now: UnixMicros) {
         self.viewers.seen(delivery, who, now);
+    }
+
+    /// Takes what a viewer tells of itself. `place` is asked for a place if it is a new one. Returns whether it is
+    /// counted by that; if not, [`seen`](Self::seen) counts it.
+    pub fn told(
+        &self,
+        by: Reporter,
+        report: &Report,
+        now: UnixMicros,
+        place: impl FnOnce() -> Option<Place>,
+    ) -> bool {
+        self.viewers.told(by, report, now, place)
+    }
+
+    /// How the viewers are that told of themselves.
+    pub fn quality(&self, now: UnixMicros) -> Option<Quality> {
+        self.viewers.sessions.quality(now)
     }
 
     /// Number of viewers of each delivery.

@@ -110,6 +110,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
         bitrate: playing?.bandwidth ?? null,
         frameRate: playing?.frameRate || null,
         codec: playing?.codecs ?? null,
+        throughput: ready ? player.getAverageThroughput('video') * 1000 || null : null,
       };
     },
     choices(): Choices {

@@ -1,3 +1,4 @@
+import type { Via } from '../../shared/streams';
 import type { Failure } from '../condition';
 
 /** What an engine knows in addition to the video element. */
@@ -21,6 +22,8 @@ export interface EngineStats {
   rendition: string | null;
   /** Bytes received: media, and the overhead of the delivery. Null if the engine does not count. */
   traffic: { media: number; overhead: number } | null;
+  /** Bit/s of the network, as the engine measured it. Null if it does not measure. */
+  throughput: number | null;
 }
 
 export interface EngineEvents {
@@ -91,6 +94,14 @@ export interface Options {
   clock: () => number;
 }
 
+/** A format and kind of streams, as CMCD names them; null if the engine itself tells of itself. */
+export function told(via: Via, recorded: boolean): string | null {
+  if (via === 'push') return null;
+  // Only what makes requests is counted by what it tells. The others have connections.
+  const format = via === 'dash' ? 'd' : via === 'hls' || via === 'llhls' ? 'h' : 'o';
+  return `sf=${format},st=${recorded ? 'v' : via === 'llhls' ? 'll' : 'l'}`;
+}
+
 export type StartEngine = (
   video: HTMLVideoElement,
   url: string,
@@ -107,6 +118,7 @@ export const NO_STATS: EngineStats = {
   codec: null,
   rendition: null,
   traffic: null,
+  throughput: null,
 };
 
 /** A sentence about the HTTP status that ended playback. */

@@ -118,6 +118,8 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
         bitrate: (recorded ? level?.averageBitrate : level?.bitrate) ?? null,
         frameRate: level?.frameRate || null,
         codec: level ? [level.videoCodec, level.audioCodec].filter(Boolean).join(', ') || null : null,
+        // Before it has measured, this is a guess.
+        throughput: hls.bandwidthEstimate > 0 && video.played.length > 0 ? hls.bandwidthEstimate : null,
       };
     },
     choices(): Choices {

@@ -38,6 +38,7 @@ const start =
           codec: stats.codecs,
           rendition: stats.rendition,
           traffic: { media: stats.mediaBytes, overhead: stats.overheadBytes },
+          throughput: null,
         };
       },
       choices(): Choices {

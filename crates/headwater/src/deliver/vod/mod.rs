@@ -39,6 +39,7 @@ use vod::{Error, Rendered, Title, Track};
 use super::files::{self, Opened};
 use super::recent::Recent;
 use super::route::Packaged;
+use super::told::{self, Watched};
 use super::{Viewer, may_play, not_found, refused};
 use crate::Origin;
 use crate::access::Grant;
@@ -60,6 +61,11 @@ pub(super) async fn respond(
     (push, viewer): (&Rc<Push>, Viewer<'_>),
     (path, resource): (&str, Packaged<'_>),
 ) -> Response {
+    if let Packaged::Beacon = resource
+        && (request.method() == Method::Post || told::is_told(request))
+    {
+        return beacon(request, origin, recent, path).await;
+    }
     let push = (push, viewer.grant);
     let (version, now) = (request.parameter("v"), origin.now());
     let is_named = |title: &Title| version.as_deref() == Some(&title.version.to_string());
@@ -107,6 +113,17 @@ pub(super) async fn respond(
         return unknown.unwrap_or_else(not_found);
     }
     reply(request, origin, push, &title, named, resource).await
+}
+
+/// Answers what a player tells of itself.
+async fn beacon(request: &Request, origin: &Arc<Origin>, recent: &Recent, path: &str) -> Response {
+    match recent.look_up(origin, path).await {
+        Ok(title) => {
+            let watched = Watched::Title(&title.path, viewer(request, &title));
+            told::by_beacon(request, watched, origin)
+        }
+        Err(error) => refuse(request, origin, &error),
+    }
 }
 
 /// Whether the path leads to an object of a store. Then no file is below the path.
@@ -240,17 +257,26 @@ fn answer(
 ) -> Option<Response> {
     let cache = if named { IMMUTABLE } else { REVALIDATE };
     let viewer = viewer(request, title);
+    let watched = Watched::Title(&title.path, viewer);
     let opened = |delivery| {
+        if told::with(request, watched, Some(delivery), origin) {
+            return;
+        }
         let name = StreamPath::Vod(&title.path).to_string();
         origin.title_viewers.opened(viewer, &name, delivery, origin.now());
     };
+    let watches = || {
+        if !told::with(request, watched, None, origin) {
+            origin.title_viewers.watches(viewer, origin.now());
+        }
+    };
     let media = |kind, suffix: &str, name: &str, pieces: Vec<Piece>| {
-        origin.title_viewers.watches(viewer, origin.now());
+        watches();
         let etag = format!("{}-{name}", title.version);
         whole(request, &format!("{kind}/{suffix}"), cache, &etag, &pieces)
     };
     let text = |text: &str, name: &str, bytes: Bytes| {
-        origin.title_viewers.watches(viewer, origin.now());
+        watches();
         let etag = format!("{}-{text}-{name}", title.version);
         whole(request, "text/vtt; charset=utf-8", cache, &etag, &[bytes.into()])
     };
@@ -286,7 +312,8 @@ fn answer(
         | Packaged::Manifest
         | Packaged::MediaPlaylist { .. }
         | Packaged::IFramePlaylist { .. }
-        | Packaged::Push => return None,
+        | Packaged::Push
+        | Packaged::Beacon => return None,
     })
 }
 

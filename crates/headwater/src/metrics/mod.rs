@@ -1,4 +1,9 @@
-//! `/metrics`: the state and the counters of the origin, in the Prometheus text format.
+//! `/metrics`: the state and the counters of the origin, in the Prometheus text format. docs/metrics.md lists them.
+
+mod delivered;
+mod histogram;
+mod quality;
+mod streams;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,6 +55,11 @@ struct ByRole {
 struct Viewers {
     stream: String,
     delivery: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByStream {
+    stream: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -145,6 +155,17 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     for (to, count) in [("backup", switches.to_backup), ("primary", switches.to_primary)] {
         takeovers.get_or_create(&ByRole { to }).inc_by(count);
     }
+    quality::register(&mut registry, origin);
+    streams::register(&mut registry, origin);
+    delivered::register(&mut registry, origin);
+    registry.register(
+        "access_refused",
+        "Attempts that were refused",
+        origin.access.refused.clone(),
+    );
+    let draining = Gauge::<i64>::default();
+    draining.set(i64::from(origin.is_draining()));
+    registry.register("draining", "1 when the origin takes nobody new, because it ends", draining);
     let help = "Times a publisher went on in place of the other one of its stream";
     registry.register("publisher_takeovers", help, takeovers);
     let slow = &origin.slow_viewers;
@@ -252,6 +273,11 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     let open = Gauge::<i64>::default();
     open.set(whole(totals.open));
     registry.register("http_connections", "HTTP connections now", open);
+    if origin.config.http.max_connections > 0 {
+        let most = Gauge::<i64>::default();
+        most.set(whole(origin.config.http.max_connections as u64));
+        registry.register("http_connections_limit", "HTTP connections that there may be", most);
+    }
     for (name, help, value) in [
         ("http_connections_accepted", "HTTP connections accepted", totals.accepted),
         ("http_connections_refused", "HTTP connections over a limit", totals.refused),

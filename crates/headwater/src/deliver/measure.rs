@@ -1,0 +1,111 @@
+//! Measures answers: how long they take, and how many bytes they carry.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Body, BodyStream, Method, Piece, Request, Response, length};
+
+use super::route::{Packaged, Resource};
+use crate::counts::{Carrier, Loop, Wanted};
+
+/// What an answer is. Those of deliveries with connections of their own have a [`crate::sessions::Meter`].
+pub(super) type Kind = (Wanted, Carrier);
+
+/// What the answer for a resource of a live stream is.
+pub(super) fn live(resource: Resource<'_>, request: &Request) -> Option<Kind> {
+    let is_blocking = || request.query().is_some_and(|query| query.contains("_HLS_msn="));
+    Some(match resource {
+        Resource::MediaPlaylist { .. } if is_blocking() => (Wanted::Reload, Carrier::LlHls),
+        Resource::Multivariant | Resource::MediaPlaylist { .. } => (Wanted::Playlist, Carrier::Hls),
+        Resource::Manifest => (Wanted::Playlist, Carrier::Dash),
+        Resource::Header { .. } | Resource::Segment { .. } => (Wanted::Media, Carrier::Hls),
+        Resource::SegmentAt { .. } => (Wanted::Media, Carrier::Dash),
+        Resource::Part { .. } => (Wanted::Part, Carrier::LlHls),
+        Resource::Mp4 | Resource::Flv | Resource::Push | Resource::Beacon => return None,
+    })
+}
+
+/// What the answer for a resource of a title, or for a file, is.
+pub(super) fn title(resource: Option<Packaged<'_>>) -> Option<Kind> {
+    Some(match resource {
+        None => (Wanted::Media, Carrier::File),
+        Some(Packaged::Push | Packaged::Beacon) => return None,
+        Some(
+            Packaged::Multivariant
+            | Packaged::Manifest
+            | Packaged::MediaPlaylist { .. }
+            | Packaged::IFramePlaylist { .. },
+        ) => (Wanted::Playlist, Carrier::Title),
+        Some(_) => (Wanted::Media, Carrier::Title),
+    })
+}
+
+/// Makes an answer. Tells whether it had to wait for something.
+pub(super) async fn watch(
+    mut answer: Pin<&mut impl Future<Output = Response>>,
+) -> (Response, bool) {
+    let mut has_waited = false;
+    let answer = poll_fn(|cx| {
+        let polled = answer.as_mut().poll(cx);
+        has_waited |= polled.is_pending();
+        polled
+    });
+    (answer.await, has_waited)
+}
+
+/// Counts an answer.
+pub(super) fn count(
+    own: &Arc<Loop>,
+    kind: Option<Kind>,
+    request: &Request,
+    (answer, has_waited): (Response, bool),
+) -> Response {
+    let Some((wanted, carrier)) = kind else { return answer };
+    // What did not wait was made right after its request was read: the clock would tell nothing.
+    own.answered(wanted, has_waited.then(|| request.received().elapsed()));
+    if request.method() != Method::Get {
+        return answer;
+    }
+    answer.map_body(|body| match body {
+        Body::Stream(stream) => Body::Stream(Counted::of(stream, carrier, own)),
+        Body::Sized(size, stream) => Body::Sized(size, Counted::of(stream, carrier, own)),
+        whole => {
+            own.sends(carrier, whole.size().unwrap_or(0));
+            whole
+        }
+    })
+}
+
+/// A payload whose bytes are counted as it is sent: the viewer may leave before its end.
+struct Counted {
+    stream: Box<dyn BodyStream>,
+    carrier: Carrier,
+    own: Arc<Loop>,
+}
+
+impl Counted {
+    fn of(stream: Box<dyn BodyStream>, carrier: Carrier, own: &Arc<Loop>) -> Box<dyn BodyStream> {
+        Box::new(Self { stream, carrier, own: Arc::clone(own) })
+    }
+}
+
+impl BodyStream for Counted {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
+        let next = self.stream.poll_next(cx);
+        if let Poll::Ready(Some(Ok(pieces))) = &next {
+            self.own.sends(self.carrier, length(pieces));
+        }
+        next
+    }
+
+    fn drain(&mut self) {
+        self.stream.drain();
+    }
+
+    fn stalled(&mut self) {
+        self.stream.stalled();
+    }
+}
