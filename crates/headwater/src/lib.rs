@@ -37,6 +37,7 @@ pub mod path;
 pub mod publish;
 pub mod push;
 pub mod rtmp;
+mod sampler;
 mod send_queue;
 pub mod serve;
 pub mod sessions;

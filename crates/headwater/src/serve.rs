@@ -17,6 +17,7 @@ use crate::control::Listener;
 use crate::deliver::Deliver;
 use crate::events::webhook::Webhook;
 use crate::ladder::Companions;
+use crate::sampler::Sampler;
 use crate::{Origin, control, events, ingest, ladder, metrics, rtmp, webrtc};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
@@ -244,6 +245,7 @@ async fn sweep(
     let (mut given_up, mut told) = (0, LogLimit::rare());
     let mut has_waited = false;
     let (mut seen, mut refused) = (events::streams::Seen::default(), 0);
+    let mut sampler = Sampler::default();
     loop {
         let due = interval.tick().await;
         origin.follow_wall_clock();
@@ -257,7 +259,7 @@ async fn sweep(
             .into_iter()
             .for_each(|event| origin.events.tell(event));
         let totals = http.totals();
-        origin.history.take(&origin, || totals.bytes_sent);
+        sampler.take(&origin, totals.bytes_sent);
         let before = std::mem::replace(&mut refused, totals.refused);
         if refused > before {
             let (limit, refused) = ("http.max_connections", refused - before);

@@ -209,17 +209,23 @@ async fn describe_one(
     credentials: Credentials<'_>,
 ) -> Response {
     let origin = &control.origin;
-    let not_found = || (StatusCode::NOT_FOUND, "no such stream\n").into_response();
-    let Some(path @ StreamPath::Live(live)) = StreamPath::parse(&name) else {
-        return not_found();
-    };
-    if let Err(refusal) = may(origin, Action::Play(path), peer, credentials).await {
+    let path = StreamPath::parse(&name);
+    if let Some(path) = path
+        && let Err(refusal) = may(origin, Action::Play(path), peer, credentials).await
+    {
         return refusal.into_response();
     }
-    let Some(stream) = origin.registry.stream(live) else {
+    let stream = match path {
+        Some(StreamPath::Live(live)) => origin.registry.stream(live),
+        Some(StreamPath::Vod(_)) | None => None,
+    };
+    let Some(stream) = stream else {
         // Browsers report each 404, and a page may wait for a stream for hours.
         let asks = uri.query().unwrap_or_default().split('&').any(|pair| pair == "absent=null");
-        return if asks { api(Some(Bytes::from_static(b"null")), false) } else { not_found() };
+        return match asks {
+            true => api(Some(Bytes::from_static(b"null")), false),
+            false => (StatusCode::NOT_FOUND, "no such stream\n").into_response(),
+        };
     };
     let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
     let render = || json(&describe(origin, &stream, origin.now(), admin));
