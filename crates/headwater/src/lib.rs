@@ -19,6 +19,7 @@ pub mod config;
 pub mod control;
 pub mod counts;
 pub mod deliver;
+pub mod doctor;
 #[cfg(test)]
 mod double;
 pub mod events;

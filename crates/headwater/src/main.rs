@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use headwater::config::{Config, Time};
 use headwater::ladder::confine;
 use headwater::sign::{hashed, signed};
-use headwater::{heap, log, publish, serve};
+use headwater::{doctor, heap, log, publish, serve};
 use tokio::runtime::Runtime;
 
 /// Takes live streams and files in, and serves them to as many viewers as the machine carries.
@@ -31,6 +31,16 @@ enum Command {
         /// Configuration file
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Tell what on this machine stands in the way of serving many viewers, and what to do. Changes nothing. The exit
+    /// status is 0 without a problem, 1 with one, 2 for a configuration that cannot be used
+    Doctor {
+        /// Configuration file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// One document on standard output, docs/schema/doctor.schema.json
+        #[arg(long)]
+        json: bool,
     },
     /// Send an MP4 or FLV file to a server, in real time: by RTMP, or by WHIP (H.264, AV1 or HEVC, and Opus)
     Publish {
@@ -177,6 +187,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             {
                 print!("{text}");
             }
+        }
+        Command::Doctor { config, json } => {
+            let config = Config::load_for_any_machine(config.as_deref())?;
+            let runtime = Runtime::new()?;
+            let report = runtime.block_on(doctor::run(&config));
+            // A look at a file that does not answer may still wait.
+            runtime.shutdown_background();
+            say(&if json { serde_json::to_string_pretty(&report)? } else { report.to_string() });
+            return Ok(ExitCode::from(u8::from(report.problems > 0)));
         }
         Command::Sign(Sign { path, expires, address, config, key }) => {
             let key = match key {

@@ -163,6 +163,11 @@ fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
+/// Fetches the keys of tokens from their URL: whether they can be had. Takes 10 s at most.
+pub(crate) async fn fetch_keys(config: &config::Jwt) -> Result<(), String> {
+    tokens::fetch(config).await
+}
+
 /// What is decided.
 pub type Verdict = Result<Grant, Refusal>;
 

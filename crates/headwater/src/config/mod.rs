@@ -284,10 +284,26 @@ impl Config {
     /// # Errors
     /// The file cannot be read, is not TOML, has an unknown key or a bad value; see [`Error`].
     pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        Self::read(path, Self::parse)
+    }
+
+    /// The same as [`Self::load`], for a machine that may lack the files, programs and features of the kernel that the
+    /// options name: these are not looked at.
+    ///
+    /// # Errors
+    /// The same as those of [`Self::load`], except for what the machine lacks.
+    pub fn load_for_any_machine(path: Option<&Path>) -> Result<Self, Error> {
+        Self::read(path, |text, path| Self::parse_and(text, path, validate::options))
+    }
+
+    fn read(
+        path: Option<&Path>,
+        parse: impl FnOnce(&str, &Path) -> Result<Self, Error>,
+    ) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self::default()) };
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        parse(&text, path)
     }
 
     /// Parses `text`, the content of the file at `path`. `path` is used in errors only.
@@ -295,9 +311,17 @@ impl Config {
     /// # Errors
     /// `text` is not TOML, has an unknown key or a bad value; see [`Error`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        Self::parse_and(text, path, validate::check)
+    }
+
+    fn parse_and(
+        text: &str,
+        path: &Path,
+        check: fn(&Self) -> Result<(), validate::Found>,
+    ) -> Result<Self, Error> {
         let config: Self =
             toml::from_str(text).map_err(|source| error::refused(text, path, &source))?;
-        validate::check(&config).map_err(|found| error::located(text, path, found))?;
+        check(&config).map_err(|found| error::located(text, path, found))?;
         Ok(config)
     }
 

@@ -17,7 +17,7 @@ pub use accept::{Accepted, accept};
 pub use drain::{Drain, Watch};
 pub use gate::{Full, Gate, PerAddress, Permit};
 pub use kernel::{Told, told, unacknowledged};
-pub use listen::{datagrams, listen};
+pub use listen::{BACKLOG, UNRECEIVED, datagrams, listen};
 pub use log_limit::LogLimit;
 pub use patience::{Look, Patience};
 pub use tasks::Task;
