@@ -116,6 +116,9 @@ struct Serve {
     /// Folder served below /vod/
     #[arg(long, value_name = "DIR")]
     vod: Option<PathBuf>,
+    /// How lines of the log are written
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<log::Format>,
     /// Event loops; one for each core if not given
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
@@ -126,8 +129,8 @@ struct Serve {
 
 fn main() -> ExitCode {
     heap::return_large_blocks();
-    let _logging = log::start();
-    match run(Arguments::parse().command) {
+    let logging = log::start();
+    match run(Arguments::parse().command, &logging) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -163,11 +166,14 @@ fn say(line: &str) {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => {
+            logging.set_format(arguments.log_format.unwrap_or_default());
             raise_descriptor_limit();
             let mut config = Config::load(arguments.config.as_deref())?;
+            config.log.format = arguments.log_format.unwrap_or(config.log.format);
+            logging.set_format(config.log.format);
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
             config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);
             config.webrtc.listen = arguments.webrtc.unwrap_or(config.webrtc.listen);

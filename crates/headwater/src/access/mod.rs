@@ -32,7 +32,7 @@ pub use credentials::Action as Kind;
 use credentials::jwt::Refused;
 use credentials::signed::Signer;
 use failures::Failures;
-use http::net::LogLimit;
+use http::net::{LogId, LogLimit};
 use ipnet::IpNet;
 use rules::{Rules, Tried};
 use tokens::{Token, Tokens};
@@ -263,7 +263,7 @@ impl Access {
     /// Decides what [`Self::at_once`] did not. It is decided to the end, though nobody may wait for it any more: whoever
     /// goes away has guessed all the same.
     pub(crate) async fn finish(self: &Arc<Self>, attempt: Box<Attempt>) -> Verdict {
-        let decided = Arc::clone(self).slowly(attempt);
+        let decided = LogId::current().scope(Arc::clone(self).slowly(attempt));
         let task = match &self.runtime {
             Some(runtime) => runtime.spawn(decided),
             None => tokio::spawn(decided),

@@ -26,6 +26,7 @@ pub use ladder::{Ladder, Rung, Sandbox};
 use serde::{Deserialize, Serialize};
 pub use units::{Bitrate, Factor, ParseError, Size, Time};
 
+use crate::log;
 use crate::pace::{Pace, Plan};
 
 /// All options. A file gives only those that differ from [`Config::default`].
@@ -58,6 +59,8 @@ pub struct Config {
     pub events: Events,
     /// Shutting down.
     pub drain: Drain,
+    /// The log.
+    pub log: Log,
 }
 
 /// `[http]`: the listener that serves viewers, the pages and the API.
@@ -276,6 +279,14 @@ pub struct Events {
 pub struct Drain {
     /// How long open responses may go on after SIGTERM.
     pub timeout: Time,
+}
+
+/// `[log]`: what goes to standard error.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How lines are written.
+    pub format: log::Format,
 }
 
 impl Config {

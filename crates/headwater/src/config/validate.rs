@@ -90,6 +90,7 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
         control,
         events,
         drain,
+        log: _,
     } = config;
 
     // No machine has more cores; a larger number is a typing error.
