@@ -37,6 +37,7 @@ pub mod pace;
 pub mod path;
 pub mod publish;
 pub mod push;
+mod request_id;
 pub mod rtmp;
 mod send_queue;
 pub mod serve;
