@@ -30,7 +30,7 @@ use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::access::{self, Action, Asked, Credentials, Verdict};
-use crate::{Origin, webrtc};
+use crate::{Origin, request_id, webrtc};
 
 /// The output of `npm run build` in `web/`.
 #[derive(RustEmbed)]
@@ -145,7 +145,8 @@ impl Router {
             }
         };
         let router = self.viewers.clone().merge(operators.layer(map_response(harmless)));
-        router.layer(middleware::from_fn(problem::describe))
+        let router = router.layer(middleware::from_fn(problem::describe));
+        router.layer(middleware::from_fn(request_id::named))
     }
 }
 

@@ -19,6 +19,7 @@ pub mod config;
 pub mod control;
 pub mod counts;
 pub mod deliver;
+pub mod doctor;
 #[cfg(test)]
 mod double;
 pub mod events;
@@ -36,6 +37,7 @@ pub mod pace;
 pub mod path;
 pub mod publish;
 pub mod push;
+mod request_id;
 pub mod rtmp;
 mod sampler;
 mod send_queue;

@@ -5,24 +5,46 @@
 //! does not fit is dropped and counted; when there is room again, the log tells the count. Anybody
 //! who connects can cause most lines. So there is a limit on lines from one place in the code,
 //! [`LINES`], and one frequent problem leaves room for the others.
+//!
+//! A line is text or JSON (`format`), and says which connection, session or request it is about (`http::net::LogId`).
+
+mod format;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use http::net::LogLimit;
+use serde::{Deserialize, Serialize};
 use tracing::callsite::Identifier;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::FmtContext;
-use tracing_subscriber::fmt::format::{self, FormatEvent, FormatFields};
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
+
+use self::format::Own;
+
+/// The target of the log's own lines.
+const TARGET: &str = module_path!();
+
+/// How lines are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One object a line: `time`, `level`, `target`, `message`, `connection`, `session` and `request_id` if the line is
+    /// about one, and `fields`.
+    Json,
+}
 
 /// Most bytes of lines that wait to be written.
 const QUEUE: usize = 1 << 20;
@@ -74,7 +96,7 @@ pub fn start() -> Logging {
         .with_env_filter(filter)
         .with_writer(Arc::clone(&queue))
         .with_ansi(io::stderr().is_terminal())
-        .event_format(Limited { format: format::format(), limits: Arc::clone(&limits) })
+        .event_format(Limited { is_json: Arc::clone(&queue.is_json), limits: Arc::clone(&limits) })
         .init();
     // The default hook would wait for a reader of standard error.
     std::panic::set_hook(Box::new(|panic| {
@@ -96,6 +118,13 @@ pub fn start() -> Logging {
 /// The running log.
 #[derive(Debug)]
 pub struct Logging(Arc<Queue>);
+
+impl Logging {
+    /// Writes lines in another format from now on.
+    pub fn set_format(&self, format: Format) {
+        self.0.is_json.store(format == Format::Json, Relaxed);
+    }
+}
 
 impl Drop for Logging {
     fn drop(&mut self) {
@@ -137,27 +166,35 @@ impl Limits {
 }
 
 /// Formats the events that the limits let through.
-struct Limited<F> {
-    format: F,
+struct Limited {
+    is_json: Arc<AtomicBool>,
     limits: Arc<Limits>,
 }
 
-impl<S, N, F> FormatEvent<S, N> for Limited<F>
+impl<S, N> FormatEvent<S, N> for Limited
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
-    F: FormatEvent<S, N>,
 {
     fn format_event(
         &self,
         context: &FmtContext<'_, S, N>,
-        writer: format::Writer<'_>,
+        mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        if !self.limits.take(event.metadata(), Instant::now()) {
+        let kind = event.metadata();
+        if !self.limits.take(kind, Instant::now()) {
             return Ok(());
         }
-        self.format.format_event(context, writer, event)
+        let mut line = String::new();
+        if self.is_json.load(Relaxed) {
+            format::json(&mut line, event);
+        } else {
+            // Only the hook for panics logs in this module.
+            let (has_colours, is_panic) = (writer.has_ansi_escapes(), kind.target() == TARGET);
+            format::text(&mut line, context, (event, has_colours, is_panic))?;
+        }
+        writer.write_str(&line)
     }
 }
 
@@ -175,11 +212,14 @@ struct Queue {
     size: AtomicUsize,
     /// Lines that were dropped and are not yet reported.
     dropped: AtomicU64,
+    /// Whether lines are JSON.
+    is_json: Arc<AtomicBool>,
 }
 
 fn queue() -> (Arc<Queue>, Receiver<Entry>) {
     let (entries, lines) = mpsc::channel();
-    (Arc::new(Queue { entries, size: AtomicUsize::new(0), dropped: AtomicU64::new(0) }), lines)
+    let (size, dropped, is_json) = (AtomicUsize::new(0), AtomicU64::new(0), Arc::default());
+    (Arc::new(Queue { entries, size, dropped, is_json }), lines)
 }
 
 impl Queue {
@@ -230,20 +270,18 @@ fn write(lines: &Receiver<Entry>, queue: &Queue, limits: &Limits, mut sink: impl
         }
         let mut notices = String::new();
         let dropped = queue.dropped.swap(0, Relaxed);
+        let is_json = queue.is_json.load(Relaxed);
         if dropped > 0 {
-            notice(
-                &mut notices,
-                format_args!("lines were dropped: nobody took them lines={dropped}"),
-            );
+            let lines = [("lines", Own::Number(dropped))];
+            format::own(&mut notices, is_json, "lines were dropped: nobody took them", &lines);
         }
         if end.is_some() || told.elapsed() >= LINES.1 {
             told = Instant::now();
             for (kind, lines) in limits.untold() {
-                let (target, line) = (kind.target(), kind.line().unwrap_or_default());
-                let text = format_args!(
-                    "too many lines of a kind: some were not logged lines={lines} kind={target}:{line}"
-                );
-                notice(&mut notices, text);
+                let place = Own::Kind(kind.target(), kind.line().unwrap_or_default());
+                let fields = [("lines", Own::Number(lines)), ("kind", place)];
+                let text = "too many lines of a kind: some were not logged";
+                format::own(&mut notices, is_json, text, &fields);
             }
         }
         if !notices.is_empty() && sink.write_all(notices.as_bytes()).is_err() {
@@ -257,13 +295,6 @@ fn write(lines: &Receiver<Entry>, queue: &Queue, limits: &Limits, mut sink: impl
     }
 }
 
-/// Appends one of the log's own lines, in the format of the others.
-fn notice(to: &mut String, text: fmt::Arguments<'_>) {
-    // Writing to a string does not fail, and a line without its time is still useful.
-    let _ = SystemTime.format_time(&mut format::Writer::new(to));
-    let _ = fmt::Write::write_fmt(to, format_args!("  WARN {}: {text}\n", module_path!()));
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::SyncSender;
@@ -274,9 +305,22 @@ mod tests {
 
     /// A subscriber like the program's, writing to `queue`.
     fn subscriber(queue: &Arc<Queue>, limits: &Arc<Limits>) -> Dispatch {
-        let format = Limited { format: format::format(), limits: Arc::clone(limits) };
+        let is_json = Arc::clone(&queue.is_json);
+        let format = Limited { is_json, limits: Arc::clone(limits) };
         let subscriber = tracing_subscriber::fmt().with_writer(Arc::clone(queue));
         Dispatch::new(subscriber.with_ansi(false).event_format(format).finish())
+    }
+
+    /// The lines, as they are written, of what `does` logs.
+    pub(super) fn logged(is_json: bool, does: impl FnOnce()) -> Vec<String> {
+        let (queue, lines) = queue();
+        queue.is_json.store(is_json, Relaxed);
+        dispatcher::with_default(&subscriber(&queue, &Arc::default()), does);
+        let line = |entry| match entry {
+            Entry::Line(line) => String::from_utf8(line).unwrap(),
+            Entry::End(_) => panic!("nobody ended the log"),
+        };
+        lines.try_iter().map(line).collect()
     }
 
     /// Each write waits until the other end receives it.
@@ -374,6 +418,36 @@ mod tests {
             last.contains("some were not logged lines=7 kind=headwater::log::tests:"),
             "{last}"
         );
+    }
+
+    #[test]
+    fn its_own_lines_are_json_where_all_are() {
+        let (queue, lines) = queue();
+        queue.is_json.store(true, Relaxed);
+        let limits = Arc::new(Limits::default());
+        dispatcher::with_default(&subscriber(&queue, &limits), || {
+            for _ in 0..LINES.0 + 7 {
+                tracing::info!("again");
+            }
+        });
+        queue.drop_one();
+        let (gate, written) = mpsc::sync_channel(1000);
+        thread::spawn({
+            let queue = Arc::clone(&queue);
+            move || write(&lines, &queue, &limits, Gate(gate))
+        });
+        drop(Logging(queue));
+        let parsed = |text: String| -> Vec<serde_json::Value> {
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let objects: Vec<_> = written.try_iter().flat_map(parsed).collect();
+        let own: Vec<_> =
+            objects.iter().filter(|object| object["target"] == "headwater::log").collect();
+        let [dropped, held_back] = own[..] else { panic!("{own:#?}") };
+        assert_eq!((&dropped["level"], &dropped["fields"]["lines"]), (&"WARN".into(), &1.into()));
+        assert_eq!(held_back["fields"]["lines"], 7);
+        let kind = held_back["fields"]["kind"].as_str().unwrap();
+        assert!(kind.starts_with("headwater::log::tests:"), "{kind}");
     }
 
     #[test]

@@ -38,11 +38,34 @@ pub(crate) fn resident() -> Option<u64> {
 }
 
 /// The same as [`memory`], for a machine whose files are below `root`.
-fn memory_below(root: &Path) -> Option<u64> {
+pub(crate) fn memory_below(root: &Path) -> Option<u64> {
     let total = total(&read_to_string(root.join("proc/meminfo")).unwrap_or_default());
-    let groups = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let limits = groups.lines().flat_map(|line| limits(&root.join("sys/fs/cgroup"), line));
-    total.into_iter().chain(limits).min()
+    let limit = |group: &Group| {
+        let file = if group.is_second { "memory.max" } else { "memory.limit_in_bytes" };
+        // `max` means no limit; it does not parse.
+        read_to_string(group.folder.join(file)).ok()?.trim().parse().ok()
+    };
+    let groups = groups(root, "memory");
+    total.into_iter().chain(groups.iter().filter_map(limit)).min()
+}
+
+/// The processors whose time the control groups of this process allow it, as a number with a fraction, on a machine whose
+/// files are below `root`. `None` if there is no limit.
+pub(crate) fn processors_below(root: &Path) -> Option<f64> {
+    let share = |group: &Group| {
+        let text = |file: &str| read_to_string(group.folder.join(file)).ok();
+        let (quota, period) = if group.is_second {
+            let limit = text("cpu.max")?;
+            let (quota, period) = limit.trim().split_once(' ')?;
+            (quota.to_owned(), period.to_owned())
+        } else {
+            (text("cpu.cfs_quota_us")?, text("cpu.cfs_period_us")?)
+        };
+        // `max` and -1 mean no limit; neither parses.
+        let micros = |text: &str| text.trim().parse::<u32>().ok().filter(|&micros| micros > 0);
+        Some(f64::from(micros(&quota)?) / f64::from(micros(&period)?))
+    };
+    groups(root, "cpu").iter().filter_map(share).min_by(f64::total_cmp)
 }
 
 /// The value of `MemTotal` in `/proc/meminfo`.
@@ -52,10 +75,23 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The limits of one line of `/proc/self/cgroup`: those of a group and of the groups above it. In a
-/// container the named groups may be invisible, and the mount is the container's own group. The
-/// last candidate, the mount itself, covers this case.
-fn limits(mounted: &Path, line: &str) -> Vec<u64> {
+/// A folder of a control group.
+struct Group {
+    folder: PathBuf,
+    /// Whether it is of version 2, whose files have other names.
+    is_second: bool,
+}
+
+/// The groups of this process that `controller` limits, and the groups above them. In a container the named groups may be
+/// invisible, and the mount is the container's own group. The last of each, the mount itself, covers this case.
+fn groups(root: &Path, controller: &str) -> Vec<Group> {
+    let mounted = root.join("sys/fs/cgroup");
+    let lines = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    lines.lines().flat_map(|line| groups_of(&mounted, line, controller)).collect()
+}
+
+/// The groups of one line of `/proc/self/cgroup`.
+fn groups_of(mounted: &Path, line: &str, controller: &str) -> Vec<Group> {
     // A line is number, controllers, path (cgroups(7)). Version 2 has number 0 and no controllers.
     let mut fields = line.splitn(3, ':');
     let (Some(number), Some(controllers), Some(path)) =
@@ -63,37 +99,39 @@ fn limits(mounted: &Path, line: &str) -> Vec<u64> {
     else {
         return Vec::new();
     };
-    let (mounted, file) = if number == "0" && controllers.is_empty() {
-        (mounted.to_owned(), "memory.max")
-    } else if controllers.split(',').any(|controller| controller == "memory") {
-        (mounted.join("memory"), "memory.limit_in_bytes")
+    let is_second = number == "0" && controllers.is_empty();
+    let mounted = if is_second {
+        mounted.to_owned()
+    } else if controllers.split(',').any(|name| name == controller) {
+        mounted.join(controller)
     } else {
         return Vec::new();
     };
     // The path begins with `/..` if the group is outside of what this process may see.
     let named = |part: &Component<'_>| matches!(part, Component::Normal(_));
     let path: PathBuf = Path::new(path).components().filter(named).collect();
-    let limit = |group: &Path| {
-        let text = read_to_string(mounted.join(group).join(file)).ok()?;
-        // `max` means no limit; it does not parse.
-        text.trim().parse().ok()
-    };
-    path.ancestors().filter_map(limit).collect()
+    let group = |path: &Path| Group { folder: mounted.join(path), is_second };
+    path.ancestors().map(group).collect()
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
 
-    /// The result of [`memory`] for a machine with these files.
-    pub(crate) fn machine(files: &[(&str, &str)]) -> Option<u64> {
+    /// A folder with these files, as a machine has them.
+    pub(crate) fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = root.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        memory_below(root.path())
+        root
+    }
+
+    /// The result of [`memory`] for a machine with these files.
+    pub(crate) fn machine(files: &[(&str, &str)]) -> Option<u64> {
+        memory_below(folder(files).path())
     }
 
     const MEMINFO: (&str, &str) =
@@ -133,6 +171,24 @@ pub(crate) mod tests {
             Some(1)
         );
         assert_eq!(machine(&[MEMINFO, ("proc/self/cgroup", "0\n::\n4:memory\n")]), Some(total));
+    }
+
+    #[test]
+    fn the_least_share_of_processor_time_is_the_one() {
+        let share = |files: &[(&str, &str)]| processors_below(folder(files).path());
+        let second = ("proc/self/cgroup", "0::/pods/one\n");
+        let own = |limit| ("sys/fs/cgroup/pods/one/cpu.max", limit);
+        assert_eq!(share(&[]), None);
+        assert_eq!(share(&[second, own("max 100000\n")]), None);
+        assert_eq!(share(&[second, own("250000 100000\n")]), Some(2.5));
+        let above = ("sys/fs/cgroup/pods/cpu.max", "50000 100000\n");
+        assert_eq!(share(&[second, own("250000 100000\n"), above]), Some(0.5));
+        // Version 1.
+        let first = ("proc/self/cgroup", "4:cpu,cpuacct:/one\n");
+        let period = ("sys/fs/cgroup/cpu/one/cpu.cfs_period_us", "100000\n");
+        let quota = |micros| ("sys/fs/cgroup/cpu/one/cpu.cfs_quota_us", micros);
+        assert_eq!(share(&[first, period, quota("-1\n")]), None);
+        assert_eq!(share(&[first, period, quota("200000\n")]), Some(2.0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use headwater::config::{Config, Time};
 use headwater::ladder::confine;
 use headwater::sign::{hashed, signed};
-use headwater::{heap, log, publish, serve};
+use headwater::{doctor, heap, log, publish, serve};
 use tokio::runtime::Runtime;
 
 /// Takes live streams and files in, and serves them to as many viewers as the machine carries.
@@ -31,6 +31,16 @@ enum Command {
         /// Configuration file
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Tell what on this machine stands in the way of serving many viewers, and what to do. Changes nothing. The exit
+    /// status is 0 without a problem, 1 with one, 2 for a configuration that cannot be used
+    Doctor {
+        /// Configuration file
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// One document on standard output, docs/schema/doctor.schema.json
+        #[arg(long)]
+        json: bool,
     },
     /// Send an MP4 or FLV file to a server, in real time: by RTMP, or by WHIP (H.264, AV1 or HEVC, and Opus)
     Publish {
@@ -106,6 +116,9 @@ struct Serve {
     /// Folder served below /vod/
     #[arg(long, value_name = "DIR")]
     vod: Option<PathBuf>,
+    /// How lines of the log are written
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<log::Format>,
     /// Event loops; one for each core if not given
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
@@ -116,8 +129,8 @@ struct Serve {
 
 fn main() -> ExitCode {
     heap::return_large_blocks();
-    let _logging = log::start();
-    match run(Arguments::parse().command) {
+    let logging = log::start();
+    match run(Arguments::parse().command, &logging) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -153,11 +166,14 @@ fn say(line: &str) {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
     match command {
         Command::Serve(arguments) => {
+            logging.set_format(arguments.log_format.unwrap_or_default());
             raise_descriptor_limit();
             let mut config = Config::load(arguments.config.as_deref())?;
+            config.log.format = arguments.log_format.unwrap_or(config.log.format);
+            logging.set_format(config.log.format);
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
             config.rtmp.listen = arguments.rtmp.unwrap_or(config.rtmp.listen);
             config.webrtc.listen = arguments.webrtc.unwrap_or(config.webrtc.listen);
@@ -177,6 +193,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             {
                 print!("{text}");
             }
+        }
+        Command::Doctor { config, json } => {
+            let config = Config::load_for_any_machine(config.as_deref())?;
+            let runtime = Runtime::new()?;
+            let report = runtime.block_on(doctor::run(&config));
+            // A look at a file that does not answer may still wait.
+            runtime.shutdown_background();
+            say(&if json { serde_json::to_string_pretty(&report)? } else { report.to_string() });
+            return Ok(ExitCode::from(u8::from(report.problems > 0)));
         }
         Command::Sign(Sign { path, expires, address, config, key }) => {
             let key = match key {

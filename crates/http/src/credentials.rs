@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::{info, warn};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
 
 /// HTTP/2 over TLS (RFC 9113 3.1).
 pub(crate) const H2: &[u8] = b"h2";
@@ -54,6 +59,44 @@ pub struct CredentialsError {
 pub enum CredentialsFile {
     Certificate,
     Key,
+}
+
+/// What a certificate says (RFC 5280). Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// From when on it is valid.
+    pub not_before: u64,
+    /// Until when it is valid.
+    pub not_after: u64,
+    /// The hosts that it is for: names and addresses.
+    pub names: Vec<String>,
+    /// Whether it names itself as its issuer.
+    pub is_self_signed: bool,
+}
+
+impl CertificateFacts {
+    fn of(der: &[u8]) -> Result<Self, x509_cert::der::Error> {
+        let certificate = Certificate::from_der(der)?;
+        let tbs = certificate.tbs_certificate();
+        let validity = tbs.validity();
+        let named = tbs.get_extension::<SubjectAltName>()?;
+        let names = named.into_iter().flat_map(|(_, SubjectAltName(names))| names);
+        let host = |name| match name {
+            GeneralName::DnsName(name) => Some(name.to_string()),
+            GeneralName::IpAddress(octets) => {
+                let v4 = <[u8; 4]>::try_from(octets.as_bytes()).map(IpAddr::from);
+                let v6 = || <[u8; 16]>::try_from(octets.as_bytes()).map(IpAddr::from);
+                Some(v4.or_else(|_| v6()).ok()?.to_string())
+            }
+            _ => None,
+        };
+        Ok(Self {
+            not_before: validity.not_before.to_unix_duration().as_secs(),
+            not_after: validity.not_after.to_unix_duration().as_secs(),
+            names: names.filter_map(host).collect(),
+            is_self_signed: tbs.issuer() == tbs.subject(),
+        })
+    }
 }
 
 /// TLS configuration for a listener's new connections: the latest that could be used.
@@ -97,6 +140,19 @@ impl Credentials {
         config.ticketer =
             rustls::crypto::ring::Ticketer::new().map_err(|error| self.bad(Key, error))?;
         Ok(Arc::new(config))
+    }
+
+    /// Reads the files as [`Self::load`] does, and tells what the server's certificate says. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::load`], and that the certificate is not understood.
+    pub fn facts(&self) -> Result<CertificateFacts, CredentialsError> {
+        use CredentialsFile::Certificate;
+        self.load()?;
+        let first = CertificateDer::from_pem_slice(&self.read(Certificate)?);
+        let first = first.map_err(|error| self.bad(Certificate, error))?;
+        CertificateFacts::of(&first).map_err(|error| self.bad(Certificate, error))
     }
 
     fn path(&self, file: CredentialsFile) -> &Path {
@@ -253,5 +309,17 @@ mod tests {
         std::fs::rename(&other.key, &used.key).unwrap();
         assert!(look.again(false).is_some() && look.refused.is_none());
         assert!(look.again(false).is_none() && look.told == 2);
+    }
+
+    #[test]
+    fn a_certificate_tells_its_times_and_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let [certificate, key] = ["c.pem", "k.pem"].map(|name| folder.path().join(name));
+        let pair = Credentials { certificate, key };
+        make(&pair);
+        let facts = pair.facts().unwrap();
+        assert_eq!(facts.names, ["127.0.0.1", "localhost"]);
+        assert_eq!(facts.not_after - facts.not_before, 30 * 86_400);
+        assert!(facts.is_self_signed);
     }
 }

@@ -26,8 +26,7 @@ use tracing::{debug, warn};
 use crate::content::Progress;
 use crate::counters::count;
 use crate::io::{Io, Stream};
-use crate::net::Permit;
-use crate::net::Timer;
+use crate::net::{LogId, Permit, Timer};
 use crate::shared::Shared;
 use crate::{Handler, control};
 
@@ -149,7 +148,7 @@ impl<H: Handler, F: Future<Output = ()> + 'static> Executor<F> for Streams<H> {
                 warn!(peer = %this.peer, "response ended: the peer took less than 16 KiB in {timeout:?}");
             }
         });
-        spawn_local(run);
+        spawn_local(LogId::current().scope(run));
     }
 }
 

@@ -68,7 +68,7 @@ pub use bad_request::BadRequest;
 pub use cache::read_now;
 pub use conditional::{Precondition, Validators};
 pub use counters::{Counters, Totals};
-pub use credentials::{Credentials, CredentialsError, CredentialsFile};
+pub use credentials::{CertificateFacts, Credentials, CredentialsError, CredentialsFile};
 pub use handshake::Identity;
 use net::PerAddress;
 pub use payload::{FileVersion, OpenFile, Piece, Region, length, slice};

@@ -18,7 +18,7 @@ use tracing::info;
 
 use crate::counters::{Counters, count};
 use crate::credentials::{Current, Keeper};
-use crate::net::{self, Accepted, Gate, Worker};
+use crate::net::{self, Accepted, Gate, LogId, Worker};
 use crate::shared::Shared;
 use crate::{Config, Credentials, Handler, Identity, connection, handshake};
 
@@ -303,14 +303,14 @@ async fn accept<H: Handler>(
         let tls = tls.map(|current| Arc::clone(&current.borrow()));
         // Two kinds of tasks, so that a plain connection has no room for TLS.
         match tls {
-            None => spawn_local(async move {
+            None => spawn_local(LogId::connection().scope(async move {
                 let _task = task;
                 connection::drive(stream, peer, permit, shared).await;
-            }),
-            Some(tls) => spawn_local(async move {
+            })),
+            Some(tls) => spawn_local(LogId::connection().scope(async move {
                 let _task = task;
                 handshake::drive(stream, peer, permit, shared, tls).await;
-            }),
+            })),
         };
     };
     net::accept("http", listener, &shared.gate, take).await

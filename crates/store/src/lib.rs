@@ -81,6 +81,21 @@ pub struct Settings {
     pub read_ahead: u64,
 }
 
+/// Asks a store for a name below the root, without a cache: whether it answers. Takes no longer than
+/// [`Settings::timeout`], where its own name is found in time.
+///
+/// # Errors
+/// The address is wrong, or the store does not answer as it should.
+pub async fn probe(settings: &Settings) -> Result<(), Error> {
+    let bucket = bucket::Bucket::open(settings)?;
+    let asked = Requests::new(bucket, settings, Arc::default()).list("", "", 1).await;
+    let refused = |fault: fault::Fault| Error::Address {
+        url: settings.url.clone(),
+        reason: fault.to_string(),
+    };
+    asked.map(drop).map_err(refused)
+}
+
 /// An object store, and its cache.
 #[derive(Debug)]
 pub struct Store {

@@ -32,7 +32,7 @@ pub use credentials::Action as Kind;
 use credentials::jwt::Refused;
 use credentials::signed::Signer;
 use failures::Failures;
-use http::net::LogLimit;
+use http::net::{LogId, LogLimit};
 use ipnet::IpNet;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -185,6 +185,11 @@ fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
+/// Fetches the keys of tokens from their URL: whether they can be had. Takes 10 s at most.
+pub(crate) async fn fetch_keys(config: &config::Jwt) -> Result<(), String> {
+    tokens::fetch(config).await
+}
+
 /// What is decided.
 pub type Verdict = Result<Grant, Refusal>;
 
@@ -284,7 +289,7 @@ impl Access {
     /// goes away has guessed all the same.
     pub(crate) async fn finish(self: &Arc<Self>, attempt: Box<Attempt>) -> Verdict {
         let (kind, protocol) = (attempt.kind, attempt.protocol);
-        let decided = Arc::clone(self).slowly(attempt);
+        let decided = LogId::current().scope(Arc::clone(self).slowly(attempt));
         let task = match &self.runtime {
             Some(runtime) => runtime.spawn(decided),
             None => tokio::spawn(decided),

@@ -10,6 +10,7 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, Url, redirect};
 use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -158,9 +159,7 @@ impl<T> Remote<T> {
         let (mut failures, name) = (0, self.name.as_str());
         loop {
             self.under_way.send_replace(true);
-            let fetched = timeout(PATIENCE, self.fetch()).await;
-            let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")));
-            let pause = match fetched {
+            let pause = match self.fetch_in_time().await {
                 Ok(document) => {
                     let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
                     *newest = Some(Arc::new(document));
@@ -208,6 +207,12 @@ impl<T> Remote<T> {
         let _ = timeout(WAIT, under_way.wait_for(|is_under_way| !is_under_way)).await;
     }
 
+    /// Fetches the document, and does not keep it.
+    pub(super) async fn fetch_in_time(&self) -> Result<T, String> {
+        let fetched = timeout(PATIENCE, self.fetch()).await;
+        fetched.unwrap_or_else(|_| Err(format!("no answer in {PATIENCE:?}")))
+    }
+
     async fn fetch(&self) -> Result<T, String> {
         let mut response = self.client.get(self.url.clone()).send().await.map_err(reason)?;
         if !response.status().is_success() {
@@ -221,6 +226,18 @@ impl<T> Remote<T> {
             body.extend_from_slice(&piece);
         }
         (self.parse)(&body)
+    }
+}
+
+/// Makes a connection to the server of a URL, and sends nothing on it. Takes 10 s at most.
+pub(crate) async fn reach(url: &str) -> Result<(), String> {
+    let (_, url) = client(url).map_err(|error| error.to_string())?;
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let port = url.port_or_known_default().unwrap_or_default();
+    match timeout(PATIENCE, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{host}:{port}: {error}")),
+        Err(_) => Err(format!("{host}:{port}: no connection in {PATIENCE:?}")),
     }
 }
 

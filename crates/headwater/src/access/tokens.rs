@@ -34,14 +34,24 @@ pub(super) enum Token {
     NoKeys,
 }
 
+/// The keys of a URL.
+fn remote_keys(config: &Jwt) -> Result<Arc<Remote<Keys>>, String> {
+    let parse = |body: &[u8]| Keys::parse(body).map_err(|error| error.to_string());
+    let remote = Remote::new(&config.keys, config.refresh.into(), parse);
+    remote.map_err(|error| error.to_string())
+}
+
+/// Fetches the keys of a URL once: whether they can be had.
+pub(super) async fn fetch(config: &Jwt) -> Result<(), String> {
+    remote_keys(config)?.fetch_in_time().await.map(drop)
+}
+
 impl Tokens {
     /// # Errors
     /// The file cannot be read, or has no keys; or the URL cannot be used.
     pub(super) fn new(config: &Jwt) -> Result<Self, String> {
         let source = if is_url(&config.keys) {
-            let parse = |body: &[u8]| Keys::parse(body).map_err(|error| error.to_string());
-            let remote = Remote::new(&config.keys, config.refresh.into(), parse);
-            Source::Remote(remote.map_err(|error| error.to_string())?)
+            Source::Remote(remote_keys(config)?)
         } else {
             Source::File(Arc::new(jwt_keys(&config.keys)?))
         };

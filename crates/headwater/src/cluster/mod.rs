@@ -28,6 +28,8 @@ mod simulation;
 mod standing;
 mod units;
 
+pub(crate) use self::nats::probe;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -67,6 +67,45 @@ fn with_user(options: ConnectOptions, servers: &[ServerAddr]) -> anyhow::Result<
     })
 }
 
+/// The addresses as they are configured, and without users and passwords.
+fn servers(config: &config::Cluster) -> anyhow::Result<(Vec<ServerAddr>, Vec<ServerAddr>)> {
+    let servers = config.nats.iter().map(|address| address.parse::<ServerAddr>());
+    let named = servers.collect::<Result<Vec<_>, _>>().context("cluster.nats")?;
+    let bare = named.iter().map(bare).collect::<Result<Vec<_>, _>>().context("cluster.nats")?;
+    Ok((named, bare))
+}
+
+/// Adds what the servers want to know of this node.
+fn with_credentials(
+    options: ConnectOptions,
+    named: &[ServerAddr],
+    config: &config::Cluster,
+) -> anyhow::Result<ConnectOptions> {
+    let options = with_user(options, named)?;
+    if config.credentials.as_os_str().is_empty() {
+        return Ok(options);
+    }
+    let place = || format!("cluster.credentials = {}", config.credentials.display());
+    let text = std::fs::read_to_string(&config.credentials).with_context(place)?;
+    options.credentials(&text).with_context(place)
+}
+
+/// Whether a server is there that takes this node, with JetStream. Returns the server's version. Servers that do not
+/// answer are asked one after the other, each for as long as `limit`.
+///
+/// # Errors
+/// No server answers, or it has no JetStream for this node, or the credentials cannot be read.
+pub(crate) async fn probe(config: &config::Cluster, limit: Duration) -> anyhow::Result<String> {
+    let (named, servers) = servers(config)?;
+    let options = ConnectOptions::new().connection_timeout(limit);
+    let options = with_credentials(options, &named, config)?;
+    let client = options.connect(servers).await?;
+    let mut jetstream = jetstream::new(client.clone());
+    jetstream.set_timeout(limit);
+    jetstream.query_account().await.context("JetStream")?;
+    Ok(client.server_info().version)
+}
+
 impl Nats {
     /// Connects, or goes on trying to if no server is there.
     ///
@@ -78,14 +117,11 @@ impl Nats {
         clock: Clock,
     ) -> anyhow::Result<Self> {
         let connected = Arc::new(AtomicU64::new(clock.now().0));
-        let servers = config.nats.iter().map(|address| address.parse::<ServerAddr>());
-        let named = servers.collect::<Result<Vec<_>, _>>().context("cluster.nats")?;
-        let servers =
-            named.iter().map(bare).collect::<Result<Vec<_>, _>>().context("cluster.nats")?;
+        let (named, servers) = servers(config)?;
         let shown: Vec<_> = servers.iter().map(|server| server.as_url_str().to_owned()).collect();
         let credentials = config.credentials.display().to_string();
         tracing::info!(node, servers = ?shown, credentials, "cluster");
-        let mut options = ConnectOptions::new()
+        let options = ConnectOptions::new()
             .name(format!("headwater {node}"))
             .ping_interval(Duration::from_secs(1))
             .connection_timeout(Duration::from_secs(1))
@@ -115,12 +151,7 @@ impl Nats {
                 }
             })
             .retry_on_initial_connect();
-        options = with_user(options, &named)?;
-        if !credentials.is_empty() {
-            let place = || format!("cluster.credentials = {credentials}");
-            let text = std::fs::read_to_string(&config.credentials).with_context(place)?;
-            options = options.credentials(&text).with_context(place)?;
-        }
+        let options = with_credentials(options, &named, config)?;
         let client = options.connect(servers).await.context("cluster.nats")?;
         let mut jetstream = jetstream::new(client.clone());
         jetstream.set_timeout(Duration::from_secs(2));

@@ -26,6 +26,7 @@ pub use ladder::{Ladder, Rung, Sandbox};
 use serde::{Deserialize, Serialize};
 pub use units::{Bitrate, Factor, ParseError, Size, Time};
 
+use crate::log;
 use crate::pace::{Pace, Plan};
 
 /// All options. A file gives only those that differ from [`Config::default`].
@@ -58,6 +59,8 @@ pub struct Config {
     pub events: Events,
     /// Shutting down.
     pub drain: Drain,
+    /// The log.
+    pub log: Log,
 }
 
 /// `[http]`: the listener that serves viewers, the pages and the API.
@@ -281,16 +284,40 @@ pub struct Drain {
     pub timeout: Time,
 }
 
+/// `[log]`: what goes to standard error.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How lines are written.
+    pub format: log::Format,
+}
+
 impl Config {
     /// Returns the defaults, overridden by the file at `path` if one is given.
     ///
     /// # Errors
     /// The file cannot be read, is not TOML, has an unknown key or a bad value; see [`Error`].
     pub fn load(path: Option<&Path>) -> Result<Self, Error> {
+        Self::read(path, Self::parse)
+    }
+
+    /// The same as [`Self::load`], for a machine that may lack the files, programs and features of the kernel that the
+    /// options name: these are not looked at.
+    ///
+    /// # Errors
+    /// The same as those of [`Self::load`], except for what the machine lacks.
+    pub fn load_for_any_machine(path: Option<&Path>) -> Result<Self, Error> {
+        Self::read(path, |text, path| Self::parse_and(text, path, validate::options))
+    }
+
+    fn read(
+        path: Option<&Path>,
+        parse: impl FnOnce(&str, &Path) -> Result<Self, Error>,
+    ) -> Result<Self, Error> {
         let Some(path) = path else { return Ok(Self::default()) };
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::Unreadable { path: path.to_owned(), source })?;
-        Self::parse(&text, path)
+        parse(&text, path)
     }
 
     /// Parses `text`, the content of the file at `path`. `path` is used in errors only.
@@ -298,9 +325,17 @@ impl Config {
     /// # Errors
     /// `text` is not TOML, has an unknown key or a bad value; see [`Error`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
+        Self::parse_and(text, path, validate::check)
+    }
+
+    fn parse_and(
+        text: &str,
+        path: &Path,
+        check: fn(&Self) -> Result<(), validate::Found>,
+    ) -> Result<Self, Error> {
         let config: Self =
             toml::from_str(text).map_err(|source| error::refused(text, path, &source))?;
-        validate::check(&config).map_err(|found| error::located(text, path, found))?;
+        check(&config).map_err(|found| error::located(text, path, found))?;
         Ok(config)
     }
 

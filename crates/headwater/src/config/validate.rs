@@ -11,7 +11,6 @@ use super::{
     Access, Bitrate, Cluster, Config, Control, Factor, Http, Ladder, Rtmp, Rule, Sandbox, Size,
     Store, Time, Tls, WebRtc,
 };
-use crate::machine;
 
 /// An option with a value that cannot be used.
 pub(super) struct Found {
@@ -21,11 +20,62 @@ pub(super) struct Found {
     pub(super) message: String,
 }
 
+const CERTIFICATE: &str = "http.tls.certificate";
+const KEY: &str = "http.tls.key";
+
 /// Peers try each address that they are told.
 const MOST_ADDRESSES: usize = 16;
 
-/// Finds the first option that is out of bounds or disagrees with another.
+/// Finds the first option that cannot be used: by its own value, beside the others, or on this machine.
 pub(super) fn check(config: &Config) -> Result<(), Found> {
+    options(config)?;
+    machine(config)
+}
+
+/// Finds the first option that names something which this machine lacks: a file, a program, a feature of the kernel.
+fn machine(config: &Config) -> Result<(), Found> {
+    let Config { http, webrtc, ladder, access, .. } = config;
+    if let Some(credentials) = http.tls.credentials()
+        && let Err(error) = credentials.load()
+    {
+        return match error.file {
+            CredentialsFile::Certificate => refuse(&[CERTIFICATE], error.to_string()),
+            CredentialsFile::Key => refuse(&[KEY], error.to_string()),
+        };
+    }
+    let Access { signing_key, jwt, .. } = access;
+    if !signing_key.as_os_str().is_empty()
+        && let Err(error) = super::signing_key(signing_key)
+    {
+        return refuse(&["access.signing_key"], error);
+    }
+    if !jwt.keys.is_empty()
+        && !super::is_url(&jwt.keys)
+        && let Err(error) = super::jwt_keys(&jwt.keys)
+    {
+        return refuse(&["access.jwt.keys"], error);
+    }
+    // A missing program is found now, and not each time a stream is published.
+    if ladder.enabled && ladder.program().is_none() {
+        let path = ladder.ffmpeg.display();
+        return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
+    }
+    if (ladder.enabled || webrtc.transcodes()) && ladder.sandbox == Sandbox::Require {
+        for (has, what) in [
+            (crate::machine::has_landlock(), "Landlock"),
+            (crate::machine::has_seccomp(), "seccomp"),
+        ] {
+            if !has {
+                let message = format!("this kernel has no {what} to confine ffmpeg by");
+                return refuse(&["ladder.sandbox"], message);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Finds the first option that is out of bounds or disagrees with another.
+pub(super) fn options(config: &Config) -> Result<(), Found> {
     let Config {
         workers,
         http,
@@ -40,6 +90,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         control,
         events,
         drain,
+        log: _,
     } = config;
 
     // No machine has more cores; a larger number is a typing error.
@@ -135,7 +186,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
         );
     }
 
-    self::ladder(ladder, webrtc.transcodes())?;
+    self::ladder(ladder)?;
 
     if vod.root.as_os_str().is_empty() {
         return refuse(&["vod.root"], "must not be empty".to_owned());
@@ -201,7 +252,8 @@ fn cluster(cluster: &Cluster) -> Result<(), Found> {
 
 /// Checks that whoever is asked about credentials can be asked, and that rules say something.
 fn access(access: &Access) -> Result<(), Found> {
-    let Access { publish_from: _, max_failures, signing_key, jwt, webhook, rule: rules } = access;
+    let Access { publish_from: _, max_failures, signing_key: _, jwt, webhook, rule: rules } =
+        access;
     within("access.max_failures", *max_failures, 0, 10_000)?;
     let hour = Time::from_secs(3600);
     within("access.jwt.leeway", jwt.leeway, Time::default(), hour)?;
@@ -211,17 +263,6 @@ fn access(access: &Access) -> Result<(), Found> {
     if !webhook.url.is_empty() && !super::is_url(&webhook.url) {
         let message = "must be like https://example.org/hooks/access".to_owned();
         return refuse(&["access.webhook.url"], message);
-    }
-    if !signing_key.as_os_str().is_empty()
-        && let Err(error) = super::signing_key(signing_key)
-    {
-        return refuse(&["access.signing_key"], error);
-    }
-    if !jwt.keys.is_empty()
-        && !super::is_url(&jwt.keys)
-        && let Err(error) = super::jwt_keys(&jwt.keys)
-    {
-        return refuse(&["access.jwt.keys"], error);
     }
     for (number, rule) in (1..).zip(rules) {
         let wrong = match rule {
@@ -260,25 +301,17 @@ fn addresses(http: &Http, rtmp: &Rtmp, webrtc: &WebRtc, control: &Control) -> Re
     Ok(())
 }
 
-/// Reads the certificate and key now, so that an error is found before the server starts.
+/// Checks that certificate and key are given both, or neither.
 fn credentials(tls: &Tls) -> Result<(), Found> {
-    const FILES: [&str; 2] = ["http.tls.certificate", "http.tls.key"];
-    let [certificate, key] = FILES;
     let Some(credentials) = tls.credentials() else { return Ok(()) };
     for (this, other, path) in
-        [(certificate, key, &credentials.certificate), (key, certificate, &credentials.key)]
+        [(CERTIFICATE, KEY, &credentials.certificate), (KEY, CERTIFICATE, &credentials.key)]
     {
         if path.as_os_str().is_empty() {
             return refuse(&[this, other], format!("must be given where {other} is"));
         }
     }
-    match credentials.load() {
-        Ok(_) => Ok(()),
-        Err(error) => match error.file {
-            CredentialsFile::Certificate => refuse(&[certificate], error.to_string()),
-            CredentialsFile::Key => refuse(&[key], error.to_string()),
-        },
-    }
+    Ok(())
 }
 
 /// Bounds of the store's options.
@@ -297,7 +330,7 @@ fn store(store: &Store) -> Result<(), Found> {
 }
 
 /// Checks that x264 can make the renditions and that playlists can name them.
-fn ladder(ladder: &Ladder, transcodes: bool) -> Result<(), Found> {
+fn ladder(ladder: &Ladder) -> Result<(), Found> {
     const RUNGS: &str = "ladder.rungs";
     let Ladder { streams, keyframe_interval, threads, nice, rungs, preset, .. } = ladder;
     if !ladder::PRESETS.contains(&preset.as_str()) {
@@ -352,21 +385,6 @@ fn ladder(ladder: &Ladder, transcodes: bool) -> Result<(), Found> {
         within(RUNGS, rung.width.min(rung.height), 16, 8192)?;
         within(RUNGS, rung.width.max(rung.height), 16, 8192)?;
         within(RUNGS, rung.bitrate, slowest, fastest)?;
-    }
-    // A missing program is found now, and not each time a stream is published.
-    if ladder.enabled && ladder.program().is_none() {
-        let path = ladder.ffmpeg.display();
-        return refuse(&["ladder.ffmpeg"], format!("there is no program {path}"));
-    }
-    if (ladder.enabled || transcodes) && ladder.sandbox == Sandbox::Require {
-        for (has, what) in
-            [(machine::has_landlock(), "Landlock"), (machine::has_seccomp(), "seccomp")]
-        {
-            if !has {
-                let message = format!("this kernel has no {what} to confine ffmpeg by");
-                return refuse(&["ladder.sandbox"], message);
-            }
-        }
     }
     Ok(())
 }

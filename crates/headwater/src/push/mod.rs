@@ -27,6 +27,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http::net::LogId;
 use http::{Method, PayloadFraming, Request, Response, Upgraded, Version};
 use live::{Delivery, Stream};
 use messages::Messages;
@@ -94,7 +95,7 @@ impl Push {
         let mut viewer = stream::Viewer::new(self, stream, query);
         match viewer.choose() {
             Ok(()) => switching(&accepted, move |connection| {
-                spawn_local(viewer.run(connection, grant));
+                go_on(viewer.run(connection, grant));
             }),
             Err(refused) => refused,
         }
@@ -108,7 +109,7 @@ impl Push {
         };
         match title::Viewer::new(self, title, query) {
             Ok(viewer) => switching(&accepted, move |connection| {
-                spawn_local(viewer.run(connection, grant));
+                go_on(viewer.run(connection, grant));
             }),
             Err(refused) => refused,
         }
@@ -144,6 +145,11 @@ impl Push {
             Err(error) => Err(Response::text(400, error)),
         }
     }
+}
+
+/// Runs a viewer, who was listed before, in a task that the log calls by the same names.
+fn go_on(viewer: impl Future<Output = ()> + 'static) {
+    spawn_local(LogId::current().scope(viewer));
 }
 
 fn switching(accepted: &handshake::Accepted, switch: impl FnOnce(Upgraded) + 'static) -> Response {

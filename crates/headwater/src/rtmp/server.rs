@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::net::{self, Accepted, Gate, Permit, Task, Worker};
+use http::net::{self, Accepted, Gate, LogId, Permit, Task, Worker};
 use http::{Identity, Transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
@@ -140,8 +140,11 @@ async fn accept(
         let (shared, held) = (Rc::clone(&shared), (permit, worker.task()));
         // Two kinds of tasks, so that a plain connection has no room for TLS.
         match identity.clone() {
-            None => spawn_local(drive(shared, stream, peer, held)),
-            Some(identity) => spawn_local(drive_secured(shared, (stream, identity), peer, held)),
+            None => spawn_local(LogId::connection().scope(drive(shared, stream, peer, held))),
+            Some(identity) => {
+                let secured = drive_secured(shared, (stream, identity), peer, held);
+                spawn_local(LogId::connection().scope(secured))
+            }
         };
     };
     let protocol = if identity.is_some() { "rtmps" } else { "rtmp" };

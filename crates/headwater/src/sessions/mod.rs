@@ -19,6 +19,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use http::net::LogId;
 use live::UnixMicros;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -207,6 +208,7 @@ impl Sessions {
             waker: AtomicWaker::new(),
         });
         self.shard(id).insert(id, Arc::clone(&entry));
+        LogId::begin_session(id);
         Session { sessions: Arc::clone(self), entry, until: grant.until, expires: None, over: None }
     }
 
@@ -351,6 +353,7 @@ impl Drop for Session {
             self.because(over);
         }
         self.sessions.count_gone(&self.entry);
+        LogId::end_session(self.entry.id);
         let entry = self.sessions.shard(self.entry.id).remove(&self.entry.id);
         let Some(entry) = entry else { return };
         let reason = lock(&entry.reason).take();

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use http::net::Full;
+use http::net::{Full, LogId};
 use live::{Delivery, PublishError, PublisherInfo, Stream, Track};
 use media::{Codec, Kind};
 use str0m::format::Codec as Format;
@@ -257,7 +257,15 @@ async fn begin(
         Wanted::Publish(publish) => publish.meter = listed.meter().clone(),
         Wanted::Play(watched) => watched.meter = listed.meter().clone(),
     }
-    let waiting = Waiting { rtc, wanted, inbox: messages, peer: request.peer, permit, listed };
+    let waiting = Waiting {
+        rtc,
+        wanted,
+        inbox: messages,
+        peer: request.peer,
+        permit,
+        listed,
+        id: LogId::current(),
+    };
     let entry = Entry {
         id: id.clone(),
         resource: to.resource.to_owned(),

@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tracing::{info, warn};
 
 use super::gate::{Full, Gate, Permit};
+use super::log_id::LogId;
 use super::log_limit::LogLimit;
 
 /// How long accepting pauses when the process has no descriptors or memory left: at first, and at
@@ -54,7 +55,9 @@ pub async fn accept(
                         Full::Server => "all connections",
                         Full::Address => "connections from one address",
                     };
-                    warn!(protocol, %peer, others, "refused: the limit of {limit} is reached");
+                    LogId::connection().within(|| {
+                        warn!(protocol, %peer, others, "refused: the limit of {limit} is reached");
+                    });
                 }
                 take(Accepted { stream, peer, permit: admitted.ok() });
             }

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 
-/// How many connections the kernel completes before they are accepted.
-const BACKLOG: i32 = 4096;
+/// How many connections the kernel completes before they are accepted. The kernel allows fewer if
+/// `net.core.somaxconn` is less.
+pub const BACKLOG: i32 = 4096;
 
 /// Bytes that may wait in the kernel to be received, for each socket of datagrams. The kernel's usual 208 KiB
 /// are some 90 full packets, with what it keeps beside each: less than half a second of one publisher, on a
 /// machine that is busy. The kernel gives less than this if `net.core.rmem_max` is less.
-const UNRECEIVED: usize = 4 << 20;
+pub const UNRECEIVED: usize = 4 << 20;
 
 /// Creates a listener per worker, and returns the address that they share.
 ///

@@ -35,10 +35,11 @@ pub(super) fn admit(
     let Found { inbox, waiting } = sessions.admit(fragment, is_new, knows)?;
     if let Some((waiting, place)) = waiting {
         let (shared, task) = (Rc::clone(shared), worker.task());
-        spawn_local(async move {
+        let id = waiting.id.clone();
+        spawn_local(id.scope(async move {
             let _held = (task, place);
             session::run(*waiting, shared).await;
-        });
+        }));
     }
     Some(inbox)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::net::Permit;
+use http::net::{LogId, Permit};
 use str0m::{IceCreds, Rtc};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -54,6 +54,8 @@ pub(super) struct Waiting {
     pub(super) permit: Permit,
     /// Ends when the peer may no longer publish or play.
     pub(super) listed: Listed,
+    /// What the log calls the session.
+    pub(super) id: LogId,
 }
 
 /// What the peer wants: to publish, or to play.
@@ -331,8 +333,13 @@ impl Sessions {
             .collect();
         let late: Vec<_> = late.iter().filter_map(|fragment| table.remove(fragment)).collect();
         drop(table);
-        for entry in late {
-            tracing::info!(resource = entry.resource, "webrtc peer sent nothing");
+        for Entry { resource, waiting, .. } in late {
+            let id = waiting.as_ref().map(|(_, waiting)| waiting.id.clone()).unwrap_or_default();
+            id.within(|| {
+                tracing::info!(resource, "webrtc peer sent nothing");
+                // A publisher says that it leaves.
+                drop(waiting);
+            });
         }
     }
 

@@ -43,7 +43,7 @@ struct Session {
 
 /// Runs a session to its end.
 pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
-    let Waiting { rtc, wanted, mut inbox, peer, permit, listed } = waiting;
+    let Waiting { rtc, wanted, mut inbox, peer, permit, listed, id: _ } = waiting;
     let role = match wanted {
         Wanted::Publish(publish) => Role::Publish(publish),
         Wanted::Play(watched) => Role::Play(Viewer::new(watched, &shared)),

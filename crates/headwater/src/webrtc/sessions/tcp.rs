@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use http::net::{self, Accepted, Gate, Worker};
+use http::net::{self, Accepted, Gate, LogId, Worker};
 use str0m::net::Protocol;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -78,11 +78,11 @@ pub(in crate::webrtc) async fn accept(
     let take = |Accepted { stream, peer, permit }| {
         let Some(permit) = permit else { return };
         let (shared, worker) = (Rc::clone(&shared), worker.clone());
-        spawn_local(async move {
+        spawn_local(LogId::connection().scope(async move {
             let result = run(stream, peer, &shared, &worker).await;
             tracing::debug!(%peer, ?result, "tcp connection of webrtc over");
             drop(permit);
-        });
+        }));
     };
     tokio::select! {
         never = net::accept("webrtc", &listener, &gate, take) => match never {},
