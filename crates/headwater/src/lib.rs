@@ -13,6 +13,7 @@
 
 pub mod access;
 pub mod broadcast;
+mod client;
 pub mod clock;
 pub mod cluster;
 pub mod config;
