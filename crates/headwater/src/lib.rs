@@ -12,6 +12,7 @@
 //! broadcasts, push, titles, pace, and how the origin ends.
 
 pub mod access;
+pub mod acme;
 pub mod broadcast;
 mod client;
 pub mod clock;
