@@ -25,7 +25,7 @@ repeat: ## the tests that depend most on time, N (20) times; BUSY=1 keeps every 
 corpus: ## the tests over real and broken media, which HEADWATER_MEDIA or ../shared/media holds
 	@scripts/corpus.sh
 
-interop: ## other implementations of WebRTC and of S3, and other media servers (pion, GStreamer, s3s-fs, Azurite, MediaMTX)
+interop: ## other implementations of WebRTC and of S3, an authority, and other media servers (pion, GStreamer, s3s-fs, Azurite, pebble, MediaMTX)
 	@scripts/interop.sh
 
 build: ## the web pages and the optimised programs

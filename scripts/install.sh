@@ -62,7 +62,7 @@ if [ "$purpose" = test ]; then
         :gstreamer1.0-plugins-bad :gstreamer1.0-plugins-ugly :gstreamer1.0-libav
         cvlc:vlc-bin :vlc-plugin-base
         rtmpdump:rtmpdump
-        nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
+        pebble:pebble nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
         promtool:prometheus
         python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
         :time pgrep:procps
@@ -71,7 +71,7 @@ fi
 
 # The implementations of WebRTC that publish and play. Debian's Python has GStreamer's bindings.
 [ "$purpose" != interop ] || wanted="$wanted
-        curl:curl ffmpeg:ffmpeg openssl:openssl timeout:coreutils go:golang-go
+        curl:curl ffmpeg:ffmpeg openssl:openssl timeout:coreutils go:golang-go pebble:pebble
         :gstreamer1.0-plugins-base :gstreamer1.0-plugins-good :gstreamer1.0-plugins-bad
         :gstreamer1.0-plugins-ugly :gstreamer1.0-libav :gstreamer1.0-nice
         :python3-gi :gir1.2-gst-plugins-bad-1.0"

@@ -12,7 +12,9 @@
 //! broadcasts, push, titles, pace, and how the origin ends.
 
 pub mod access;
+pub mod acme;
 pub mod broadcast;
+mod client;
 pub mod clock;
 pub mod cluster;
 pub mod config;

@@ -11,6 +11,7 @@ use http::net::{LogLimit, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::acme::Acme;
 use crate::cluster::Cluster;
 use crate::config::{self, Config};
 use crate::control::Listener;
@@ -42,11 +43,20 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let mut http = http::Server::bind(config.http.listen, loops.clone())
         .with_context(|| format!("http.listen = {}", config.http.listen))?;
     let tls = &config.http.tls;
-    if let Some(credentials) = tls.credentials() {
-        http = http
-            .with_tls(tls.listen, credentials)
-            .with_context(|| format!("http.tls.listen = {}", tls.listen))?;
-    }
+    let listening = || format!("http.tls.listen = {}", tls.listen);
+    let acme = match tls.credentials() {
+        Some(credentials) => {
+            http = http.with_tls(tls.listen, credentials).with_context(listening)?;
+            None
+        }
+        None if tls.is_enabled() => {
+            let acme = Acme::open(tls).context("http.tls.acme")?;
+            let certificates = acme.certificates();
+            http = http.with_certificates(tls.listen, certificates).with_context(listening)?;
+            Some(acme)
+        }
+        None => None,
+    };
     let mut rtmp = rtmp::Server::bind(Arc::clone(&origin), &loops)
         .with_context(|| format!("rtmp.listen = {}", config.rtmp.listen))?;
     if let Some(identity) = http.identity().filter(|_| config.rtmp.tls.enabled) {
@@ -109,7 +119,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // This comes before `ready` is printed: a reader of that line may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // With TLS, SIGHUP makes the server read certificate and key again. Without TLS nothing
+    // SIGHUP makes the server read the files of certificate and key again. Without any, nothing
     // happens; but without this handler SIGHUP would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = io::stdout().lock();
@@ -128,8 +138,9 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         control = at, "ready"
     );
 
+    let has_files = tls.credentials().is_some();
     let hang_ups = async move {
-        let does = if https.is_some() { "looks at" } else { "has no" };
+        let does = if has_files { "looks at" } else { "has no files of" };
         while hang_up.recv().await.is_some() {
             tracing::info!("SIGHUP: {does} certificate and key");
         }
@@ -165,7 +176,12 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         }
         Deliver::new(Arc::clone(&delivering), worker.drain)
     };
-    let served = http.run(deliver, control.at(Listener::Public), async move {
+    let mut public = control.at(Listener::Public);
+    if let Some(acme) = acme {
+        public = public.merge(acme.router());
+        tokio::spawn(acme.run());
+    }
+    let served = http.run(deliver, public, async move {
         let _ = begun.wait_for(|&begun| begun).await;
     });
     tokio::select! {

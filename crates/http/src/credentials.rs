@@ -12,6 +12,8 @@ use payload::FileState;
 use rustix::fs::{Mode, OFlags};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::ResolvesServerCert;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{InconsistentKeys, ServerConfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -124,22 +126,15 @@ impl Credentials {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let signer = provider.key_provider.load_private_key(key.clone_key());
         signer.map_err(|error| self.bad(Key, error))?;
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .and_then(|versions| versions.with_no_client_auth().with_single_cert(chain, key));
-        let mut config = config.map_err(|error| match error {
+        let pair = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
             rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                 let certificate = self.certificate.display();
                 self.bad(Key, format_args!("is not the key of the certificate in {certificate}"))
             }
             error => self.bad(Certificate, error),
         })?;
-        config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-        // Returning clients are recognized by tickets that they keep, not by sessions that the
-        // server keeps. A new certificate has a new ticket key, so all clients see it.
-        config.ticketer =
-            rustls::crypto::ring::Ticketer::new().map_err(|error| self.bad(Key, error))?;
-        Ok(Arc::new(config))
+        let config = config(Arc::new(SingleCertAndKey::from(pair)));
+        Ok(Arc::new(config.map_err(|error| self.bad(Key, error))?))
     }
 
     /// Reads the files as [`Self::load`] does, and tells what the server's certificate says. Blocks.
@@ -187,6 +182,22 @@ impl Credentials {
         let state = |path| std::fs::metadata(path).ok().map(|metadata| FileState::of(&metadata));
         [&self.certificate, &self.key].map(state)
     }
+}
+
+/// What a listener offers, with the certificates of `certificates`.
+pub(crate) fn config(
+    certificates: Arc<dyn ResolvesServerCert>,
+) -> Result<ServerConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(certificates);
+    config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
+    // Returning clients are recognized by tickets that they keep, not by sessions that the
+    // server keeps. A new certificate has a new ticket key, so all clients see it.
+    config.ticketer = rustls::crypto::ring::Ticketer::new()?;
+    Ok(config)
 }
 
 /// Credentials in use, and their files.

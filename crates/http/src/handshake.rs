@@ -1,6 +1,7 @@
 //! The beginning of a TLS connection: the handshake, and the protocol that it selects.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -12,8 +13,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
 
+use crate::certificates::ACME;
 use crate::counters::count;
 use crate::credentials::{Current, H2};
+use crate::io::Stream as _;
 use crate::net::Permit;
 use crate::shared::Shared;
 use crate::tls::Tls;
@@ -64,7 +67,7 @@ pub(crate) async fn drive<H: Handler>(
         // A connection that arrives later is still answered.
         () = shared.worker.drain.begun(), if !late => return,
     };
-    let stream = match accepted.map_err(io::Error::from).flatten() {
+    let mut stream = match accepted.map_err(io::Error::from).flatten() {
         Ok(stream) => Tls::new(stream),
         Err(error) => {
             count(&shared.tally().tls_failed, 1);
@@ -72,9 +75,10 @@ pub(crate) async fn drive<H: Handler>(
             return;
         }
     };
-    if stream.alpn() == Some(H2) {
-        Box::pin(h2::drive(stream, peer, permit, shared)).await;
-    } else {
-        Box::pin(connection::drive(stream, peer, permit, shared)).await;
+    match stream.alpn() {
+        Some(H2) => Box::pin(h2::drive(stream, peer, permit, shared)).await,
+        // An authority has seen the certificate, and nothing else belongs to that protocol (RFC 8737 4).
+        Some(ACME) => poll_fn(|cx| stream.poll_farewell(cx)).await,
+        _ => Box::pin(connection::drive(stream, peer, permit, shared)).await,
     }
 }

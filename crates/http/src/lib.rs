@@ -10,7 +10,7 @@
 //! ```
 //!
 //! - `server` binds listeners and runs worker threads. `shared` is what the connections of a worker
-//!   share. `handshake`, `tls` and `credentials` are TLS.
+//!   share. `handshake`, `tls`, `credentials` and `certificates` are TLS.
 //! - `connection` is the HTTP/1.1 driver, with its `input` and `output`. `h2` and `control` are
 //!   HTTP/2 and the control plane, with `content` and `upload` as payloads and `io` as their
 //!   streams. `upgrade` passes a connection to another protocol.
@@ -35,6 +35,7 @@
 mod ahead;
 mod bad_request;
 mod cache;
+mod certificates;
 mod conditional;
 mod connection;
 mod content;
@@ -66,6 +67,7 @@ use std::time::Duration;
 
 pub use bad_request::BadRequest;
 pub use cache::read_now;
+pub use certificates::Certificates;
 pub use conditional::{Precondition, Validators};
 pub use counters::{Counters, Totals};
 pub use credentials::{CertificateFacts, Credentials, CredentialsError, CredentialsFile};

@@ -20,7 +20,7 @@ use crate::counters::{Counters, count};
 use crate::credentials::{Current, Keeper};
 use crate::net::{self, Accepted, Gate, LogId, Worker};
 use crate::shared::Shared;
-use crate::{Config, Credentials, Handler, Identity, connection, handshake};
+use crate::{Certificates, Config, Credentials, Handler, Identity, connection, handshake};
 
 /// A bound address that is ready to serve.
 #[derive(Debug)]
@@ -39,7 +39,9 @@ pub struct Server {
 struct Tls {
     listeners: Vec<std::net::TcpListener>,
     address: SocketAddr,
-    keeper: Keeper,
+    current: Current,
+    /// Without one, somebody else supplies certificates.
+    keeper: Option<Keeper>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,12 +92,35 @@ impl Server {
     ///
     /// The same as those of [`bind`](Self::bind), and [`InvalidData`](io::ErrorKind::InvalidData)
     /// if the credentials cannot be used.
-    pub fn with_tls(mut self, address: SocketAddr, credentials: Credentials) -> io::Result<Self> {
+    pub fn with_tls(self, address: SocketAddr, credentials: Credentials) -> io::Result<Self> {
         let keeper = Keeper::new(credentials);
         let keeper = keeper.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let current = keeper.current();
+        self.listen_with_tls(address, current, Some(keeper))
+    }
+
+    /// Like [`with_tls`](Self::with_tls), with certificates that come while the server runs.
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`bind`](Self::bind).
+    pub fn with_certificates(
+        self,
+        address: SocketAddr,
+        certificates: &Certificates,
+    ) -> io::Result<Self> {
+        self.listen_with_tls(address, certificates.current(), None)
+    }
+
+    fn listen_with_tls(
+        mut self,
+        address: SocketAddr,
+        current: Current,
+        keeper: Option<Keeper>,
+    ) -> io::Result<Self> {
         let (listeners, address) =
             net::listen(address, self.config.workers, self.config.unsent_limit)?;
-        self.tls = Some(Tls { listeners, address, keeper });
+        self.tls = Some(Tls { listeners, address, current, keeper });
         Ok(self)
     }
 
@@ -111,7 +136,7 @@ impl Server {
 
     /// The certificate and key of the TLS listener, if there is one. They are kept fresh while the server runs.
     pub fn identity(&self) -> Option<Identity> {
-        self.tls.as_ref().map(|tls| Identity::new(tls.keeper.current()))
+        self.tls.as_ref().map(|tls| Identity::new(tls.current.clone()))
     }
 
     /// The counters. They stay readable while and after the server runs.
@@ -142,12 +167,14 @@ impl Server {
         let (ended, mut ends) = mpsc::unbounded_channel();
         let (idle, mut idles) = mpsc::unbounded_channel();
         let mut threads = Vec::new();
-        let (mut secured, keeper) = match self.tls {
-            Some(Tls { listeners, keeper, .. }) => (listeners.into_iter(), Some(keeper)),
-            None => (Vec::new().into_iter(), None),
+        let (mut secured, current, keeper) = match self.tls {
+            Some(Tls { listeners, current, keeper, .. }) => {
+                (listeners.into_iter(), Some(current), keeper)
+            }
+            None => (Vec::new().into_iter(), None, None),
         };
         for (index, listener) in self.listeners.into_iter().enumerate() {
-            let secured = secured.next().zip(keeper.as_ref().map(Keeper::current));
+            let secured = secured.next().zip(current.clone());
             let handlers = Arc::clone(&handlers);
             let phase = phase.subscribe();
             let end = End { ended: ended.clone(), idle: idle.clone() };

@@ -45,7 +45,7 @@ pub struct Server {
 
 impl Server {
     /// Starts `binary`, which a test knows as `env!("CARGO_BIN_EXE_headwater")`, with `serve`, free
-    /// ports on 127.0.0.1 and `args`, which may name another address for WebRTC, in a folder of its own.
+    /// ports on 127.0.0.1 and `args`, which may name other addresses for HTTP and WebRTC, in a folder of its own.
     /// Returns when it is ready.
     ///
     /// # Panics
@@ -94,9 +94,9 @@ impl Server {
     ) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
-        command.args(["serve", "--http", "127.0.0.1:0", "--rtmp", "127.0.0.1:0"]);
         let args: Vec<_> = args.into_iter().collect();
-        for listener in ["--webrtc", "--control"] {
+        command.arg("serve");
+        for listener in ["--http", "--rtmp", "--webrtc", "--control"] {
             if args.iter().all(|arg| arg.as_ref() != listener) {
                 command.args([listener, "127.0.0.1:0"]);
             }

@@ -13,7 +13,7 @@ mod attempt;
 mod failures;
 mod page;
 mod proven;
-pub(crate) mod remote;
+mod remote;
 mod rules;
 mod tokens;
 mod turns;

@@ -1,18 +1,13 @@
-//! Asks other servers: the client of HTTP for that, and documents that are fetched again and again.
-//!
-//! The client follows no redirection and takes no proxy from the environment, because requests have passwords. It
-//! trusts the authorities of this system, or those in the file that the environment's `SSL_CERT_FILE` names.
+//! Documents of other servers that are fetched again and again.
 
-use std::net::ToSocketAddrs;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::{Client, Url, redirect};
-use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
-use tokio::sync::{Notify, Semaphore, watch};
+use reqwest::{Client, Url};
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::{self, Unusable, reason};
 
 /// Longest document, in bytes.
 const LONGEST: usize = 256 << 10;
@@ -24,88 +19,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 const APART: Duration = Duration::from_secs(10);
 /// For how long somebody waits who asked for one.
 const WAIT: Duration = Duration::from_secs(3);
-/// For how long a connection is kept for the next request. Servers keep theirs for longer, so that a request hardly
-/// ever meets the end of its connection.
-const IDLE: Duration = Duration::from_secs(1);
-/// Most names that are looked up at once. A look-up takes a thread, and goes on when nobody waits for it any more.
-const LOOK_UPS: usize = 4;
-
-/// Why a server cannot be asked. The URL is not told: it may have a password.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
-    /// Not a URL of HTTP.
-    #[error("is not an http:// or https:// URL")]
-    Url,
-    /// Only the certificates of authorities are missing.
-    #[error(
-        "cannot be asked: this system has no certificates of authorities: SSL_CERT_FILE may name a file"
-    )]
-    NoAuthorities,
-    /// TLS cannot be set up.
-    #[error("cannot be asked: {0}")]
-    Tls(#[from] rustls::Error),
-    /// The client cannot be set up.
-    #[error("cannot be asked: {0}")]
-    Client(#[from] reqwest::Error),
-    /// The system has no random numbers.
-    #[error("cannot be asked: no random numbers")]
-    NoRandom,
-}
-
-/// A client for the server of a URL, and the URL.
-pub(crate) fn client(url: &str) -> Result<(Client, Url), Unusable> {
-    let url = Url::parse(url).map_err(|_| Unusable::Url)?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(Unusable::Url);
-    }
-    let client = Client::builder()
-        .tls_backend_preconfigured(tls(url.scheme() == "https")?)
-        .redirect(redirect::Policy::none())
-        .no_proxy()
-        .dns_resolver(LookUps(Arc::new(Semaphore::new(LOOK_UPS))))
-        .user_agent(concat!("headwater/", env!("CARGO_PKG_VERSION")))
-        .pool_idle_timeout(IDLE)
-        .build()?;
-    Ok((client, url))
-}
-
-/// TLS, with authorities if it is `needed`.
-fn tls(needed: bool) -> Result<ClientConfig, Unusable> {
-    let mut roots = RootCertStore::empty();
-    if needed {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            return Err(Unusable::NoAuthorities);
-        }
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions()?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// Looks names up as the system does, a few at once.
-struct LookUps(Arc<Semaphore>);
-
-impl Resolve for LookUps {
-    fn resolve(&self, name: Name) -> Resolving {
-        let turns = Arc::clone(&self.0);
-        Box::pin(async move {
-            let turn = turns.acquire_owned().await?;
-            let found = tokio::task::spawn_blocking(move || {
-                let found = (name.as_str(), 0).to_socket_addrs();
-                drop(turn);
-                found
-            });
-            Ok(Box::new(found.await??) as Addrs)
-        })
-    }
-}
-
-/// Why an exchange failed, for the log. The URL is not told.
-pub(crate) fn reason(error: reqwest::Error) -> String {
-    format!("{:#}", anyhow::Error::new(error.without_url()))
-}
 
 /// A document at a URL that is fetched again and again. The newest that could be parsed is kept, for ever.
 pub(super) struct Remote<T> {
@@ -134,7 +47,7 @@ impl<T> Remote<T> {
         refresh: Duration,
         parse: fn(&[u8]) -> Result<T, String>,
     ) -> Result<Arc<Self>, Unusable> {
-        let (client, url) = client(url)?;
+        let (client, url) = client::new(url, &[])?;
         Ok(Arc::new(Self {
             name: format!("{}{}", url.origin().ascii_serialization(), url.path()),
             client,
@@ -218,26 +131,7 @@ impl<T> Remote<T> {
         if !response.status().is_success() {
             return Err(format!("the status is {}", response.status()));
         }
-        let mut body = Vec::new();
-        while let Some(piece) = response.chunk().await.map_err(reason)? {
-            if body.len() + piece.len() > LONGEST {
-                return Err(format!("longer than {} KiB", LONGEST >> 10));
-            }
-            body.extend_from_slice(&piece);
-        }
-        (self.parse)(&body)
-    }
-}
-
-/// Makes a connection to the server of a URL, and sends nothing on it. Takes 10 s at most.
-pub(crate) async fn reach(url: &str) -> Result<(), String> {
-    let (_, url) = client(url).map_err(|error| error.to_string())?;
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let port = url.port_or_known_default().unwrap_or_default();
-    match timeout(PATIENCE, TcpStream::connect((host, port))).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(format!("{host}:{port}: {error}")),
-        Err(_) => Err(format!("{host}:{port}: no connection in {PATIENCE:?}")),
+        (self.parse)(&client::body(&mut response, LONGEST).await?)
     }
 }
 

@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::{OnceCell, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::remote::{self, Unusable};
+use crate::client::{self, Unusable};
 
 /// Most answers that are kept.
 const MOST_KEPT: usize = 10_000;
@@ -77,7 +77,7 @@ impl Webhook {
     /// # Errors
     /// The URL is not one of HTTP, or TLS or random numbers are not to be had.
     pub(super) fn new(url: &str, timeout: Duration, cache: Duration) -> Result<Self, Unusable> {
-        let (client, url) = remote::client(url)?;
+        let (client, url) = client::new(url, &[])?;
         let mut key = [0; 32];
         aws_lc_rs::rand::fill(&mut key).map_err(|_| Unusable::NoRandom)?;
         Ok(Self {
@@ -122,7 +122,7 @@ impl Webhook {
             Ok(status) if status.is_success() => Answer::Allowed,
             Ok(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => Answer::Refused,
             Ok(status) => Answer::None(format!("the status is {status}")),
-            Err(error) => Answer::None(remote::reason(error)),
+            Err(error) => Answer::None(client::reason(error)),
         }
     }
 

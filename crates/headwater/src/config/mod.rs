@@ -5,6 +5,7 @@
 //! whole.
 
 mod access;
+mod acme;
 mod error;
 mod ladder;
 mod store;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::access::{Access, Jwt, OnFailure, Rule, Webhook};
 pub(crate) use self::access::{is_url, jwt_keys, signing_key};
+pub use self::acme::Acme;
 pub use self::store::Store;
 pub use error::Error;
 use http::Credentials;
@@ -91,7 +93,7 @@ pub struct Http {
 }
 
 /// `[http.tls]`: a second listener, for HTTP/2 and HTTP/1.1 over TLS. It exists only if a
-/// certificate is configured.
+/// certificate or domains are configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tls {
@@ -101,6 +103,10 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// PEM file with the certificate's private key.
     pub key: PathBuf,
+    /// Names for which the server gets and renews a certificate by itself, instead of reading files.
+    pub domains: Vec<String>,
+    /// The authority that it gets it from.
+    pub acme: Acme,
 }
 
 /// `[rtmp]`: the listener for publishers and RTMP players.
@@ -390,11 +396,22 @@ impl Tls {
         is_asked
             .then(|| Credentials { certificate: self.certificate.clone(), key: self.key.clone() })
     }
+
+    /// Whether there is this listener.
+    pub fn is_enabled(&self) -> bool {
+        !self.domains.is_empty() || self.credentials().is_some()
+    }
 }
 
 impl Default for Tls {
     fn default() -> Self {
-        Self { listen: any_address(8443), certificate: PathBuf::new(), key: PathBuf::new() }
+        Self {
+            listen: any_address(8443),
+            certificate: PathBuf::new(),
+            key: PathBuf::new(),
+            domains: Vec::new(),
+            acme: Acme::default(),
+        }
     }
 }
 

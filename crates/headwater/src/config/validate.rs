@@ -5,11 +5,12 @@ use std::time::Duration;
 use async_nats::ServerAddr;
 use axum::http::Uri;
 use http::CredentialsFile;
+use rustls::pki_types::ServerName;
 
 use super::ladder;
 use super::{
     Access, Bitrate, Cluster, Config, Control, Factor, Http, Ladder, Rtmp, Rule, Sandbox, Size,
-    Store, Time, Tls, WebRtc,
+    Store, Time, Tls, Vod, WebRtc,
 };
 
 /// An option with a value that cannot be used.
@@ -122,10 +123,11 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
         return refuse(&["events.webhook"], message);
     }
     credentials(&http.tls)?;
-    if rtmp.tls.enabled && http.tls.credentials().is_none() {
+    domains(&http.tls, vod)?;
+    if rtmp.tls.enabled && !http.tls.is_enabled() {
         return refuse(
             &["rtmp.tls.enabled", "http.tls.certificate"],
-            "needs http.tls.certificate and http.tls.key".to_owned(),
+            "needs http.tls.certificate and http.tls.key, or http.tls.domains".to_owned(),
         );
     }
 
@@ -282,7 +284,7 @@ fn access(access: &Access) -> Result<(), Found> {
 
 /// Checks that no two listeners share an address: each would get half of the connections.
 fn addresses(http: &Http, rtmp: &Rtmp, webrtc: &WebRtc, control: &Control) -> Result<(), Found> {
-    let with_tls = http.tls.credentials().map(|_| ("http.tls.listen", http.tls.listen));
+    let with_tls = http.tls.is_enabled().then_some(("http.tls.listen", http.tls.listen));
     // If another listener has its default port, the server runs without WebRTC.
     let by_tcp = webrtc.enabled && webrtc.tcp && !webrtc.is_by_default();
     let by_tcp = by_tcp.then_some(("webrtc.listen", webrtc.listen));
@@ -310,6 +312,71 @@ fn credentials(tls: &Tls) -> Result<(), Found> {
         if path.as_os_str().is_empty() {
             return refuse(&[this, other], format!("must be given where {other} is"));
         }
+    }
+    Ok(())
+}
+
+/// Most names that authorities put into one certificate.
+const MOST_DOMAINS: usize = 100;
+
+/// Checks that an authority can be asked for a certificate of the domains.
+fn domains(tls: &Tls, vod: &Vod) -> Result<(), Found> {
+    const DOMAINS: &str = "http.tls.domains";
+    let Tls { domains, acme, .. } = tls;
+    if domains.is_empty() {
+        return Ok(());
+    }
+    for (file, path) in [("http.tls.certificate", &tls.certificate), ("http.tls.key", &tls.key)] {
+        if !path.as_os_str().is_empty() {
+            let message =
+                format!("and {file} exclude each other: the certificate is one or the other");
+            return refuse(&[DOMAINS, file], message);
+        }
+    }
+    if domains.len() > MOST_DOMAINS {
+        return refuse(&[DOMAINS], format!("at most {MOST_DOMAINS}"));
+    }
+    for (number, domain) in domains.iter().enumerate() {
+        if domain.starts_with("*.") {
+            let message = format!("{domain:?} needs DNS-01, which this server does not speak");
+            return refuse(&[DOMAINS], message);
+        }
+        let name = ServerName::try_from(domain.as_str());
+        if !matches!(name, Ok(ServerName::DnsName(_))) || domain.ends_with('.') {
+            let message = format!("{domain:?} is not a name such as example.org");
+            return refuse(&[DOMAINS], message);
+        }
+        if domains[..number].iter().any(|other| other.eq_ignore_ascii_case(domain)) {
+            return refuse(&[DOMAINS], format!("{domain:?} is there twice"));
+        }
+    }
+    // One address, without what a mailto URL could have beside it (RFC 8555 7.3).
+    let is_address = |email: &str| {
+        let plain = email.bytes().all(|b| b.is_ascii_graphic() && !b",?%<>".contains(&b));
+        plain
+            && email.split_once('@').is_some_and(|(who, host)| !who.is_empty() && !host.is_empty())
+    };
+    if !acme.email.is_empty() && !is_address(&acme.email) {
+        let message = "must be an address such as admin@example.org".to_owned();
+        return refuse(&["http.tls.acme.email"], message);
+    }
+    let is_directory = |url: Uri| {
+        url.scheme_str() == Some("https") && url.host().is_some_and(|host| !host.is_empty())
+    };
+    if !acme.directory.parse().is_ok_and(is_directory) {
+        let message = "must be like https://example.org/acme/directory".to_owned();
+        return refuse(&["http.tls.acme.directory"], message);
+    }
+    if let Err(error) = acme.roots() {
+        return refuse(&["http.tls.acme.ca_root"], error);
+    }
+    if acme.storage.as_os_str().is_empty() {
+        return refuse(&["http.tls.acme.storage"], "must not be empty".to_owned());
+    }
+    let [storage, files] = [&acme.storage, vod.folder()].map(std::path::absolute);
+    if storage.is_ok_and(|at| files.is_ok_and(|all| at.starts_with(all))) {
+        let message = "is below vod.root, and so everybody would get the keys in it".to_owned();
+        return refuse(&["http.tls.acme.storage", "vod.root"], message);
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::{Check, exposed};
-use crate::access::{fetch_keys, remote};
+use crate::access::fetch_keys;
+use crate::client;
 use crate::config::{Access, Config, is_url, jwt_keys, signing_key};
 
 pub(super) async fn check(config: &Config) -> Vec<Check> {
@@ -55,7 +56,7 @@ async fn reach(name: &str, url: &str, why: &str) -> Vec<Check> {
     if url.is_empty() {
         return Vec::new();
     }
-    let reached = remote::reach(url).await;
+    let reached = client::reach(url).await;
     judge(name, None, reached, why, "a server that this machine reaches (`curl` tells more)")
 }
 

@@ -7,7 +7,7 @@ use reqwest::{Client, Url, header};
 use tokio::time::{sleep, timeout};
 
 use super::{Events, Next};
-use crate::access::remote::{self, Unusable};
+use crate::client::{self, Unusable};
 use crate::config;
 
 /// How often one event is tried.
@@ -33,7 +33,7 @@ impl Webhook {
         if config.webhook.is_empty() {
             return Ok(None);
         }
-        let (client, url) = remote::client(&config.webhook)?;
+        let (client, url) = client::new(&config.webhook, &[])?;
         Ok(Some(Self { client, url, timeout: config.timeout.into() }))
     }
 
@@ -80,7 +80,7 @@ impl Webhook {
             let why = match answer {
                 Ok(Ok(answer)) if answer.status().is_success() => return Ok(()),
                 Ok(Ok(answer)) => format!("the status is {}", answer.status()),
-                Ok(Err(error)) => remote::reason(error),
+                Ok(Err(error)) => client::reason(error),
                 Err(_) => format!("no answer in {:?}", self.timeout),
             };
             if tried >= TRIES {

@@ -353,10 +353,10 @@ fn pauses_grow() {
 #[test]
 fn other_urls_are_not_asked() {
     for url in ["", "keys.json", "/keys.json", "ftp://a.example/", "file:///keys.json", "http://"] {
-        let error = client(url).map(|_| ()).unwrap_err();
+        let error = client::new(url, &[]).map(|_| ()).unwrap_err();
         assert!(matches!(error, Unusable::Url), "{url}: {error}");
     }
     for url in ["http://a.example", "http://user:password@a.example/", "http://[::1]:81/?a=b"] {
-        client(url).unwrap();
+        client::new(url, &[]).unwrap();
     }
 }
