@@ -62,8 +62,8 @@ if [ "$purpose" = test ]; then
         :gstreamer1.0-plugins-bad :gstreamer1.0-plugins-ugly :gstreamer1.0-libav
         cvlc:vlc-bin :vlc-plugin-base
         rtmpdump:rtmpdump
-        pebble:pebble nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
-        promtool:prometheus
+        nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
+        promtool:prometheus pebble:pebble
         python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
         :time pgrep:procps
         chromium:chromium chromium-headless-shell:chromium-headless-shell"

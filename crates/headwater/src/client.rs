@@ -18,10 +18,10 @@ use tokio::time::timeout;
 /// For how long a connection is kept for the next request. Servers keep theirs for longer, so that a request hardly
 /// ever meets the end of its connection.
 const IDLE: Duration = Duration::from_secs(1);
+/// For how long a server may take to accept a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Most names that are looked up at once. A look-up takes a thread, and goes on when nobody waits for it any more.
 const LOOK_UPS: usize = 4;
-/// How long [`reach`] takes at most.
-const REACH: Duration = Duration::from_secs(10);
 
 /// Why a server cannot be asked. The URL is not told: it may have a password.
 #[derive(Debug, thiserror::Error)]
@@ -101,18 +101,6 @@ impl Resolve for LookUps {
     }
 }
 
-/// Makes a connection to the server of a URL, and sends nothing on it. Takes 10 s at most.
-pub(crate) async fn reach(url: &str) -> Result<(), String> {
-    let (_, url) = new(url, &[]).map_err(|error| error.to_string())?;
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let port = url.port_or_known_default().unwrap_or_default();
-    match timeout(REACH, TcpStream::connect((host, port))).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(format!("{host}:{port}: {error}")),
-        Err(_) => Err(format!("{host}:{port}: no connection in {REACH:?}")),
-    }
-}
-
 /// Reads a response's payload of `most` bytes or less.
 pub(crate) async fn body(response: &mut Response, most: usize) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
@@ -128,4 +116,16 @@ pub(crate) async fn body(response: &mut Response, most: usize) -> Result<Vec<u8>
 /// Why an exchange failed, for the log. The URL is not told.
 pub(crate) fn reason(error: reqwest::Error) -> String {
     format!("{:#}", anyhow::Error::new(error.without_url()))
+}
+
+/// Makes a connection to the server of a URL, and sends nothing on it. Takes 10 s at most.
+pub(crate) async fn reach(url: &str) -> Result<(), String> {
+    let (_, url) = new(url, &[]).map_err(|error| error.to_string())?;
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    let port = url.port_or_known_default().unwrap_or_default();
+    match timeout(PATIENCE, TcpStream::connect((host, port))).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(format!("{host}:{port}: {error}")),
+        Err(_) => Err(format!("{host}:{port}: no connection in {PATIENCE:?}")),
+    }
 }

@@ -77,7 +77,12 @@ pub struct CertificateFacts {
 }
 
 impl CertificateFacts {
-    fn of(der: &[u8]) -> Result<Self, x509_cert::der::Error> {
+    /// Reads them from a certificate in DER.
+    ///
+    /// # Errors
+    ///
+    /// It is no certificate.
+    pub fn of(der: &[u8]) -> Result<Self, x509_cert::der::Error> {
         let certificate = Certificate::from_der(der)?;
         let tbs = certificate.tbs_certificate();
         let validity = tbs.validity();

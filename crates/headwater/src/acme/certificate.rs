@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use http::CertificateFacts;
 use instant_acme::CertificateIdentifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, Der, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_cert::TbsCertificate;
 use x509_cert::der::Decode;
-use x509_cert::ext::pkix::name::GeneralName;
-use x509_cert::ext::pkix::{AuthorityKeyIdentifier, SubjectAltName};
+use x509_cert::ext::pkix::AuthorityKeyIdentifier;
 
 /// A certificate in use.
 pub(super) struct Certificate {
@@ -41,12 +41,12 @@ impl Certificate {
         let key = CertifiedKey::from_der(chain, key, &provider);
         let key = Arc::new(key.map_err(|error| error.to_string())?);
         let parsed = x509_cert::Certificate::from_der(&own).map_err(|error| error.to_string())?;
-        let parsed = parsed.tbs_certificate();
+        let facts = CertificateFacts::of(&own).map_err(|error| error.to_string())?;
         Ok(Self {
-            names: names(parsed),
-            starts: UNIX_EPOCH + parsed.validity().not_before.to_unix_duration(),
-            ends: UNIX_EPOCH + parsed.validity().not_after.to_unix_duration(),
-            id: id(parsed),
+            names: facts.names.iter().map(|name| name.to_ascii_lowercase()).collect(),
+            starts: UNIX_EPOCH + Duration::from_secs(facts.not_before),
+            ends: UNIX_EPOCH + Duration::from_secs(facts.not_after),
+            id: id(parsed.tbs_certificate()),
             place: f64::from(crc32fast::hash(&own)) / f64::from(u32::MAX),
             key,
         })
@@ -62,17 +62,6 @@ impl Certificate {
     }
 }
 
-fn names(certificate: &TbsCertificate) -> BTreeSet<String> {
-    let Ok(Some((_, SubjectAltName(names)))) = certificate.get_extension() else {
-        return BTreeSet::new();
-    };
-    let domain = |name: GeneralName| match name {
-        GeneralName::DnsName(name) => name.as_str().to_ascii_lowercase(),
-        other => format!("{other:?}"),
-    };
-    names.into_iter().map(domain).collect()
-}
-
 fn id(certificate: &TbsCertificate) -> Option<CertificateIdentifier<'static>> {
     let (_, authority) = certificate.get_extension::<AuthorityKeyIdentifier>().ok()??;
     let key = authority.key_identifier?;
@@ -82,8 +71,6 @@ fn id(certificate: &TbsCertificate) -> Option<CertificateIdentifier<'static>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256};
 
     use super::*;

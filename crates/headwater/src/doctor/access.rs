@@ -1,4 +1,4 @@
-//! The keys of `[access]`, and the servers that it and `[events]` speak with.
+//! The keys of `[access]`, and the servers that it, `[events]` and `[http.tls.acme]` speak with.
 
 use std::path::Path;
 
@@ -10,12 +10,21 @@ use crate::config::{Access, Config, is_url, jwt_keys, signing_key};
 pub(super) async fn check(config: &Config) -> Vec<Check> {
     let access = &config.access;
     let on_failure = "It cannot decide, so access.webhook.on_failure does";
-    let (keys, webhook, events) = tokio::join!(
+    let tls = &config.http.tls;
+    let directory = if tls.domains.is_empty() { "" } else { &tls.acme.directory };
+    let (keys, webhook, events, authority) = tokio::join!(
         tokens(access),
         reach("access.webhook.url", &access.webhook.url, on_failure),
-        reach("events.webhook", &config.events.webhook, "It is told of no events")
+        reach("events.webhook", &config.events.webhook, "It is told of no events"),
+        reach("http.tls.acme.directory", directory, "No certificate is got or renewed")
     );
-    signed_paths(access).into_iter().chain(keys).chain(webhook).chain(events).collect()
+    signed_paths(access)
+        .into_iter()
+        .chain(keys)
+        .chain(webhook)
+        .chain(events)
+        .chain(authority)
+        .collect()
 }
 
 fn signed_paths(access: &Access) -> Vec<Check> {

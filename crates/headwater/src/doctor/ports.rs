@@ -30,7 +30,7 @@ fn listeners(config: &Config) -> Vec<Listener> {
     let Config { http, rtmp, webrtc, control, .. } = config;
     let tcp = |key, address| Listener { key, address, is_tcp: true, without: None };
     let mut listeners = vec![tcp("http.listen", http.listen)];
-    if http.tls.credentials().is_some() {
+    if http.tls.is_enabled() {
         listeners.push(tcp("http.tls.listen", http.tls.listen));
     }
     listeners.push(tcp("rtmp.listen", rtmp.listen));
