@@ -1,9 +1,12 @@
 //! Changes while players are at the live edge: of configurations, of publishers, and of the
 //! players.
 
+use std::sync::mpsc;
 use std::thread;
 
-use crate::support::{Kind, Player, Publisher, assert_all_got, assert_run, server, server_waiting};
+use crate::support::{
+    Kind, LIMIT, Player, Publisher, assert_all_got, assert_run, server, server_waiting,
+};
 
 const STREAM: &str = "live/changes";
 
@@ -12,11 +15,24 @@ fn another_configuration_comes_before_its_first_frame() {
     let server = server("workers = 1");
     let address = server.rtmp;
     let mut publisher = Publisher::start(address, STREAM, 1);
+    // A player that comes late begins with a later configuration.
+    let (joined, joins) = mpsc::channel();
     thread::scope(|scope| {
         let players: Vec<_> = (0..4)
-            .map(|_| scope.spawn(move || Player::start(address, STREAM, None).read_all()))
+            .map(|_| {
+                let joined = joined.clone();
+                scope.spawn(move || {
+                    let mut player = Player::start(address, STREAM, None);
+                    while player.got.is_empty() {
+                        assert!(player.read(8 << 10), "the stream is over too soon");
+                    }
+                    joined.send(()).unwrap();
+                    player.read_all()
+                })
+            })
             .collect();
         publisher.run(3);
+        players.iter().for_each(|_| joins.recv_timeout(LIMIT).unwrap());
         publisher.configure(40);
         publisher.run(2);
         publisher.configure(31);
