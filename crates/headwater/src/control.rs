@@ -23,13 +23,13 @@ use axum::middleware::{self, Next, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any, delete, get};
 use bytes::Bytes;
+use http::net::Gate;
 use live::UnixMicros;
 pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
-use tokio::sync::Semaphore;
 
-use crate::access::{self, Action, Asked, Credentials, Verdict};
+use crate::access::{self, Action, Asked, Credentials, Door, Verdict};
 use crate::{Origin, request_id, webrtc};
 
 /// The output of `npm run build` in `web/`.
@@ -55,6 +55,9 @@ const PLAYER: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// The answer below a signed path where no key is configured.
 const NO_SIGNED_PATHS: &str = "there are no signed paths here\n";
 
+/// The route that ends sessions.
+const ENDING: &str = "/api/v1/sessions/{id}";
+
 /// State of the control plane's handlers.
 struct Control {
     origin: Arc<Origin>,
@@ -67,26 +70,17 @@ struct Control {
     /// Renderings of the list of nodes.
     nodes: Once<()>,
     /// Places of clients that follow the events.
-    followers: Arc<Semaphore>,
+    followers: Arc<Gate>,
     openapi: openapi::Document,
 }
 
 impl Control {
     fn new(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Self {
         let (list, single, nodes) = (Once::default(), Once::default(), Once::default());
-        let followers = Arc::new(Semaphore::new(events::MOST));
+        let followers = events::places();
         let openapi = openapi::Document::make();
         Self { origin, webrtc, list, single, nodes, followers, openapi }
     }
-}
-
-/// Which listener a request comes by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listener {
-    /// That of the viewers. Operators must be at an address of `control.admin`, and not behind a proxy.
-    Public,
-    /// That of the operators. Whoever reaches it is one, as far as `[access]` allows it.
-    Control,
 }
 
 /// Everything but media, and the requests of WHIP and WHEP.
@@ -94,6 +88,8 @@ pub enum Listener {
 pub struct Router {
     viewers: axum::Router,
     operators: axum::Router,
+    /// What ends sessions.
+    ending: axum::Router,
     origin: Arc<Origin>,
 }
 
@@ -129,38 +125,44 @@ impl Router {
             operators = operators.route(path, route);
         }
         let operators = operators.with_state(Arc::clone(&control)).merge(metrics);
+        let ending = axum::Router::new().route(ENDING, delete(sessions::end));
+        let ending = ending.with_state(Arc::clone(&control));
         let none = || async { (StatusCode::NOT_FOUND, "no such page\n") };
         let viewers = viewers.fallback(none).layer(map_response(harmless));
         let viewers = viewers.merge(parts.layer(map_response(nosniff))).with_state(control);
-        Self { viewers, operators, origin }
+        Self { viewers, operators, ending, origin }
     }
 
-    /// The routes as one of the listeners has them.
-    pub fn at(&self, listener: Listener) -> axum::Router {
-        let operators = match listener {
-            Listener::Control => self.operators.clone(),
-            Listener::Public => {
-                let near = middleware::from_fn_with_state(Arc::clone(&self.origin), only_near);
-                self.operators.clone().layer(near)
-            }
-        };
-        let router = self.viewers.clone().merge(operators.layer(map_response(harmless)));
+    /// The routes as one of the listeners has them. Sessions are ended only by that of the operators: proxies that do not
+    /// name their clients make viewers look like this machine.
+    pub fn at(&self, door: Door) -> axum::Router {
+        let mut operators = self.operators.clone();
+        if door == Door::Control {
+            operators = operators.merge(self.ending.clone());
+        }
+        let may = middleware::from_fn_with_state((Arc::clone(&self.origin), door), only_operators);
+        let operators = operators.layer(may).layer(map_response(harmless));
+        let router = self.viewers.clone().merge(operators);
         let router = router.layer(middleware::from_fn(problem::describe));
         router.layer(middleware::from_fn(request_id::named))
     }
 }
 
-/// Lets operators pass who are at an address of `control.admin`. Everybody else can watch here, and no more.
-async fn only_near(
-    State(origin): State<Arc<Origin>>,
+/// Lets requests of operators pass. Everybody else can watch, and no more.
+async fn only_operators(
+    State((origin, door)): State<(Arc<Origin>, Door)>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
-    if access::is_near(&origin.config.control.admin, peer, request.headers()) {
+    let asked = (request.uri(), request.headers());
+    if access::may_operate(&origin.config.control, door, peer, asked) {
         return next.run(request).await;
     }
-    let why = "the dashboard, the API and the metrics are at control.listen\n";
+    let why = match door {
+        Door::Public => "the dashboard, the API and the metrics are at control.listen\n",
+        Door::Control => "not for pages of other sites; control.hosts may name hosts\n",
+    };
     (StatusCode::FORBIDDEN, why).into_response()
 }
 
@@ -178,11 +180,10 @@ fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 7] {
 }
 
 /// The routes for operators' programs.
-fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 6] {
+fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 5] {
     [
         ("/api/v1/streams", get(streams::list)),
         ("/api/v1/sessions", get(sessions::list)),
-        ("/api/v1/sessions/{id}", delete(sessions::end)),
         ("/api/v1/events", get(events::follow)),
         ("/api/v1/history", get(history::show)),
         ("/api/v1/cluster", get(nodes::list)),
@@ -378,11 +379,8 @@ async fn observer(
     headers: &HeaderMap,
 ) -> Result<bool, access::Refusal> {
     let credentials = Credentials::of(uri, headers);
-    may(origin, Action::Observe, peer, credentials).await?;
-    // A browser sends the password that it knows with the requests of any page.
-    let has_shown =
-        || origin.access.is_closed(access::Kind::Api) && access::is_of_own_page(uri, headers);
-    Ok(access::may_administer(&origin.config.control.admin, peer, credentials) || has_shown())
+    let grant = may(origin, Action::Observe, peer, credentials).await?;
+    Ok(grant.by_secret || access::may_administer(&origin.config.control.admin, peer, credentials))
 }
 
 /// Whether a client of the control plane may do something.

@@ -11,10 +11,10 @@ use http::net::{LogLimit, Worker};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::access::Door;
 use crate::acme::Acme;
 use crate::cluster::Cluster;
 use crate::config::{self, Config};
-use crate::control::Listener;
 use crate::deliver::Deliver;
 use crate::events::webhook::Webhook;
 use crate::ladder::Companions;
@@ -97,7 +97,8 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let elsewhere = control_address.filter(|_| !config.control.is_by_default());
     let elsewhere = elsewhere.map_or_else(String::new, |at| format!(" control={at}"));
 
-    tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone(), http.counters()));
+    let counters = (http.counters(), operators.as_ref().map(http::Server::counters));
+    tokio::spawn(sweep(Arc::clone(&origin), webrtc.clone(), counters));
     if let Some(webhook) = webhook {
         let events = Arc::clone(&origin.events);
         tokio::spawn(async move { webhook.run(&events).await });
@@ -152,7 +153,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    let (begin, draining) = (origin.drains.subscribe(), Arc::clone(&origin));
+    let (mut begun, draining) = (origin.drains.subscribe(), Arc::clone(&origin));
     let signals = async move {
         asked().await;
         if let Some(cluster) = draining.cluster.get() {
@@ -167,8 +168,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     let control = control::Router::new(Arc::clone(&origin), webrtc.clone(), metrics);
     let (delivering, files) = (Arc::clone(&origin), Arc::clone(&origin));
     // Pages and media are there for operators, too: all that viewers have.
-    let operators = serve_operators(operators, &origin, &control, begin.clone());
-    let mut begun = begin;
+    let operators = serve_operators(operators, &origin, &control);
     let deliver = move |worker| {
         rtmp.serve(&worker);
         if let Some(webrtc) = &webrtc {
@@ -176,7 +176,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         }
         Deliver::new(Arc::clone(&delivering), worker.drain)
     };
-    let mut public = control.at(Listener::Public);
+    let mut public = control.at(Door::Public);
     if let Some(acme) = acme {
         public = public.merge(acme.router());
         tokio::spawn(acme.run());
@@ -213,22 +213,17 @@ fn bind_control(
     }
 }
 
-/// Serves operators until the origin drains. With nothing to serve, waits for ever: the viewers' listener decides then.
+/// Serves operators as long as the future is polled: they watch how the origin drains. With nothing to serve, waits for
+/// ever.
 async fn serve_operators(
     server: Option<http::Server>,
     origin: &Arc<Origin>,
     control: &control::Router,
-    mut begin: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    if let Some(server) = server {
-        let delivering = Arc::clone(origin);
-        let deliver = move |worker: Worker| Deliver::new(Arc::clone(&delivering), worker.drain);
-        let drains = async move {
-            let _ = begin.wait_for(|&begun| begun).await;
-        };
-        server.run(deliver, control.at(Listener::Control), drains).await?;
-    }
-    std::future::pending().await
+    let Some(server) = server else { return std::future::pending().await };
+    let delivering = Arc::clone(origin);
+    let deliver = move |worker: Worker| Deliver::new(Arc::clone(&delivering), worker.drain);
+    server.run(deliver, control.at(Door::Control), std::future::pending()).await
 }
 
 fn http_config(config: &Config) -> http::Config {
@@ -254,7 +249,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 async fn sweep(
     origin: Arc<Origin>,
     webrtc: Option<Arc<webrtc::Server>>,
-    http: Arc<http::Counters>,
+    (http, operators): (Arc<http::Counters>, Option<Arc<http::Counters>>),
 ) {
     let mut interval = tokio::time::interval(SWEEP);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -275,7 +270,8 @@ async fn sweep(
             .into_iter()
             .for_each(|event| origin.events.tell(event));
         let totals = http.totals();
-        sampler.take(&origin, totals.bytes_sent);
+        let by_operators = operators.as_ref().map_or(0, |http| http.totals().bytes_sent);
+        sampler.take(&origin, totals.bytes_sent + by_operators);
         let before = std::mem::replace(&mut refused, totals.refused);
         if refused > before {
             let (limit, refused) = ("http.max_connections", refused - before);

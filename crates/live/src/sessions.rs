@@ -97,6 +97,7 @@ struct Inner {
 #[derive(Debug)]
 struct Session {
     player: u64,
+    began: UnixMicros,
     until: UnixMicros,
     stalled: Option<UnixMicros>,
     /// All that it told, each value as it was told last.
@@ -126,14 +127,20 @@ impl Sessions {
             }
             let Some(place) = place() else { return false };
             let told = Report::default();
-            let session =
-                Session { player: by.player, until: now, stalled: None, told, _place: place };
+            let session = Session {
+                player: by.player,
+                began: now,
+                until: now,
+                stalled: None,
+                told,
+                _place: place,
+            };
             sessions.insert(by.session, session);
         }
         let Some(session) = sessions.get_mut(&by.session) else { return false };
         session.player = by.player;
         let has_stalled =
-            report.has_stalled && session.stalled.is_none_or(|before| now.since(before) >= STALL);
+            report.has_stalled && now.since(session.stalled.unwrap_or(session.began)) >= STALL;
         if has_stalled {
             session.stalled = Some(now);
             *stalls += 1;

@@ -37,7 +37,7 @@ pub struct Server {
     pub webrtc: Option<SocketAddr>,
     /// Address for RTMP with TLS, if its configuration has one.
     pub rtmps: Option<SocketAddr>,
-    /// Address of the control plane.
+    /// Address of the control plane, if the arguments name another one than the default.
     pub control: Option<SocketAddr>,
     program: Option<Program>,
     folder: TempDir,
@@ -96,7 +96,7 @@ impl Server {
         std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
         let args: Vec<_> = args.into_iter().collect();
         command.arg("serve");
-        for listener in ["--http", "--rtmp", "--webrtc", "--control"] {
+        for listener in ["--http", "--rtmp", "--webrtc"] {
             if args.iter().all(|arg| arg.as_ref() != listener) {
                 command.args([listener, "127.0.0.1:0"]);
             }
@@ -125,6 +125,11 @@ impl Server {
 
     fn program(&self) -> &Program {
         self.program.as_ref().expect("taken only by `stop`, which consumes")
+    }
+
+    /// Where operators ask: the listener of the control plane if it has an address of its own, else that for HTTP.
+    pub fn operators(&self) -> SocketAddr {
+        self.control.unwrap_or(self.http)
     }
 
     /// The `http://` URL of a path that starts with a slash.
@@ -412,7 +417,7 @@ mod tests {
         assert_eq!(server.url("/x"), "http://127.0.0.1:4000/x");
         assert_eq!(server.rtmp_url("live/x"), "rtmp://[::1]:5000/live/x");
         let args = server.log_line(START, |_| true);
-        let listeners = ["--http", "--rtmp", "--webrtc", "--control"];
+        let listeners = ["--http", "--rtmp", "--webrtc"];
         let listeners = listeners.map(|listener| format!("{listener} 127.0.0.1:0")).join(" ");
         assert_eq!(args, format!("serve {listeners} --demo"));
         let finished = server.stop(START);
@@ -422,7 +427,8 @@ mod tests {
     #[test]
     fn a_configuration_lasts_as_long_as_the_server() {
         let mut command = Command::new("sh");
-        let script = "cat \"${11}\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
+        let script =
+            "cat \"$9\" >&2; echo 'ready http=127.0.0.1:4000 rtmp=127.0.0.1:5000'; exec sleep 60";
         command.args(["-c", script, "headwater"]);
         let server = Server::start_command(command, Some("workers = 1\n"), ["--demo"]);
         assert_eq!(server.log_line(START, |_| true), "workers = 1");

@@ -97,6 +97,8 @@ pub struct Grant {
     pub until: Option<Instant>,
     /// Whether it is for whoever sent this `Authorization` header: shared caches must not keep what it gives.
     pub is_personal: bool,
+    /// Whether the peer proved that it knows a secret, and was not let in for its address alone.
+    pub by_secret: bool,
 }
 
 /// Why somebody may not.
@@ -344,6 +346,12 @@ impl Access {
             || self.webhook.as_ref().is_some_and(|(_, hook)| hook.actions.contains(&kind))
     }
 
+    /// A permission without an end.
+    fn grant(&self, attempt: &Attempt) -> Grant {
+        let by_secret = !attempt.is_anonymous() && !self.rules.is_open_to(attempt);
+        Grant { until: None, is_personal: attempt.is_personal, by_secret }
+    }
+
     /// The server that decides about this, if one does.
     fn hook(&self, attempt: &Attempt) -> Option<&(Webhook, config::Webhook)> {
         self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&attempt.kind))
@@ -362,14 +370,14 @@ impl Access {
             let is_known =
                 self.rules.known(attempt) || matches!(answer, Some((Some(Answer::Allowed), _)));
             return Some(match answer {
-                _ if is_known => Ok(Grant::of(attempt)),
+                _ if is_known => Ok(self.grant(attempt)),
                 // Nothing was tried: there is no reason to wait.
                 None if attempt.is_anonymous() => Err(Refusal::Anonymous),
                 _ => Err(Refusal::TooOften(wait)),
             });
         }
         match self.rules.look(attempt) {
-            Tried::Right => return Some(Ok(Grant::of(attempt))),
+            Tried::Right => return Some(Ok(self.grant(attempt))),
             Tried::Slow => return None,
             Tried::Wrong => {}
         }
@@ -405,7 +413,7 @@ impl Access {
             let found = spawn_blocking(move || access.rules.find_out(&tried)).await;
             drop(turn);
             if found.unwrap_or(false) {
-                return Ok(Grant::of(&attempt));
+                return Ok(self.grant(&attempt));
             }
         }
         let Some((hook, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
@@ -421,7 +429,7 @@ impl Access {
 
     fn obey(&self, answer: Answer, terms: &config::Webhook, attempt: &Attempt) -> Verdict {
         match answer {
-            Answer::Allowed => Ok(Grant::of(attempt)),
+            Answer::Allowed => Ok(self.grant(attempt)),
             Answer::Refused => Err(self.refuse(attempt)),
             Answer::None(why) => {
                 let is_allowed = terms.on_failure == OnFailure::Allow;
@@ -434,7 +442,8 @@ impl Access {
                         "the webhook does not decide"
                     );
                 }
-                if is_allowed { Ok(Grant::of(attempt)) } else { Err(Refusal::Undecided) }
+                let grant = Grant { by_secret: false, ..self.grant(attempt) };
+                if is_allowed { Ok(grant) } else { Err(Refusal::Undecided) }
             }
         }
     }
@@ -475,7 +484,7 @@ impl Access {
         let permit = self.signer.as_ref()?.check(token).ok()?;
         let is_allowed = kind == Kind::Play && permit.allows(path, ip, now);
         let until = permit.expires.and_then(|at| at_unix(at, now));
-        is_allowed.then_some(Grant { until, is_personal: false })
+        is_allowed.then_some(Grant { until, is_personal: false, by_secret: true })
     }
 
     /// The permission of a token.
@@ -488,7 +497,8 @@ impl Access {
         match tokens.look(&attempt.token, now) {
             Token::Good(claims) if claims.allows(kind, &attempt.path) => {
                 let until = claims.expires.and_then(|until| at_unix(until, now));
-                Some(Ok(Grant { until, ..Grant::of(attempt) }))
+                let is_personal = attempt.is_personal;
+                Some(Ok(Grant { until, is_personal, by_secret: true }))
             }
             Token::UnknownKey | Token::NoKeys => Some(Err(UnknownKey)),
             Token::Good(_) => None,
@@ -502,13 +512,6 @@ impl Access {
 
 /// The set of keys may have the key of a token by now.
 struct UnknownKey;
-
-impl Grant {
-    /// A permission without an end.
-    fn of(attempt: &Attempt) -> Self {
-        Self { until: None, is_personal: attempt.is_personal }
-    }
-}
 
 /// A time in seconds since 1970, which is `now`. One beyond all limits is no time.
 fn at_unix(at: u64, now: u64) -> Option<Instant> {
@@ -537,9 +540,34 @@ pub(crate) fn may_administer(networks: &[IpNet], peer: SocketAddr, with: Credent
     with.own && contains(networks, peer.ip().to_canonical())
 }
 
-/// Whether a request comes straight from an address in these networks, and not through a proxy.
-pub(crate) fn is_near(networks: &[IpNet], peer: SocketAddr, headers: &HeaderMap) -> bool {
-    contains(networks, peer.ip().to_canonical()) && !page::is_forwarded(headers)
+/// Where a request of an operator comes in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Door {
+    /// By a listener of the viewers.
+    Public,
+    /// By that of the operators.
+    Control,
+}
+
+/// Whether a request may be for operators at all: what `[access]` says counts besides. No page of another site may have
+/// sent it, nor one whose owner points its name to this machine (DNS rebinding).
+pub(crate) fn may_operate(
+    control: &config::Control,
+    door: Door,
+    peer: SocketAddr,
+    (uri, headers): (&Uri, &HeaderMap),
+) -> bool {
+    let Some(host) = page::host(uri, headers) else { return false };
+    let is_named =
+        || page::is_own_name(&host) || control.hosts.iter().any(|name| name == host.host());
+    page::is_own_page(&host, headers)
+        && match door {
+            Door::Control => !control.listen.ip().is_loopback() || is_named(),
+            Door::Public => {
+                let is_near = contains(&control.admin, peer.ip().to_canonical());
+                control.is_by_default() && is_near && !page::is_forwarded(headers) && is_named()
+            }
+        }
 }
 
 fn contains(networks: &[IpNet], address: IpAddr) -> bool {

@@ -45,7 +45,7 @@ pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
 
 /// Whether a page loaded under this name can only be ours. The owner of any other name can point it
 /// to this machine, and then the owner's page has the same origin as ours (DNS rebinding).
-fn is_own_name(host: &Authority) -> bool {
+pub(super) fn is_own_name(host: &Authority) -> bool {
     let name = host.host();
     let literal = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     name.eq_ignore_ascii_case("localhost") || literal.parse::<IpAddr>().is_ok()

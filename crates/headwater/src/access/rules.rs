@@ -51,7 +51,12 @@ impl Rules {
         let was_given = |(number, rule, _, tried): (usize, &Rule, &Secret, &str)| {
             self.given.get(&self.digest_given(attempt, number, rule, tried)).is_some()
         };
-        self.fitting(attempt).any(|(_, rule)| is_open(rule)) || self.secrets(attempt).any(was_given)
+        self.is_open_to(attempt) || self.secrets(attempt).any(was_given)
+    }
+
+    /// Whether a rule that asks for no secret lets the peer in.
+    pub(super) fn is_open_to(&self, attempt: &Attempt) -> bool {
+        self.fitting(attempt).any(|(_, rule)| is_open(rule))
     }
 
     /// The secrets to be tried, each with its rule's number.

@@ -37,7 +37,9 @@ fn asked<'a>(action: &str, path: &'a str, peer: &str, credentials: Credentials<'
 }
 
 async fn by_query(access: &Arc<Access>, action: &str, path: &str, query: &str) -> Verdict {
-    access.may(&asked(action, path, PEER, Credentials { query, ..Credentials::default() })).await
+    let asked = asked(action, path, PEER, Credentials { query, ..Credentials::default() });
+    // Whether a secret was given has a test of its own.
+    access.may(&asked).await.map(|grant| Grant { by_secret: false, ..grant })
 }
 
 /// A token of HS256.
@@ -48,7 +50,7 @@ pub(crate) fn token(claims: &str) -> String {
     format!("{text}.{}", encode(signature.as_ref()))
 }
 
-const ALLOWED: Verdict = Ok(Grant { until: None, is_personal: false });
+const ALLOWED: Verdict = Ok(Grant { until: None, is_personal: false, by_secret: false });
 
 #[tokio::test]
 async fn with_nothing_configured_only_near_addresses_publish() {
@@ -106,11 +108,36 @@ async fn any_rule_that_matches_allows() {
     assert_eq!(access.may(&elsewhere).await, Err(Refusal::Anonymous));
     let basic = Some("Basic YWxpY2U6cmlnaHQ=");
     let basic = Credentials { authorization: basic, ..Credentials::default() };
-    let personal = Ok(Grant { until: None, is_personal: true });
+    let personal = Ok(Grant { until: None, is_personal: true, by_secret: true });
     assert_eq!(access.may(&asked("publish", "live/x", PEER, basic)).await, personal);
     // It was right before, so no hash is computed.
     let again = access.at_once(&asked("publish", "live/x", PEER, basic));
     assert!(again.is_ok_and(|verdict| verdict == personal));
+}
+
+#[tokio::test]
+async fn a_permission_tells_whether_a_secret_was_given_for_it() {
+    let (_folder, access) = access(
+        "[access.jwt]\nkeys = \"KEY\"\nactions = [\"api\"]\n\
+         [[access.rule]]\nactions = [\"api\"]\nkey = \"right\"\n\
+         [[access.rule]]\nactions = [\"metrics\"]\naddresses = [\"192.0.2.0/24\"]\n\
+         [[access.rule]]\nactions = [\"metrics\"]\nkey = \"right\"\n",
+    );
+    let token = token(r#"{"permissions":[{"actions":["api"]}]}"#);
+    let token = format!("token={token}");
+    for (action, query, expected) in [
+        ("api", "key=right", true),
+        ("api", &*token, true),
+        // The address alone would have done, whatever was given besides.
+        ("metrics", "", false),
+        ("metrics", "key=guess", false),
+        // Nothing is configured.
+        ("play", "key=right", false),
+    ] {
+        let asked = asked(action, "live/a", PEER, Credentials { query, ..Credentials::default() });
+        let grant = access.may(&asked).await.unwrap();
+        assert_eq!(grant.by_secret, expected, "{action} {query}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +169,10 @@ async fn guesses_are_slowed_down_and_others_of_the_address_go_on() {
         signer.sign(&Permit { path: path.parse().unwrap(), expires: None, address: None })
     };
     let (good, other) = (permit("live/a"), permit("live/b"));
-    let by_path = async |signed| access.may(&asked("play", "live/a", PEER, signed)).await;
+    let by_path = async |signed| {
+        let verdict = access.may(&asked("play", "live/a", PEER, signed)).await;
+        verdict.map(|grant| Grant { by_secret: false, ..grant })
+    };
     let signed = |token| Credentials { signed: Some(token), ..Credentials::default() };
     assert_eq!(by_path(signed(&good)).await, ALLOWED);
     // Another address that guesses is not told which secret others use.

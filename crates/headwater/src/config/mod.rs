@@ -264,6 +264,8 @@ pub struct Cluster {
 pub struct Control {
     /// Address of a listener of its own for the dashboard, the API and the metrics; port 0 takes any free one.
     pub listen: SocketAddr,
+    /// Names under which operators reach that listener, if it is at a loopback address and a proxy is in front of it.
+    pub hosts: Vec<String>,
     /// Networks whose addresses may administer. Only they see the addresses of publishers and viewers, and end
     /// sessions. They also have the dashboard, the API and the metrics on the public listeners.
     pub admin: Vec<IpNet>,
@@ -537,7 +539,7 @@ impl Default for Control {
             IpNet::new_assert(IpAddr::V6(Ipv6Addr::LOCALHOST), 128),
         ];
         let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
-        Self { listen, admin: loopback.into(), embed: "*".to_owned() }
+        Self { listen, hosts: Vec::new(), admin: loopback.into(), embed: "*".to_owned() }
     }
 }
 

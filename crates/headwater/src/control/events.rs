@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,16 +11,24 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use tokio::sync::Semaphore;
+use http::net::{Gate, PerAddress};
 
 use super::{Control, observer};
 use crate::events::Next;
 
 /// Most clients that follow at once.
-pub(super) const MOST: usize = 64;
+const MOST: usize = 64;
+
+/// Most of one address (IPv6: one /64 network).
+const MOST_OF_ADDRESS: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 /// After so much time without an event, a comment shows that the connection lives.
 const BEAT: Duration = Duration::from_secs(15);
+
+/// The places of clients that follow.
+pub(super) fn places() -> Arc<Gate> {
+    Arc::new(Gate::new(MOST, Some(PerAddress { max: MOST_OF_ADDRESS, except: Vec::new() })))
+}
 
 /// Sends events from now on, or those after the one that `Last-Event-ID` names: browsers send it when they come again.
 pub(super) async fn follow(
@@ -33,7 +42,7 @@ pub(super) async fn follow(
         Ok(admin) => admin,
         Err(refusal) => return refusal.into_response(),
     };
-    let Ok(place) = Semaphore::try_acquire_owned(Arc::clone(&control.followers)) else {
+    let Ok(place) = control.followers.admit(peer.ip()) else {
         return (StatusCode::TOO_MANY_REQUESTS, "too many clients follow the events\n")
             .into_response();
     };

@@ -133,7 +133,7 @@ pub(super) async fn list(
             streams_left_out,
         })
     };
-    api(control.nodes.get((), render).await, false)
+    api(control.nodes.get((), render).await, true)
 }
 
 fn node(known: &Known, now: UnixMicros) -> Node {

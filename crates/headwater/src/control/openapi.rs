@@ -69,7 +69,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::control::{for_operators, for_viewers};
+    use crate::control::{ENDING, for_operators, for_viewers};
 
     /// The part of a path before its first parameter.
     fn fixed(path: &str) -> &str {
@@ -84,6 +84,7 @@ mod tests {
         let operators = for_operators().map(|(route, _)| fixed(route));
         let mut routes = for_viewers().map(|(route, _)| fixed(route)).to_vec();
         routes.extend(operators);
+        routes.push(fixed(ENDING));
         for &route in &routes {
             let is_described = described.iter().any(|path| match route.ends_with('/') {
                 true => path.starts_with(route),

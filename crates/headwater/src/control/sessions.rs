@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Control, api, json, observer, rfc3339};
-use crate::sessions::{Doing, Ended, Told, Who};
+use crate::sessions::{Doing, Told, Who};
 
 /// Most sessions in one answer.
 const MOST: usize = 1000;
@@ -24,7 +24,7 @@ pub(super) struct Wanted {
     protocol: Option<String>,
     /// Those that are over, and not those that are open.
     ended: bool,
-    /// Those with higher numbers than this.
+    /// Of open ones, those with higher numbers than this.
     after: u64,
 }
 
@@ -78,7 +78,8 @@ struct SessionInfo {
     since: String,
     /// Bytes that were sent to a viewer, or that came from a publisher.
     bytes: u64,
-    /// How far the media that a viewer was sent last are behind the newest, in seconds. `null` if this is not known.
+    /// How far the media that a viewer was sent last were behind the newest when they were sent, in seconds. `null` if this
+    /// is not known.
     behind_seconds: Option<f64>,
     /// The rendition that a viewer gets. `null` if there is only one, or if it is not known.
     rendition: Option<String>,
@@ -124,24 +125,18 @@ pub(super) async fn list(
         return (StatusCode::BAD_REQUEST, why).into_response();
     };
     let has = |who: &Who| wanted.has(who);
-    let mut sessions: Vec<_> = match wanted.ended {
-        false => {
-            let open = origin.sessions.open(has).into_iter().filter(|told| told.id > wanted.after);
-            open.map(|told| info(told, None, admin)).collect()
-        }
-        true => {
-            let ended = origin.sessions.ended(has).into_iter();
-            let ended = ended.filter(|ended| ended.session.id > wanted.after);
-            ended
-                .map(|Ended { session, at, reason, .. }| {
-                    info(session, Some(EndInfo { at: rfc3339(at), reason }), admin)
-                })
-                .collect()
-        }
+    let (sessions, left_out) = if wanted.ended {
+        let (ended, left_out) = origin.sessions.ended(MOST, has);
+        let infos = ended.iter().map(|ended| {
+            let (at, reason) = (rfc3339(ended.at), ended.reason.clone());
+            info(ended.session.clone(), Some(EndInfo { at, reason }), admin)
+        });
+        (infos.collect(), left_out)
+    } else {
+        let (open, left_out) = origin.sessions.open(wanted.after, MOST, has);
+        (open.into_iter().map(|told| info(told, None, admin)).collect(), left_out)
     };
-    let left_out = sessions.len().saturating_sub(MOST);
-    sessions.truncate(MOST);
-    api(json(&SessionList { sessions, left_out }), admin)
+    api(json(&SessionList { sessions, left_out }), true)
 }
 
 /// Ends a session.

@@ -14,7 +14,9 @@ pub(crate) mod webhook;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use http::net::LogLimit;
 use live::UnixMicros;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -23,6 +25,9 @@ use crate::clock::wall_clock;
 
 /// How many events are kept for those who read them.
 const KEPT: usize = 1000;
+
+/// Events of a kind that peers cause: so many in so much time. The next one tells how many were left out.
+const CAUSED: (u32, Duration) = (20, Duration::from_secs(10));
 
 /// Longest text in an event that a peer chose, in bytes.
 const LONGEST: usize = 256;
@@ -136,6 +141,8 @@ pub struct Record {
     pub id: u64,
     /// By the wall clock.
     pub at: UnixMicros,
+    /// How many events of this kind were left out before it, because there were too many.
+    pub left_out: u64,
     /// What happened.
     pub event: Event,
 }
@@ -147,36 +154,63 @@ impl Record {
         struct Line<'a> {
             id: u64,
             at: String,
+            #[serde(skip_serializing_if = "is_zero")]
+            left_out: u64,
             #[serde(flatten)]
             event: &'a Event,
         }
         let at = protocol::utc::Utc(self.at.0 / 1000).to_string();
         let without = (!with_peer).then(|| self.event.without_peer());
-        let line = Line { id: self.id, at, event: without.as_ref().unwrap_or(&self.event) };
+        let (id, left_out) = (self.id, self.left_out);
+        let line = Line { id, at, left_out, event: without.as_ref().unwrap_or(&self.event) };
         serde_json::to_string(&line).expect("texts, numbers and addresses can be written")
     }
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The newest events.
 #[derive(Debug)]
 pub struct Events {
     recent: Mutex<VecDeque<Arc<Record>>>,
+    /// Limits of refusals, of reached limits, and of slow viewers.
+    limits: [Mutex<LogLimit>; 3],
     /// The number of the newest event.
     newest: watch::Sender<u64>,
 }
 
 impl Default for Events {
     fn default() -> Self {
-        Self { recent: Mutex::default(), newest: watch::Sender::new(0) }
+        let limits = std::array::from_fn(|_| Mutex::new(LogLimit::new(CAUSED.0, CAUSED.1)));
+        Self { recent: Mutex::default(), limits, newest: watch::Sender::new(0) }
     }
 }
 
 impl Events {
-    /// Tells those who read that something happened. Takes no time.
+    /// Tells those who read that something happened. Takes no time. Of what peers cause, only some is told: they must
+    /// not drive out the rest.
     pub fn tell(&self, event: Event) {
+        let limit = match event {
+            Event::PublisherRefused { .. } => Some(&self.limits[0]),
+            Event::ViewerLimit { .. } => Some(&self.limits[1]),
+            Event::SlowViewer { .. } => Some(&self.limits[2]),
+            Event::StreamStarted { .. } | Event::StreamLost { .. } | Event::StreamEnded { .. } => {
+                None
+            }
+        };
+        let left_out = match limit {
+            None => 0,
+            Some(limit) => {
+                let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(left_out) = limit.take(Instant::now()) else { return };
+                left_out
+            }
+        };
         let mut recent = self.recent();
         let id = *self.newest.borrow() + 1;
-        recent.push_back(Arc::new(Record { id, at: wall_clock(), event }));
+        recent.push_back(Arc::new(Record { id, at: wall_clock(), left_out, event }));
         if recent.len() > KEPT {
             recent.pop_front();
         }
@@ -268,8 +302,22 @@ mod tests {
         assert_eq!(next(&mut old).await, "3 lost");
         assert_eq!(next(&mut old).await, "6 stream_started");
         let mut reader = events.read(None);
-        let waits = tokio::time::timeout(std::time::Duration::ZERO, reader.next());
+        let waits = tokio::time::timeout(Duration::ZERO, reader.next());
         assert!(waits.await.is_err(), "nothing new came");
+    }
+
+    #[tokio::test]
+    async fn what_peers_cause_drives_nothing_out() {
+        let events = Arc::new(Events::default());
+        let mut reader = events.read(None);
+        events.tell(started(1));
+        let peer = "192.0.2.1:5".parse().unwrap();
+        for _ in 0..KEPT * 2 {
+            events.tell(Event::refused("live/x", "whip", peer, &"no"));
+        }
+        assert_eq!(next(&mut reader).await, "1 stream_started");
+        assert_eq!(events.recent().len(), 1 + CAUSED.0 as usize);
+        assert!(events.recent().iter().all(|record| record.left_out == 0));
     }
 
     #[test]
@@ -277,7 +325,7 @@ mod tests {
         let peer = "192.0.2.1:5".parse().unwrap();
         let long = "é".repeat(LONGEST);
         let event = Event::refused(&long, "rtmp", peer, &"a \"line\"\nor two");
-        let record = Record { id: 7, at: UnixMicros(1_000_000), event };
+        let record = Record { id: 7, at: UnixMicros(1_000_000), left_out: 0, event };
         let name = "é".repeat(LONGEST / 2);
         let start = format!(
             r#"{{"id":7,"at":"1970-01-01T00:00:01.000Z","event":"publisher_refused","stream":"{name}","protocol":"rtmp","#

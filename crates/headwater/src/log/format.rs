@@ -51,7 +51,8 @@ impl Write for Bounded {
 /// Whether a character could end a line, or make a terminal show something else than the line.
 fn is_harmful(c: char) -> bool {
     // Separators of lines and paragraphs, and those that change the direction of text.
-    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Writes an event as a line of text, in which colours are kept. `is_panic` allows it several lines.

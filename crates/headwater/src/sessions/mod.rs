@@ -26,7 +26,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::access::{EXPIRED, Grant};
 use crate::clock::wall_clock;
 
-/// How long a session is remembered after its end, and how many of these there are at most.
+/// How long a session is remembered after its end, and how many viewers that left are at most, and how many others.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3600), 10_000);
 
 /// Number of maps with a lock each, so that event loops seldom wait for each other or for a list.
@@ -96,7 +96,7 @@ impl Meter {
         self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes how far what was sent last is behind the newest there is, in seconds.
+    /// Notes how far what is sent now is behind the newest there is, in seconds.
     pub fn is_behind(&self, seconds: f64) {
         let millis = (seconds.max(0.0) * 1000.0).round() as u32;
         self.0.behind.store(millis.saturating_add(1), Ordering::Relaxed);
@@ -119,7 +119,7 @@ impl Meter {
 #[derive(Debug)]
 pub struct Sessions {
     open: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
-    ended: Mutex<VecDeque<Ended>>,
+    ended: Mutex<Kept>,
     /// How many there have been.
     count: AtomicU64,
     /// Bytes of those that ended.
@@ -153,7 +153,7 @@ pub struct Told {
     pub since: UnixMicros,
     /// Bytes that were sent to a player, or that came from a publisher. Those of RTP are without headers.
     pub bytes: u64,
-    /// Milliseconds of media between what a player was sent last and the newest part of the stream.
+    /// Milliseconds of media between what a player was sent and the newest part of the stream at that time.
     pub behind: Option<u32>,
     /// The rendition that a player gets, if there are several.
     pub rendition: Option<Arc<str>>,
@@ -212,22 +212,38 @@ impl Sessions {
         Session { sessions: Arc::clone(self), entry, until: grant.until, expires: None, over: None }
     }
 
-    /// The open sessions that `wanted` selects, by the time they began.
-    pub fn open(&self, wanted: impl Fn(&Who) -> bool) -> Vec<Told> {
+    /// The open sessions after a number that `wanted` selects, by the time they began: `most` of them, and how many are
+    /// left out.
+    pub fn open(
+        &self,
+        after: u64,
+        most: usize,
+        wanted: impl Fn(&Who) -> bool,
+    ) -> (Vec<Told>, usize) {
         let mut found = Vec::new();
         for shard in &self.open {
             let shard = lock(shard);
-            found.extend(shard.values().filter(|entry| wanted(&entry.who)).cloned());
+            let shard = shard.values().filter(|entry| entry.id > after && wanted(&entry.who));
+            found.extend(shard.cloned());
         }
         found.sort_unstable_by_key(|entry| entry.id);
-        found.iter().map(|entry| entry.tell()).collect()
+        let left_out = found.len().saturating_sub(most);
+        (found.iter().take(most).map(|entry| entry.tell()).collect(), left_out)
     }
 
-    /// The sessions that ended within the last hour, the last one first: at most 10,000.
-    pub fn ended(&self, wanted: impl Fn(&Who) -> bool) -> Vec<Ended> {
-        let mut ended = lock(&self.ended);
-        forget(&mut ended);
-        ended.iter().rev().filter(|ended| wanted(&ended.session.who)).cloned().collect()
+    /// The sessions that ended within the last hour and that `wanted` selects, the last one first: `most` of them, and how
+    /// many are left out.
+    pub fn ended(&self, most: usize, wanted: impl Fn(&Who) -> bool) -> (Vec<Arc<Ended>>, usize) {
+        let mut found: Vec<_> = {
+            let mut kept = lock(&self.ended);
+            kept.forget();
+            let all = kept.notable.iter().chain(&kept.others);
+            all.filter(|ended| wanted(&ended.session.who)).cloned().collect()
+        };
+        found.sort_by_key(|ended| std::cmp::Reverse(ended.when));
+        let left_out = found.len().saturating_sub(most);
+        found.truncate(most);
+        (found, left_out)
     }
 
     /// What all sessions got and sent.
@@ -358,17 +374,38 @@ impl Drop for Session {
         let Some(entry) = entry else { return };
         let reason = lock(&entry.reason).take();
         let (session, at, when) = (entry.tell(), wall_clock(), Instant::now());
-        let mut ended = lock(&self.sessions.ended);
-        ended.push_back(Ended { session, at, reason, when });
-        forget(&mut ended);
+        let mut kept = lock(&self.sessions.ended);
+        // Viewers who come and go do not drive out the rest.
+        let is_notable = reason.is_some() || session.who.doing == Doing::Publish;
+        let ended = Arc::new(Ended { session, at, reason, when });
+        if is_notable {
+            kept.notable.push_back(ended);
+        } else {
+            kept.others.push_back(ended);
+        }
+        kept.forget();
     }
 }
 
-/// Forgets what ended too long ago, or too many sessions ago.
-fn forget(ended: &mut VecDeque<Ended>) {
-    let (time, most) = REMEMBERED;
-    while ended.len() > most || ended.front().is_some_and(|first| first.when.elapsed() >= time) {
-        ended.pop_front();
+/// Sessions that ended within an hour.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Publishers, and those that ended for a reason.
+    notable: VecDeque<Arc<Ended>>,
+    /// Viewers that left.
+    others: VecDeque<Arc<Ended>>,
+}
+
+impl Kept {
+    /// Forgets what ended too long ago, or too many sessions ago.
+    fn forget(&mut self) {
+        let (time, most) = REMEMBERED;
+        for ended in [&mut self.notable, &mut self.others] {
+            let is_old = |first: &Arc<Ended>| first.when.elapsed() >= time;
+            while ended.len() > most || ended.front().is_some_and(is_old) {
+                ended.pop_front();
+            }
+        }
     }
 }
 
@@ -398,13 +435,16 @@ mod tests {
         );
         a.meter().clone().add(5);
         a.gets(Some("v1"));
-        let told = sessions.open(|_| true);
+        let told = sessions.open(0, 9, |_| true).0;
         assert_eq!(told.iter().map(|it| it.id).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((told[0].bytes, told[0].rendition.as_deref()), (5, Some("v1")));
         assert_eq!((told[0].behind, told[1].behind), (None, None));
         a.meter().is_behind(0.0);
         b.meter().is_behind(1.2345);
-        let behind = |path: &str| sessions.open(|who| who.path == path)[0].behind;
+        let behind = |path: &str| sessions.open(0, 9, |who| who.path == path).0[0].behind;
+        assert_eq!(sessions.open(1, 9, |_| true).0[0].id, 2);
+        let (first, left_out) = sessions.open(0, 1, |_| true);
+        assert_eq!((first.len(), left_out), (1, 1));
         assert_eq!((behind("live/a"), behind("live/b")), (Some(0), Some(1235)));
         a.because("é".repeat(LONGEST_REASON));
         a.because("another");
@@ -412,15 +452,15 @@ mod tests {
         assert_eq!(figures.bytes[&(Doing::Play, "push")], 5);
         assert_eq!(figures.behind["push"].len(), 2);
         drop((b, a));
-        assert!(sessions.open(|_| true).is_empty());
+        assert!(sessions.open(0, 9, |_| true).0.is_empty());
         let figures = sessions.figures();
         assert_eq!((figures.bytes[&(Doing::Play, "push")], figures.behind.len()), (5, 0));
-        let ended = sessions.ended(|_| true);
+        let ended = sessions.ended(9, |_| true).0;
         assert_eq!(ended.iter().map(|it| it.session.id).collect::<Vec<_>>(), [1, 2]);
         let reasons: Vec<_> = ended.iter().map(|it| it.reason.clone()).collect();
         assert_eq!(reasons, [Some("é".repeat(LONGEST_REASON / 2)), None]);
         advance(REMEMBERED.0).await;
-        assert!(sessions.ended(|_| true).is_empty());
+        assert!(sessions.ended(9, |_| true).0.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -429,8 +469,17 @@ mod tests {
         for _ in 0..REMEMBERED.1 + 5 {
             drop(sessions.begin(who("live/a"), Grant::default()));
         }
-        let ended = sessions.ended(|_| true);
-        assert_eq!((ended.len(), ended.last().unwrap().session.id), (REMEMBERED.1, 6));
+        let notable = sessions.begin(who("live/a"), Grant::default());
+        notable.because("a reason");
+        drop(notable);
+        let most = REMEMBERED.1;
+        for _ in 0..most {
+            drop(sessions.begin(who("live/a"), Grant::default()));
+        }
+        let (ended, left_out) = sessions.ended(2 * most, |_| true);
+        assert_eq!((ended.len(), left_out), (most + 1, 0));
+        assert!(ended.iter().any(|it| it.reason.as_deref() == Some("a reason")));
+        assert_eq!(sessions.ended(10, |_| true).1, most - 9);
     }
 
     #[tokio::test(start_paused = true)]
@@ -452,7 +501,7 @@ mod tests {
             }
             let found = timeout(Duration::from_secs(21), task).await.unwrap().unwrap();
             assert_eq!(found, (expected, Some(expected)));
-            assert_eq!(sessions.ended(|_| true)[0].reason, Some(expected.to_string()));
+            assert_eq!(sessions.ended(1, |_| true).0[0].reason, Some(expected.to_string()));
             assert!(!sessions.end(id), "it is over");
         }
     }

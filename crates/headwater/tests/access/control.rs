@@ -1,9 +1,11 @@
 //! The listener of operators, and how little of it viewers have.
 
-use testkit::http::{Client, Response};
+use std::net::SocketAddr;
+
+use testkit::http::Client;
 use testkit::{NO_ARGUMENTS, Server, http};
 
-use crate::support::{BINARY, LIMIT, ask, server};
+use crate::support::{BINARY, LIMIT, ask, operated, server};
 
 /// What is for operators.
 const OPERATORS: [&str; 7] = [
@@ -16,41 +18,76 @@ const OPERATORS: [&str; 7] = [
     "/api/v1/cluster",
 ];
 
-fn through_a_proxy(server: &Server, path: &str) -> Response {
-    ask(server, "GET", path, &[("X-Forwarded-For", "127.0.0.1")], b"")
+/// The status of a request with these header fields.
+#[track_caller]
+fn status(at: SocketAddr, path: &str, fields: &[&str]) -> u16 {
+    let host = format!("Host: {at}");
+    let named = fields.iter().any(|field| field.starts_with("Host:"));
+    let fields = fields.iter().copied().chain((!named).then_some(&*host));
+    let fields = fields.collect::<Vec<_>>().join("\r\n");
+    let mut client = Client::connect(at, LIMIT).unwrap();
+    client.send_raw(format!("GET {path} HTTP/1.1\r\n{fields}\r\n\r\n").as_bytes()).unwrap();
+    client.receive().unwrap().status()
 }
 
 #[test]
 fn viewers_have_no_dashboard_no_lists_and_no_metrics() {
-    let (_folder, server) = server("");
+    let server = operated("");
+    let at = server.control.unwrap();
     for path in OPERATORS {
-        let answer = through_a_proxy(&server, path);
+        let answer = server.get(path);
         assert_eq!(answer.status(), 403, "{path}");
         assert!(answer.text().contains("control.listen"), "{path}: {}", answer.text());
     }
+    assert_eq!(ask(&server, "DELETE", "/api/v1/sessions/1", &[], b"").status(), 404);
     for path in ["/watch/live/x", "/api/v1/time", "/healthz", "/readyz", "/api/v1/openapi.json"] {
-        assert_eq!(through_a_proxy(&server, path).status(), 200, "{path}");
+        assert_eq!(server.get(path).status(), 200, "{path}");
     }
-    assert_eq!(through_a_proxy(&server, "/api/v1/streams/live/x").status(), 404);
-    // At its own listener, whoever reaches it has all of it, and media, too.
-    let at = server.control.unwrap();
+    assert_eq!(server.get("/api/v1/streams/live/x").status(), 404);
+    // The operators' listener has all of it, and media, too, but not for pages of other sites.
     for path in ["/", "/metrics", "/api/v1/streams", "/api/v1/sessions", "/watch/live/x"] {
-        let mut client = Client::connect(at, LIMIT).unwrap();
-        client.send("GET", path, &[("X-Forwarded-For", "192.0.2.1")], b"").unwrap();
-        assert_eq!(client.receive().unwrap().status(), 200, "{path}");
+        assert_eq!(http::get(at, path).status(), 200, "{path}");
+    }
+    for path in OPERATORS {
+        for field in
+            ["Origin: http://elsewhere.example", "Sec-Fetch-Site: cross-site", "Host: rebound.example"]
+        {
+            assert_eq!(status(at, path, &[field]), 403, "{path} {field}");
+        }
     }
     server.put("a.txt", b"a file");
     assert_eq!(http::get(at, "/vod/a.txt").text(), "a file");
 }
 
+/// As it was before there was another listener.
 #[test]
-fn addresses_that_may_administer_have_all_of_it_at_the_public_listener() {
+fn at_the_default_address_this_machine_has_it_at_the_public_listener() {
+    let (_folder, server) = server("");
     let nobody = Server::configured(BINARY, "[control]\nadmin = []\n", NO_ARGUMENTS);
-    let everybody = Server::configured(BINARY, "", NO_ARGUMENTS);
-    for path in ["/", "/metrics", "/api/v1/streams", "/api/v1/sessions"] {
+    for path in ["/", "/metrics", "/api/v1/streams", "/api/v1/sessions", "/api/v1/history"] {
+        assert_eq!(server.get(path).status(), 200, "{path}");
         assert_eq!(nobody.get(path).status(), 403, "{path}");
-        assert_eq!(everybody.get(path).status(), 200, "{path}");
+        for field in
+            ["X-Forwarded-For: 127.0.0.1", "Origin: http://elsewhere.example", "Host: live.example"]
+        {
+            assert_eq!(status(server.http, path, &[field]), 403, "{path} {field}");
+        }
     }
+    assert_eq!(ask(&server, "DELETE", "/api/v1/sessions/1", &[], b"").status(), 404);
+}
+
+/// A proxy in front of the operators' listener.
+#[test]
+fn operators_come_by_the_names_that_are_configured() {
+    let server = operated("[control]\nhosts = [\"ops.example\"]\n");
+    let at = server.control.unwrap();
+    let asks = |name: &str| {
+        status(at, "/api/v1/streams", &[&format!("Host: {name}"), "X-Forwarded-For: 192.0.2.1"])
+    };
+    assert_eq!(
+        [asks("ops.example"), asks("ops.example:8443"), asks("other.example")],
+        [200, 200, 403]
+    );
 }
 
 #[test]
@@ -77,8 +114,7 @@ fn errors_of_the_api_are_problem_details() {
 /// Nobody asked for the default address, so another server may have it.
 #[test]
 fn the_default_address_may_be_taken() {
-    let first = ["--control", "127.0.0.1:8081"];
-    let servers = [(); 2].map(|()| Server::configured(BINARY, "", first));
+    let servers = [(); 2].map(|()| Server::configured(BINARY, "", NO_ARGUMENTS));
     let took = |server: &Server| {
         assert_eq!(server.control, None, "the ready line is as it was");
         !server.log().contains("no listener for the control plane")

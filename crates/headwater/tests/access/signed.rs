@@ -45,7 +45,7 @@ fn whoever_has_a_signed_path_plays() {
     // A player may tell of itself where it may play.
     let beacon = |path: &str| ask(&server, "POST", path, &[], b"sid=\"one\",sf=h").status();
     assert_eq!(beacon(&format!("{prefix}/live/a/cam/cmcd")), 204);
-    assert_eq!((beacon("/live/a/cam/cmcd"), beacon(&format!("{prefix}/live/b/cmcd"))), (401, 401));
+    assert_eq!((beacon("/live/a/cam/cmcd"), beacon(&format!("{prefix}/live/b/cmcd"))), (401, 403));
 
     // One playlist serves all: it names everything from where it is, and shared caches may keep it.
     let playlist = ask(&server, "GET", &format!("{prefix}/live/a/cam/v0/media.m3u8"), &[], b"");

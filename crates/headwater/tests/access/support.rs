@@ -24,6 +24,11 @@ pub(crate) fn server(configuration: &str) -> (tempfile::TempDir, Server) {
     (folder, Server::configured(BINARY, &configuration, NO_ARGUMENTS))
 }
 
+/// The same with a listener for operators.
+pub(crate) fn operated(configuration: &str) -> Server {
+    Server::configured(BINARY, configuration, ["--control", "127.0.0.1:0"])
+}
+
 /// ffmpeg publishes the demo clip over and over, to a path with a query.
 pub(crate) fn publish(server: &Server, path: &str) -> Program {
     let mut ffmpeg = Command::new("ffmpeg");

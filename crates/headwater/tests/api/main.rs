@@ -33,7 +33,7 @@ impl Answers {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Response {
-        let mut client = Client::connect(server.http, LIMIT).unwrap();
+        let mut client = Client::connect(server.operators(), LIMIT).unwrap();
         client.send(method, path, headers, body.as_bytes()).unwrap();
         let answer = client.receive().unwrap();
         self.add((method, documented), &answer.head, answer.text());
@@ -117,14 +117,15 @@ fn sessions(answers: &mut Answers, server: &Server) {
         let answer = answers.ask(server, ("GET", &whole, path), &[], "");
         assert_eq!(answer.status(), status, "{query}: {}", answer.text());
     }
-    let publishers = server.get(&format!("{path}?stream=live/x"));
+    let at = server.operators();
+    let publishers = testkit::http::get(at, &format!("{path}?stream=live/x"));
     let publishers: Value = serde_json::from_slice(&publishers.body).unwrap();
     let id = &publishers["sessions"][1]["id"];
     let documented = "/api/v1/sessions/{id}";
     let one = format!("{path}/{id}");
     assert_eq!(answers.ask(server, ("DELETE", &one, documented), &[], "").status(), 204);
-    let gone = |server: &Server| !server.get(path).text().contains(&format!("\"id\":{id},"));
-    eventually(LIMIT, "it is over", || gone(server));
+    let listed = || testkit::http::get(at, path).text().contains(&format!("\"id\":{id},"));
+    eventually(LIMIT, "it is over", || !listed());
     let none = format!("{path}/0");
     assert_eq!(answers.ask(server, ("DELETE", &none, documented), &[], "").status(), 404);
 }
@@ -178,7 +179,8 @@ fn signal(answers: &mut Answers, server: &Server, document: &Value, (stream, pat
 #[test]
 fn answers_are_as_the_document_says() {
     let mut answers = Answers::default();
-    let alone = Server::configured(BINARY, "[drain]\ntimeout = \"60s\"\n", ["--demo"]);
+    let alone = ["--demo", "--control", "127.0.0.1:0"];
+    let alone = Server::configured(BINARY, "[drain]\ntimeout = \"60s\"\n", alone);
     let document = answers.get(&alone, "/api/v1/openapi.json");
     assert_eq!(document.status(), 200);
     let has_it = [("If-None-Match", document.header("etag").unwrap())];
@@ -189,7 +191,9 @@ fn answers_are_as_the_document_says() {
 
     // A stream with a viewer, one with a backup, and one that went away.
     watch(&alone);
-    alone.get_until("/api/v1/streams", LIMIT, |answer| answer.text().contains("\"flv\":1"));
+    alone.get_until("/api/v1/streams/live/demo", LIMIT, |answer| {
+        answer.text().contains("\"flv\":1")
+    });
     let _primary = rtmp::Client::publish(alone.rtmp, "live/x");
     let _backup = rtmp::Client::publish(alone.rtmp, "live/x?backup=1");
     // It waits, or has replaced the other, which sends nothing.
@@ -213,13 +217,14 @@ fn answers_are_as_the_document_says() {
     for (query, status) in [("", 200), ("?stream=live/demo", 200), ("?stream=live/none", 404)] {
         let whole = format!("{history}{query}");
         // The first sample of a stream comes within five seconds.
-        alone.get_until(&whole, LIMIT, |answer| answer.status() == status);
+        let at = alone.operators();
+        eventually(LIMIT, "figures", || testkit::http::get(at, &whole).status() == status);
         assert_eq!(answers.ask(&alone, ("GET", &whole, history), &[], "").status(), status);
     }
     sessions(&mut answers, &alone);
     // The events have no end, so only their beginning is judged.
     let events = "/api/v1/events";
-    let mut client = Client::connect(alone.http, LIMIT).unwrap();
+    let mut client = Client::connect(alone.operators(), LIMIT).unwrap();
     client.send("GET", events, &[("Last-Event-ID", "0")], b"").unwrap();
     let (head, body) = client.begin().unwrap();
     let first = BufReader::new(body).lines().take(3).collect::<Result<Vec<_>, _>>().unwrap();
