@@ -40,11 +40,11 @@ export const PATIENCE = 60_000;
  * HEADWATER_BIN on free ports. This always starts a server if the test gives `vod`, a folder of
  * files to serve, or `config`, the content of a configuration file. With `demo` false it publishes nothing.
  */
-export async function startServer({ vod, config, demo = true } = {}) {
+export async function startServer({ vod, config, demo = true, operated = false } = {}) {
   if (process.env.HEADWATER_URL && !vod && !config) {
     const url = process.env.HEADWATER_URL.replace(/\/$/, '');
     await untilLive(url);
-    return { url, stop: async () => {} };
+    return { url, operators: url, stop: async () => {} };
   }
   const binary = process.env.HEADWATER_BIN;
   if (!binary)
@@ -66,6 +66,7 @@ export async function startServer({ vod, config, demo = true } = {}) {
       '127.0.0.1:0',
       '--webrtc',
       '127.0.0.1:0',
+      ...(operated ? ['--control', '127.0.0.1:0'] : []),
       ...files,
     ],
     {
@@ -84,18 +85,18 @@ export async function startServer({ vod, config, demo = true } = {}) {
   };
   const ready = new Promise((resolve, reject) => {
     createInterface({ input: child.stdout }).once('line', (line) => {
-      const [, http, rtmp] = /^ready http=(\S+) rtmp=(\S+) webrtc=\S+$/.exec(line) ?? [];
-      if (http && rtmp) resolve({ http, rtmp });
+      const told = /^ready http=(\S+) rtmp=(\S+) webrtc=\S+(?: control=(\S+))?$/.exec(line);
+      if (told) resolve({ http: told[1], rtmp: told[2], control: told[3] });
       else reject(new Error(`not the ready line: ${line}`));
     });
     child.once('error', reject);
     child.once('exit', (code) => reject(new Error(`the server ended with ${code} before it was ready`)));
   });
   try {
-    const { http, rtmp } = await within(PATIENCE, ready, 'the ready line');
+    const { http, rtmp, control } = await within(PATIENCE, ready, 'the ready line');
     const url = `http://${http}`;
     if (demo) await untilLive(url);
-    return { url, rtmp: `rtmp://${rtmp}`, stop };
+    return { url, operators: `http://${control ?? http}`, rtmp: `rtmp://${rtmp}`, stop };
   } catch (error) {
     if (child.exitCode === null && child.pid !== undefined) await stop();
     throw error;
@@ -106,13 +107,12 @@ export function untilLive(url, wanted = 'live/demo', enough = () => true) {
   return untilState(url, wanted, 'live', enough);
 }
 
-/** Waits until the server lists the stream in this state, and returns what it says of it. */
+/** Waits until the server has the stream in this state, and returns what it says of it. */
 export async function untilState(url, wanted, awaited, enough = () => true) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
-    const { streams } = await (await fetch(`${url}/api/v1/streams`)).json();
-    const stream = streams.find(({ name, state }) => name === wanted && state === awaited);
-    if (stream && enough(stream)) return stream;
+    const stream = await (await fetch(`${url}/api/v1/streams/${wanted}?absent=null`)).json();
+    if (stream?.state === awaited && enough(stream)) return stream;
     if (Date.now() > deadline) throw new Error(`${wanted} is not ${awaited}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }

@@ -1,9 +1,21 @@
 import { describe, expect, it } from 'vitest';
 import { parseStreams, type Stream, type StreamState } from '../shared/api';
-import { changes, describeTrack, inOrder, publishing, summary } from './model';
+import {
+  byDelivery,
+  changes,
+  describeTrack,
+  found,
+  inOrder,
+  publishing,
+  streamHref,
+  streamOf,
+  summary,
+  verdict,
+} from './model';
 
-function stream(name: string, state: StreamState, viewers = {}): Stream {
-  const [parsed] = parseStreams({ streams: [{ name, state, viewers }] });
+function stream(name: string, state: StreamState, viewers = {}, levels: string[] = []): Stream {
+  const health = { advice: levels.map((level) => ({ level, text: 'do' })) };
+  const [parsed] = parseStreams({ streams: [{ name, state, viewers, health }] });
   if (!parsed) throw new Error('unreachable');
   return parsed;
 }
@@ -61,4 +73,35 @@ describe('the list', () => {
 it('tells how to publish to the host the page came from', () => {
   expect(publishing('[::1]').ffmpeg).toContain(' -f flv rtmp://[::1]/live/NAME');
   expect(publishing('media.example').server).toBe('rtmp://media.example/live');
+});
+
+describe('health', () => {
+  it('is one word, and the worst counts', () => {
+    const words = (state: StreamState, levels: string[]) => verdict(stream('live/a', state, {}, levels));
+    expect(words('live', [])).toEqual({ level: 'good', text: 'Healthy' });
+    expect(words('live', ['note', 'note'])).toEqual({ level: 'note', text: '2 notes' });
+    expect(words('live', ['note', 'warning'])).toEqual({ level: 'warning', text: '1 warning' });
+    expect(words('offline', [])).toBeNull();
+  });
+
+  it('finds streams by name, and those with warnings', () => {
+    const streams = [stream('live/Cam-1', 'live', {}, ['warning']), stream('live/cam-2', 'live')];
+    const names = (wanted: string, warned: boolean) => found(streams, wanted, warned).map(({ name }) => name);
+    expect(names(' cam', false)).toEqual(['live/Cam-1', 'live/cam-2']);
+    expect(names('2', false)).toEqual(['live/cam-2']);
+    expect(names('', true)).toEqual(['live/Cam-1']);
+    expect(names('2', true)).toEqual([]);
+  });
+});
+
+it('has a view for each stream', () => {
+  expect(streamOf(streamHref('live/a/b-1.c'))).toBe('live/a/b-1.c');
+  expect(streamOf('#stream=live%2Fa')).toBe('live/a');
+  for (const none of ['', '#', '#stream=', '#stream=vod/a.mp4', '#stream=live/../x', '#stream=%', '#other'])
+    expect(streamOf(none)).toBeNull();
+});
+
+it('has one order of deliveries', () => {
+  const counted = ['flv', 'new', 'push', 'llhls'].map((delivery) => ({ delivery }));
+  expect(byDelivery(counted).map(({ delivery }) => delivery)).toEqual(['llhls', 'push', 'flv', 'new']);
 });

@@ -1,6 +1,12 @@
 import type { Stream, Track } from '../shared/api';
 import { codecName } from '../shared/codec';
 import * as format from '../shared/format';
+import { isRecorded, isStream } from '../shared/streams';
+
+/** So many streams are shown at first, and so many more each time that more are asked for. */
+export const STREAMS_AT_ONCE = 50;
+/** From so many streams on, the list can be searched. */
+export const SEARCHED = 8;
 
 /**
  * Sorts streams: live ones first, then those that may come back, then those that are over; each
@@ -11,6 +17,55 @@ export function inOrder(streams: readonly Stream[]): Stream[] {
   return [...streams].sort(
     (a, b) => rank[a.state] - rank[b.state] || (a.name < b.name ? -1 : a.name > b.name ? 1 : 0),
   );
+}
+
+/** The streams whose names have a text, and of these those with warnings only, if that is asked for. */
+export function found(streams: readonly Stream[], wanted: string, onlyWarned: boolean): Stream[] {
+  const text = wanted.trim().toLowerCase();
+  return streams.filter(
+    (stream) => stream.name.toLowerCase().includes(text) && (!onlyWarned || warningsOf(stream) > 0),
+  );
+}
+
+export function warningsOf(stream: Stream): number {
+  return stream.advice.filter(({ level }) => level === 'warning').length;
+}
+
+/** The health of a stream in a word or two, and whether it is one to look at. Null where there is nothing to say. */
+export function verdict(stream: Stream): { level: 'good' | 'note' | 'warning'; text: string } | null {
+  const [warnings, notes] = [warningsOf(stream), stream.advice.length - warningsOf(stream)];
+  if (warnings > 0) return { level: 'warning', text: format.counted(warnings, 'warning') };
+  if (notes > 0) return { level: 'note', text: format.counted(notes, 'note') };
+  return stream.state === 'live' ? { level: 'good', text: 'Healthy' } : null;
+}
+
+/** The stream that a fragment of the page's address names, `#stream=live/NAME`; null for the overview. */
+export function streamOf(fragment: string): string | null {
+  const named = /^#stream=(.+)$/.exec(fragment)?.[1];
+  if (named === undefined) return null;
+  try {
+    const stream = decodeURIComponent(named);
+    return isStream(stream) && !isRecorded(stream) ? stream : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The address of a stream's own view. Names have no letters that would need an escape. */
+export function streamHref(stream: string): string {
+  return `#stream=${stream}`;
+}
+
+/** Deliveries in the order of charts and lists. Others come after them. */
+const ORDER = ['llhls', 'hls', 'dash', 'push', 'webrtc', 'rtmp', 'mp4', 'flv'];
+
+/** Sorts what is counted by delivery. */
+export function byDelivery<T extends { delivery: string }>(counted: readonly T[]): T[] {
+  const rank = ({ delivery }: T) => {
+    const place = ORDER.indexOf(delivery);
+    return place < 0 ? ORDER.length : place;
+  };
+  return [...counted].sort((a, b) => rank(a) - rank(b));
 }
 
 export function viewersOf(stream: Stream): number {

@@ -43,9 +43,34 @@ describe('parseStreams', () => {
     ]);
   });
 
+  it('reads the advice', () => {
+    const advice = [
+      { level: 'warning', text: 'keyframes are 8.3 s apart' },
+      { level: 'note', text: 'the timeline broke off once' },
+    ];
+    const [healthy, over, ill] = parseStreams({
+      streams: [{}, { health: null }, { health: { advice } }].map((more) => ({ ...stream, ...more })),
+    });
+    expect([healthy?.advice, over?.advice, ill?.advice]).toEqual([[], [], advice]);
+  });
+
+  it('reads what players tell', () => {
+    const quality = {
+      viewers: 3,
+      buffer_seconds: { median: 1.9, bad: 0.7 },
+      startup_seconds: null,
+      stalls: 2,
+    };
+    const [parsed] = parseStreams({ streams: [{ ...stream, quality }] });
+    const unknown = { startup: null, throughput: null, bitrate: null, urgent: 0 };
+    expect(parsed?.quality).toEqual({ viewers: 3, buffer: { median: 1.9, bad: 0.7 }, stalls: 2, ...unknown });
+  });
+
   it('lives with what is missing', () => {
     const [parsed] = parseStreams({ streams: [{ name: 'live/x', state: 'offline' }] });
     expect(parsed).toEqual({
+      advice: [],
+      quality: null,
       name: 'live/x',
       state: 'offline',
       since: null,

@@ -28,6 +28,36 @@ export interface Track {
   channels: number | null;
 }
 
+/** What an operator should know of a stream, in words. */
+export interface Advice {
+  /** `warning`: viewers notice; `note`: good to know. */
+  level: 'warning' | 'note';
+  text: string;
+}
+
+/** What half of the viewers have, and what one in ten is worse off than. */
+export interface Spread {
+  median: number;
+  bad: number;
+}
+
+/** How viewers are whose players tell of themselves. What none told is null. */
+export interface Quality {
+  viewers: number;
+  /** Seconds. */
+  buffer: Spread | null;
+  /** Seconds. */
+  startup: Spread | null;
+  /** In bit/s. */
+  throughput: Spread | null;
+  /** In bit/s. */
+  bitrate: Spread | null;
+  /** How many need media urgently. */
+  urgent: number;
+  /** How often players ran out of media, since the stream began. */
+  stalls: number;
+}
+
 export interface Stream {
   name: string;
   state: StreamState;
@@ -37,8 +67,12 @@ export interface Stream {
   /** Publishers whose media are dropped, because others of the stream are used. */
   waiting: Publisher[];
   tracks: Track[];
+  /** What of its health matters. Empty if all is well, or if the stream is over. */
+  advice: Advice[];
   /** Viewers by delivery, in the server's order. */
   viewers: { delivery: string; count: number }[];
+  /** Null if no player tells. */
+  quality: Quality | null;
 }
 
 /** The server's answer is not what the API promises. */
@@ -126,10 +160,32 @@ function parseStream(value: unknown): Stream {
       sampleRate: number(track.sample_rate),
       channels: number(track.channels),
     })),
+    advice: list(record(stream.health ?? {}).advice).map(({ level, text: words }) => ({
+      level: level === 'warning' ? 'warning' : 'note',
+      text: text(words) ?? '',
+    })),
     viewers: Object.entries(record(stream.viewers ?? {})).map(([delivery, count]) => ({
       delivery,
       count: number(count) ?? 0,
     })),
+    quality: stream.quality == null ? null : parseQuality(record(stream.quality)),
+  };
+}
+
+function parseQuality(quality: Record<string, unknown>): Quality {
+  const spread = (value: unknown) => {
+    if (value == null) return null;
+    const { median, bad } = record(value);
+    return { median: number(median) ?? 0, bad: number(bad) ?? 0 };
+  };
+  return {
+    viewers: number(quality.viewers) ?? 0,
+    buffer: spread(quality.buffer_seconds),
+    startup: spread(quality.startup_seconds),
+    throughput: spread(quality.throughput),
+    bitrate: spread(quality.bitrate),
+    urgent: number(quality.urgent) ?? 0,
+    stalls: number(quality.stalls) ?? 0,
   };
 }
 

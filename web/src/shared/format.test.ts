@@ -17,6 +17,9 @@ describe('format', () => {
     expect(format.bitrate(999_500)).toBe('1.0 Mbit/s');
     expect(format.bitrate(2_140_000)).toBe('2.1 Mbit/s');
     expect(format.bitrate(25_000_000)).toBe('25 Mbit/s');
+    expect(format.bitrate(999_400_000)).toBe('999 Mbit/s');
+    expect(format.bitrate(999_500_000)).toBe('1.0 Gbit/s');
+    expect(format.bitrate(25_000_000_000)).toBe('25 Gbit/s');
     expect(format.bitrate(-1)).toBe('–');
   });
 

@@ -13,12 +13,12 @@ export function seconds(value: Maybe): string {
   return `${value.toFixed(Math.abs(value) < 9.995 ? 2 : 1)} s`;
 }
 
-/** bit/s in the unit that keeps it short: `950 kbit/s`, `2.1 Mbit/s`. */
+/** bit/s in the unit that keeps it short: `950 kbit/s`, `2.1 Mbit/s`, `1.3 Gbit/s`. */
 export function bitrate(value: Maybe): string {
   if (!known(value) || value < 0) return UNKNOWN;
   if (value < 999_500) return `${Math.round(value / 1000)} kbit/s`;
-  const mega = value / 1e6;
-  return `${mega.toFixed(mega < 9.95 ? 1 : 0)} Mbit/s`;
+  const [scaled, unit] = value < 999.5e6 ? [value / 1e6, 'M'] : [value / 1e9, 'G'];
+  return `${scaled.toFixed(scaled < 9.95 ? 1 : 0)} ${unit}bit/s`;
 }
 
 /** `1280 × 720`, which does not break across lines. */
@@ -62,10 +62,10 @@ export function whole(value: number): string {
   return String(Math.round(value)).replace(/\B(?=(\d{3})+$)/g, ',');
 }
 
-/** Bytes in the unit that keeps them short: `950 kB`, `2.1 MB`. */
+/** Bytes in the unit that keeps them short: `950 kB`, `2.1 MB`, `3.4 GB`. */
 export function bytes(value: number): string {
   if (value < 999_500) return `${Math.round(value / 1000)} kB`;
-  return `${(value / 1e6).toFixed(1)} MB`;
+  return value < 999.95e6 ? `${(value / 1e6).toFixed(1)} MB` : `${(value / 1e9).toFixed(1)} GB`;
 }
 
 /** A part of a whole: `0.012 %`, with the digits that say something. */

@@ -14,19 +14,21 @@ export interface Reading<T> {
 }
 
 /**
- * Asks the server every second while the page is visible. A failed request leaves the last answer
- * on the page. `changes` says in a sentence what differs between two answers, or null.
+ * Asks the server every second, or every so many milliseconds, while the page is visible. A failed request leaves the
+ * last answer on the page. `changes` says in a sentence what differs between two answers, or null.
  */
 export function usePolled<T>(
   ask: () => Promise<T>,
-  changes: (before: T, after: T) => string | null,
+  changes: (before: T, after: T) => string | null = () => null,
+  every = EVERY,
 ): Reading<T> {
   const [reading, setReading] = useState<Reading<T>>({ value: null, trouble: null, news: '' });
   useEffect(() => {
     let stopped = false;
     let timer: ReturnType<typeof setTimeout>;
     const read = async () => {
-      if (document.visibilityState === 'visible') {
+      const visible = document.visibilityState === 'visible';
+      if (visible) {
         try {
           const value = await ask();
           setReading((before) => ({
@@ -38,7 +40,8 @@ export function usePolled<T>(
           setReading((before) => ({ ...before, trouble: sentence(error) }));
         }
       }
-      if (!stopped) timer = setTimeout(read, EVERY);
+      // A page that comes into sight again waits no longer than a second.
+      if (!stopped) timer = setTimeout(read, visible ? every : EVERY);
     };
     void read();
     return () => {

@@ -6,12 +6,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, State};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::net::{Gate, PerAddress};
+use serde::Deserialize;
 
 use super::{Control, observer};
 use crate::events::Next;
@@ -30,10 +32,18 @@ pub(super) fn places() -> Arc<Gate> {
     Arc::new(Gate::new(MOST, Some(PerAddress { max: MOST_OF_ADDRESS, except: Vec::new() })))
 }
 
+/// Where a client begins.
+#[derive(Debug, Deserialize)]
+pub(super) struct Wanted {
+    after: Option<u64>,
+}
+
 /// Sends events from now on, or those after the one that `Last-Event-ID` names: browsers send it when they come again.
+/// A page cannot set this header when it comes first, and names the event in the query.
 pub(super) async fn follow(
     State(control): State<Arc<Control>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    wanted: Result<Query<Wanted>, QueryRejection>,
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
@@ -42,11 +52,15 @@ pub(super) async fn follow(
         Ok(admin) => admin,
         Err(refusal) => return refusal.into_response(),
     };
+    let Ok(Query(wanted)) = wanted else {
+        return (StatusCode::BAD_REQUEST, "after is a number\n").into_response();
+    };
     let Ok(place) = control.followers.admit(peer.ip()) else {
         return (StatusCode::TOO_MANY_REQUESTS, "too many clients follow the events\n")
             .into_response();
     };
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+    let last = last.or(wanted.after);
     let begun = origin.drains.subscribe();
     let reader = origin.events.read(last);
     let events = stream::unfold((reader, place), move |(mut reader, place)| {

@@ -8,6 +8,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use live::UnixMicros;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ use crate::history::{NodeSample, StreamSample};
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
     stream: Option<String>,
+    absent: Option<String>,
 }
 
 /// Figures of the node: one entry in each list for each sample, one in five seconds for the last hour.
@@ -73,10 +75,14 @@ pub(super) async fn show(
     if let Err(refusal) = observer(origin, peer, &uri, &headers).await {
         return refusal.into_response();
     }
-    let body = match wanted.ok().and_then(|Query(wanted)| wanted.stream) {
+    let (stream, absent) =
+        wanted.map_or((None, None), |Query(wanted)| (wanted.stream, wanted.absent));
+    let body = match stream {
         None => json(&of_node(&origin.history.node())),
         Some(path) => match origin.history.stream(&path) {
             Some(samples) => json(&of_stream(&samples)),
+            // Browsers report each 404, and a page may ask for an hour.
+            None if absent.as_deref() == Some("null") => Some(Bytes::from_static(b"null")),
             None => {
                 return (StatusCode::NOT_FOUND, "no figures of such a stream\n").into_response();
             }

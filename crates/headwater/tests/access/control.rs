@@ -49,9 +49,11 @@ fn viewers_have_no_dashboard_no_lists_and_no_metrics() {
         assert_eq!(http::get(at, path).status(), 200, "{path}");
     }
     for path in OPERATORS {
-        for field in
-            ["Origin: http://elsewhere.example", "Sec-Fetch-Site: cross-site", "Host: rebound.example"]
-        {
+        for field in [
+            "Origin: http://elsewhere.example",
+            "Sec-Fetch-Site: cross-site",
+            "Host: rebound.example",
+        ] {
             assert_eq!(status(at, path, &[field]), 403, "{path} {field}");
         }
     }

@@ -214,7 +214,12 @@ fn answers_are_as_the_document_says() {
     let signed = ("GET", "/s/x/api/v1/streams/live/demo", "/s/{token}/api/v1/streams/live/{name}");
     assert_eq!(answers.ask(&alone, signed, &[], "").status(), 404);
     let history = "/api/v1/history";
-    for (query, status) in [("", 200), ("?stream=live/demo", 200), ("?stream=live/none", 404)] {
+    for (query, status) in [
+        ("", 200),
+        ("?stream=live/demo", 200),
+        ("?stream=live/none", 404),
+        ("?stream=live/none&absent=null", 200),
+    ] {
         let whole = format!("{history}{query}");
         // The first sample of a stream comes within five seconds.
         let at = alone.operators();

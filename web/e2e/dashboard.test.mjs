@@ -1,0 +1,259 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { assertAccessible, fakeStreams, keep, openPage, startBrowser, startServer } from './support.mjs';
+import { AUDIO, makeVariants, publishFile, VIDEO } from './young.mjs';
+
+const WIDE = { viewport: { width: 1280, height: 900 } };
+const NARROW = { viewport: { width: 320, height: 640 }, colorScheme: 'dark' };
+
+let made;
+let server;
+let publisher;
+let browser;
+
+before(async () => {
+  // Its keyframes are 8.3 s apart.
+  made = await makeVariants({ seldom: [...VIDEO, ...AUDIO, '-g', '250'] }, '20');
+  server = await startServer({ config: '[live]\nreconnect = "1s"\n', operated: true });
+  publisher = await publishFile(server, made.files.seldom, 'seldom', ['-stream_loop', '-1']);
+  browser = await startBrowser();
+});
+
+after(async () => {
+  await browser?.close();
+  await publisher?.stop();
+  await server?.stop();
+  await made?.remove();
+});
+
+/** Runs `body` with a page and closes it, whatever happens. */
+function withPage(name, options, body) {
+  test(name, async () => {
+    const { page, complaints } = await openPage(browser, options);
+    try {
+      await body(page, complaints);
+    } finally {
+      await page.unrouteAll({ behavior: 'ignoreErrors' });
+      await page.context().close();
+    }
+  });
+}
+
+/** Plays a stream as live FLV until the server ends it, or `leave`. */
+async function view(name) {
+  const left = new AbortController();
+  const response = await fetch(`${server.url}/live/${name}/live.flv`, { signal: left.signal });
+  assert.equal(response.status, 200);
+  const over = (async () => {
+    for await (const _ of response.body);
+  })().catch(() => {});
+  return { over, leave: () => left.abort() };
+}
+
+/** Waits until `count` lines of charts have two samples or more. */
+function untilDrawn(page, count) {
+  return page.waitForFunction(
+    (wanted) =>
+      [...document.querySelectorAll('[data-testid=line]')].filter((line) =>
+        line.getAttribute('d').includes('L'),
+      ).length >= wanted,
+    count,
+  );
+}
+
+const fits = async (page) =>
+  assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
+
+withPage('the overview has lines, and says what a stream lacks', WIDE, async (page, complaints) => {
+  const viewers = [await view('demo'), await view('demo'), await view('seldom')];
+  const asked = [];
+  page.on('request', (request) => asked.push(request.url()));
+  await page.goto(`${server.operators}/`);
+  const card = page.getByRole('article', { name: 'live/seldom' });
+  await card.getByText(/keyframes are \d\.\d s apart: viewers join late/).waitFor();
+  await card.getByText('1 warning').waitFor();
+  await page.getByRole('article', { name: 'live/demo' }).getByText('Healthy').waitFor();
+  // One of viewers, by FLV; one each of what is sent and of processors; two of memory.
+  await untilDrawn(page, 5);
+  const chart = page.getByRole('region', { name: 'Viewers', exact: true });
+  await chart.getByTestId('newest').getByText('3', { exact: true }).waitFor();
+  assert.match(await chart.getByRole('list').textContent(), /FLV 3/);
+  assert.match(
+    await chart.locator('.sr-only').textContent(),
+    /^Over the last \d+ minutes from 0 to 3, now 3\.$/,
+  );
+  await page
+    .getByRole('region', { name: 'Processors used' })
+    .getByText(/of \d+/)
+    .waitFor();
+
+  // The pointer reads another time in all charts.
+  const picture = page.getByRole('img', { name: 'Memory' });
+  const { x, y, width } = await picture.boundingBox();
+  await page.mouse.move(x + width - 1, y + 50);
+  await page.locator('.reading').nth(3).waitFor({ state: 'attached' });
+  await page.mouse.move(0, 0);
+  await page.locator('.reading').first().waitFor({ state: 'detached' });
+
+  await page.getByRole('checkbox', { name: /only with warnings/ }).check();
+  await page.getByRole('article', { name: 'live/demo' }).waitFor({ state: 'detached' });
+  assert.ok(await card.isVisible());
+  await page.getByRole('checkbox', { name: /only with warnings/ }).uncheck();
+  await assertAccessible(page);
+  await keep(page, 'dashboard-overview');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await assertAccessible(page);
+  await keep(page, 'dashboard-overview-dark');
+  // Nobody looks at a stream of its own.
+  assert.deepEqual(
+    asked.filter((url) => url.includes('/sessions')),
+    [],
+  );
+  assert.deepEqual(complaints, []);
+  for (const viewer of viewers) viewer.leave();
+});
+
+withPage('a viewer is listed, and ended by the button', WIDE, async (page, complaints) => {
+  const viewer = await view('seldom');
+  await page.goto(`${server.operators}/`);
+  await page.getByRole('link', { name: 'live/seldom', exact: true }).first().click();
+  await page.waitForURL('**/#stream=live/seldom');
+  await page.waitForFunction(() => document.title === 'live/seldom – headwater');
+  // The view has the focus.
+  await page.waitForFunction(() => document.activeElement.matches('h1'));
+  await page.getByRole('heading', { name: 'live/seldom', level: 1 }).waitFor();
+  await page.getByText(/keyframes are \d\.\d s apart/).waitFor();
+  await page
+    .getByRole('region', { name: 'Publishers', exact: true })
+    .getByText('RTMP', { exact: true })
+    .waitFor();
+  const row = page.getByRole('region', { name: 'Viewers with a connection' }).locator('tbody tr');
+  await row.getByText('FLV', { exact: true }).first().waitFor();
+  // Others may have viewed the stream before, and each leaves in its time.
+  await page.waitForFunction(
+    () => document.querySelectorAll('[aria-labelledby=viewers] tbody tr').length === 1,
+  );
+  const id = await row.getAttribute('data-session');
+  const peer = await row.locator('code').textContent();
+  assert.match(peer, /^127\.0\.0\.1:\d+$/);
+  await untilDrawn(page, 5);
+
+  // The focus stays while the figures grow.
+  const end = row.getByRole('button', { name: `End FLV ${peer}` });
+  await end.focus();
+  const before = await row.locator('.figure').first().textContent();
+  await page.waitForFunction(
+    ([id, before]) => document.querySelector(`[data-session="${id}"] .figure`).textContent !== before,
+    [id, before],
+  );
+  assert.ok(await end.evaluate((element) => element === document.activeElement), 'the focus stays');
+  await page
+    .getByRole('region', { name: 'Viewers with a connection' })
+    .getByRole('button', { name: 'Bytes' })
+    .click();
+  await page.locator('[aria-labelledby=viewers] th[aria-sort=descending]').getByText('Bytes').waitFor();
+  await assertAccessible(page);
+  await keep(page, 'dashboard-stream');
+
+  // Escape keeps the viewer, and the button has the focus again.
+  await end.focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog', { name: 'Disconnect this viewer?' });
+  await dialog.getByText(peer).waitFor();
+  await assertAccessible(page);
+  await keep(page, 'dashboard-confirm');
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'detached' });
+  assert.ok(await end.evaluate((element) => element === document.activeElement), 'the focus is back');
+
+  await end.click();
+  await dialog.getByRole('button', { name: 'End session' }).click();
+  await viewer.over;
+  await page.getByTestId('viewers-said').getByText(`${peer} was disconnected.`).waitFor();
+  await page.locator(`[aria-labelledby=viewers] [data-session="${id}"]`).waitFor({ state: 'detached' });
+  const gone = page.locator(`[aria-labelledby=ended] [data-session="${id}"]`);
+  await gone.waitFor();
+  assert.match(await gone.textContent(), /FLV.*administrator/);
+  await page.getByRole('link', { name: 'All streams' }).click();
+  await page.getByRole('article', { name: 'live/demo' }).waitFor();
+  // The list is as it was left.
+  await page.waitForFunction(() => document.activeElement.textContent === 'live/seldom');
+  assert.ok(await page.evaluate(() => document.activeElement.closest('article') !== null));
+  assert.deepEqual(complaints, []);
+});
+
+withPage('events appear, can be chosen, and are followed again after a cut', WIDE, async (page) => {
+  await page.route('**/api/v1/events*', (route) => route.abort());
+  await page.goto(`${server.operators}/`);
+  const connection = page.getByTestId('connection');
+  await connection.getByText('cut off, trying again…').waitFor();
+  await keep(page, 'dashboard-cut-off');
+  await page.unroute('**/api/v1/events*');
+  await connection.getByText('following', { exact: true }).waitFor();
+  // What happened before the page came.
+  const log = page.getByRole('region', { name: 'Newest events' });
+  await log.getByText('live/demo is live').waitFor();
+  const short = await publishFile(server, made.files.seldom, 'short');
+  await log.getByText('live/short is live').waitFor();
+  await short.stop();
+  await log.getByText('live/short has lost its publisher').waitFor();
+  await log.getByText('live/short has ended').waitFor();
+  await page.getByRole('checkbox', { name: 'Streams' }).uncheck();
+  await log.getByText('live/short is live').waitFor({ state: 'detached' });
+  await page.getByRole('checkbox', { name: 'Streams' }).check();
+  await log.getByText('live/short is live').waitFor();
+});
+
+withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
+  const viewer = await view('seldom');
+  await page.goto(`${server.operators}/`);
+  await page.getByRole('article', { name: 'live/seldom' }).getByText('1 warning').waitFor();
+  await untilDrawn(page, 4);
+  await fits(page);
+  await assertAccessible(page);
+  await keep(page, 'dashboard-overview-narrow-dark');
+  await page.goto(`${server.operators}/#stream=live/seldom`);
+  const row = page.getByRole('region', { name: 'Viewers with a connection' }).locator('tbody tr').first();
+  // The button is in sight, although the table is wider than the page.
+  const button = await row.getByRole('button').boundingBox();
+  assert.ok(button.x + button.width <= 320, `${button.x} + ${button.width}`);
+  await untilDrawn(page, 5);
+  await fits(page);
+  await assertAccessible(page);
+  await keep(page, 'dashboard-stream-narrow-dark');
+  viewer.leave();
+});
+
+withPage('of a thousand streams some are drawn, and each is found', WIDE, async (page) => {
+  await fakeStreams(page, ([stream]) =>
+    Array.from({ length: 1000 }, (_, i) => ({ ...stream, name: `live/s${String(i).padStart(3, '0')}` })),
+  );
+  await page.goto(`${server.operators}/`);
+  await page.getByTestId('summary').getByText('1,000 live streams').waitFor();
+  assert.equal(await page.getByRole('article').count(), 50);
+  await page.getByRole('button', { name: 'Show 50 of 950 further streams' }).click();
+  await page.getByRole('article').nth(99).waitFor();
+  await page.getByRole('searchbox', { name: 'Find streams by name' }).fill('s999');
+  await page.getByRole('article').nth(1).waitFor({ state: 'detached' });
+  assert.ok(await page.getByRole('article', { name: 'live/s999' }).isVisible());
+});
+
+withPage('what players tell is in the view of their stream', WIDE, async (page) => {
+  const quality = {
+    viewers: 54,
+    buffer_seconds: { median: 1.9, bad: 0.7 },
+    startup_seconds: { median: 0.6, bad: 1.8 },
+    throughput: { median: 25e6, bad: 4.1e6 },
+    bitrate: null,
+    urgent: 1,
+    stalls: 17,
+  };
+  await fakeStreams(page, (streams) => streams.map((stream) => ({ ...stream, quality })));
+  await page.goto(`${server.operators}/#stream=live/demo`);
+  const told = page.getByRole('region', { name: 'What players tell' });
+  await told.getByText('54 viewers').waitFor();
+  assert.match(await told.textContent(), /Buffer1\.90 sone in ten: 0\.70 s or less.*Stalls17/);
+  assert.equal(await told.getByText('Bitrate').count(), 0);
+  await assertAccessible(page);
+  await keep(page, 'dashboard-quality');
+});
