@@ -9,7 +9,6 @@ use anyhow::Context;
 use bytes::Bytes;
 use http::net::{LogLimit, Worker};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 
 use crate::access::Door;
 use crate::acme::Acme;

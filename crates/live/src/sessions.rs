@@ -338,7 +338,8 @@ mod tests {
             );
         }
         let stalled = Report { has_stalled: true, is_urgent: true, ..Report::default() };
-        for now in [2, 3, 1_000_001, 1_000_002, 5_000_000] {
+        // In its first second a session counts none, and then one a second: who begins anew for each gets no more.
+        for now in [2, 3, 1_000_001, 1_000_002, 2_100_000, 5_000_000] {
             told(1, &stalled, now);
         }
         let seconds = Duration::from_secs;
