@@ -203,7 +203,8 @@ fn documented(listen: &str, origin: &str) -> String {
     let (_, text) = text.split_once("```nginx\n").unwrap();
     let (text, _) = text.split_once("```").unwrap();
     let text = text.replace("127.0.0.1:8090", listen).replace("127.0.0.1:8080", origin);
-    format!("events {{}} http {{ access_log off; {text} }}")
+    // The viewers of a test ask more often on one connection than nginx allows by itself.
+    format!("events {{}} http {{ access_log off; keepalive_requests 1000000; {text} }}")
 }
 
 /// The cache has the address and the browser of one viewer. So by requests alone there are two of them.
