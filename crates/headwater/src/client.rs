@@ -120,7 +120,7 @@ pub(crate) fn reason(error: reqwest::Error) -> String {
 
 /// Makes a connection to the server of a URL, and sends nothing on it. Takes 10 s at most.
 pub(crate) async fn reach(url: &str) -> Result<(), String> {
-    let (_, url) = new(url, &[]).map_err(|error| error.to_string())?;
+    let url = Url::parse(url).map_err(|_| Unusable::Url.to_string())?;
     let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
     let port = url.port_or_known_default().unwrap_or_default();
     match timeout(PATIENCE, TcpStream::connect((host, port))).await {

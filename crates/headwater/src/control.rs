@@ -16,7 +16,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Path, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next, map_response};
@@ -144,7 +144,7 @@ impl Router {
         let operators = operators.layer(may).layer(map_response(harmless));
         let router = self.viewers.clone().merge(operators);
         let router = router.layer(middleware::from_fn(problem::describe));
-        router.layer(middleware::from_fn(request_id::named))
+        router.layer(middleware::from_fn(request_id::named)).layer(Extension(door))
     }
 }
 

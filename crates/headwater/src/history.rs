@@ -65,6 +65,11 @@ impl History {
         self.inner().node.iter().cloned().collect()
     }
 
+    /// Whether there are samples of a stream.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.inner().streams.contains_key(path)
+    }
+
     /// The samples of a stream, `live/NAME`, the oldest first. `None` if there are none.
     pub(crate) fn stream(&self, path: &str) -> Option<Vec<StreamSample>> {
         Some(self.inner().streams.get(path)?.iter().cloned().collect())

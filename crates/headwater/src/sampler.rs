@@ -46,7 +46,12 @@ impl Sampler {
         let seconds = at.duration_since(last.at).as_secs_f64().max(0.001);
         let (at, now) = (origin.wall_clock(), origin.now());
         let (mut viewers, mut streams) = (BTreeMap::<_, u64>::new(), BTreeMap::new());
-        for stream in origin.registry.streams() {
+        let mut all = origin.registry.streams();
+        // New streams do not drive out those that have samples.
+        all.sort_by_cached_key(|stream| {
+            !origin.history.has(&StreamPath::Live(stream.name()).to_string())
+        });
+        for stream in all {
             let counts = stream.viewers(now);
             for (delivery, count) in counts {
                 *viewers.entry(delivery.name()).or_default() += count as u64;

@@ -273,7 +273,9 @@ async fn sweep(
         sampler.take(&origin, totals.bytes_sent + by_operators);
         let before = std::mem::replace(&mut refused, totals.refused);
         if refused > before {
-            let (limit, refused) = ("http.max_connections", refused - before);
+            // The count does not tell them apart.
+            let limit = "http.max_connections or http.max_connections_per_address";
+            let refused = refused - before;
             origin.events.tell(events::Event::ViewerLimit { limit, refused });
         }
         let memory = origin.registry.memory();

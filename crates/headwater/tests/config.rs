@@ -278,6 +278,14 @@ fn bounds_name_the_option_its_line_and_what_is_allowed() {
             "headwater.toml:2: control.embed: must be \"*\", origins such as https://example.org, or empty",
         ),
         (
+            "[control]\nhosts = [\"ops.example:8081\"]",
+            "headwater.toml:2: control.hosts: must be names of hosts, without scheme and port",
+        ),
+        (
+            "[events]\nwebhook = \"ftp://a.example\"",
+            "headwater.toml:2: events.webhook: must be an http or https URL",
+        ),
+        (
             "[control]\nadmin = [\"127.0.0.1/33\"]",
             "headwater.toml:2: control.admin: invalid IP address syntax",
         ),

@@ -59,13 +59,18 @@ export async function readEnded(stream: string): Promise<Sessions> {
   return parseSessions(await ask(`/api/v1/sessions?ended=true&stream=${encodeURIComponent(stream)}`));
 }
 
-/** Ends a session. One that is over already is no error. */
+/**
+ * Ends a session. One that is over already is no error. Only the operators' listener ends sessions: another answers with
+ * 404 for each.
+ */
 export async function endSession(id: number): Promise<void> {
   const response = await fetch(`/api/v1/sessions/${id}`, {
     method: 'DELETE',
     signal: AbortSignal.timeout(5_000),
   });
-  if (!response.ok && response.status !== 404) throw new Refused(response.status);
+  if (response.ok) return;
+  const problem = response.status === 404 ? record(await response.json()) : null;
+  if (problem?.detail !== 'no such session') throw new Refused(response.status);
 }
 
 export async function readNodeHistory(): Promise<NodeHistory> {

@@ -429,7 +429,8 @@ impl Access {
 
     fn obey(&self, answer: Answer, terms: &config::Webhook, attempt: &Attempt) -> Verdict {
         match answer {
-            Answer::Allowed => Ok(self.grant(attempt)),
+            // It may have allowed the address, whatever was given besides.
+            Answer::Allowed => Ok(Grant { by_secret: false, ..self.grant(attempt) }),
             Answer::Refused => Err(self.refuse(attempt)),
             Answer::None(why) => {
                 let is_allowed = terms.on_failure == OnFailure::Allow;
@@ -558,11 +559,16 @@ pub(crate) fn may_operate(
     (uri, headers): (&Uri, &HeaderMap),
 ) -> bool {
     let Some(host) = page::host(uri, headers) else { return false };
-    let is_named =
-        || page::is_own_name(&host) || control.hosts.iter().any(|name| name == host.host());
+    let is_named = || {
+        page::is_own_name(&host)
+            || control.hosts.iter().any(|name| name.eq_ignore_ascii_case(host.host()))
+    };
     page::is_own_page(&host, headers)
         && match door {
-            Door::Control => !control.listen.ip().is_loopback() || is_named(),
+            Door::Control => {
+                let is_open = control.hosts.is_empty() && !control.listen.ip().is_loopback();
+                is_open || is_named()
+            }
             Door::Public => {
                 let is_near = contains(&control.admin, peer.ip().to_canonical());
                 control.is_by_default() && is_near && !page::is_forwarded(headers) && is_named()

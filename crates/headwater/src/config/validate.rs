@@ -117,6 +117,10 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
     within("push.ping_interval", push.ping_interval, least, hour)?;
     header_value("http.cors_origin", &http.cors_origin)?;
     addresses(http, rtmp, webrtc, control)?;
+    if control.hosts.iter().any(|name| name.is_empty() || name.contains([':', '/'])) {
+        let message = "must be names of hosts, without scheme and port".to_owned();
+        return refuse(&["control.hosts"], message);
+    }
     within("events.timeout", events.timeout, least, Time::from_secs(60))?;
     if !events.webhook.is_empty() && !super::is_url(&events.webhook) {
         let message = "must be an http or https URL".to_owned();

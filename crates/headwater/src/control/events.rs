@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{ConnectInfo, Query, State};
+use axum::extract::{ConnectInfo, Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,7 @@ use http::net::{Gate, PerAddress};
 use serde::Deserialize;
 
 use super::{Control, observer};
+use crate::access::Door;
 use crate::events::Next;
 
 /// Most clients that follow at once.
@@ -43,6 +44,7 @@ pub(super) struct Wanted {
 pub(super) async fn follow(
     State(control): State<Arc<Control>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Extension(door): Extension<Door>,
     wanted: Result<Query<Wanted>, QueryRejection>,
     uri: Uri,
     headers: HeaderMap,
@@ -66,10 +68,17 @@ pub(super) async fn follow(
     let events = stream::unfold((reader, place), move |(mut reader, place)| {
         let mut begun = begun.clone();
         async move {
+            let drains = async {
+                match door {
+                    // It would keep the viewers' listener from its end.
+                    Door::Public => drop(begun.wait_for(|&begun| begun).await),
+                    Door::Control => std::future::pending().await,
+                }
+            };
             let next = tokio::select! {
+                biased;
                 next = reader.next() => next,
-                // It would keep the process from its end.
-                _ = begun.wait_for(|&begun| begun) => return None,
+                () = drains => return None,
             };
             let event = match next {
                 Next::Event(record) => Event::default()

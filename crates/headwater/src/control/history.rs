@@ -75,8 +75,10 @@ pub(super) async fn show(
     if let Err(refusal) = observer(origin, peer, &uri, &headers).await {
         return refusal.into_response();
     }
-    let (stream, absent) =
-        wanted.map_or((None, None), |Query(wanted)| (wanted.stream, wanted.absent));
+    let Ok(Query(Wanted { stream, absent })) = wanted else {
+        return (StatusCode::BAD_REQUEST, "stream and absent are named once at most\n")
+            .into_response();
+    };
     let body = match stream {
         None => json(&of_node(&origin.history.node())),
         Some(path) => match origin.history.stream(&path) {

@@ -81,7 +81,7 @@ fn at_the_default_address_this_machine_has_it_at_the_public_listener() {
 /// A proxy in front of the operators' listener.
 #[test]
 fn operators_come_by_the_names_that_are_configured() {
-    let server = operated("[control]\nhosts = [\"ops.example\"]\n");
+    let server = operated("[control]\nhosts = [\"Ops.example\"]\n");
     let at = server.control.unwrap();
     let asks = |name: &str| {
         status(at, "/api/v1/streams", &[&format!("Host: {name}"), "X-Forwarded-For: 192.0.2.1"])
