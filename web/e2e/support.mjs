@@ -95,8 +95,9 @@ export async function startServer({ vod, config, demo = true, operated = false }
   try {
     const { http, rtmp, control } = await within(PATIENCE, ready, 'the ready line');
     const url = `http://${http}`;
-    if (demo) await untilLive(url);
-    return { url, operators: `http://${control ?? http}`, rtmp: `rtmp://${rtmp}`, stop };
+    const operators = `http://${control ?? http}`;
+    if (demo) await untilLive(operators);
+    return { url, operators, rtmp: `rtmp://${rtmp}`, stop };
   } catch (error) {
     if (child.exitCode === null && child.pid !== undefined) await stop();
     throw error;
@@ -107,12 +108,13 @@ export function untilLive(url, wanted = 'live/demo', enough = () => true) {
   return untilState(url, wanted, 'live', enough);
 }
 
-/** Waits until the server has the stream in this state, and returns what it says of it. */
+/** Waits until the server lists the stream in this state, and returns what it says of it. */
 export async function untilState(url, wanted, awaited, enough = () => true) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
-    const stream = await (await fetch(`${url}/api/v1/streams/${wanted}?absent=null`)).json();
-    if (stream?.state === awaited && enough(stream)) return stream;
+    const { streams } = await (await fetch(`${url}/api/v1/streams`)).json();
+    const stream = streams.find(({ name, state }) => name === wanted && state === awaited);
+    if (stream && enough(stream)) return stream;
     if (Date.now() > deadline) throw new Error(`${wanted} is not ${awaited}`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }

@@ -70,7 +70,7 @@ export async function publishFile(server, file, name, input = [], output = []) {
   // By default ffmpeg holds video back for up to 10 s while no audio comes.
   const copy = ['-c', 'copy', '-max_interleave_delta', '200000', ...output, '-f', 'flv'];
   const { child, ended } = ffmpeg(['-re', ...input, '-i', file, ...copy, `${server.rtmp}/live/${name}`]);
-  await untilLive(server.url, `live/${name}`);
+  await untilLive(server.operators ?? server.url, `live/${name}`);
   return {
     /** Resolves when ffmpeg has ended: it has sent the whole file, or was stopped. */
     ended,
