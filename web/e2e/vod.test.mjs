@@ -94,7 +94,9 @@ for (const via of ['hls', 'dash', 'push']) {
       // last a hundredth of a second together.
       const red = shown.filter(({ colour }) => colour === 'red');
       const early = ({ at }) => at - shown[0].at < 0.01;
-      assert.ok(red.length <= 2 && red.every(early), JSON.stringify(red));
+      // A busy browser may paint the same frame twice.
+      const frames = new Set(red.map(({ at }) => at));
+      assert.ok(frames.size <= 2 && red.every(early), JSON.stringify(red));
       assert.deepEqual(complaints, []);
     } finally {
       await page.context().close();
