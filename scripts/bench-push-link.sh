@@ -66,7 +66,7 @@ link() {
 }
 link 8mbit
 
-printf '[live]\npart_target = "%s"\n' "$part" > "$work/headwater.toml"
+printf '[live]\npart_target = "%s"\n[control]\nadmin = ["10.88.0.0/24"]\n' "$part" > "$work/headwater.toml"
 HEADWATER_LOG=${HEADWATER_LOG:-warn} ip netns exec "$server" "$headwater" serve --config "$work/headwater.toml" \
     --http 10.88.0.1:8080 --rtmp 10.88.0.1:1935 > "$work/ready" 2> "$out/server.log" &
 pids=$!
