@@ -256,8 +256,8 @@ fn requests_of_the_control_plane_have_ids() {
         assert_ne!(given(bad), bad);
     }
     // The listener of operators has them, too.
-    let operators = Http::connect(server.control.unwrap(), LIMIT);
-    let mut operators = operators.unwrap();
+    let other = Server::configured(BINARY, JSON, ["--control", "127.0.0.1:0"]);
+    let mut operators = Http::connect(other.control.unwrap(), LIMIT).unwrap();
     operators.send("GET", "/metrics", &[], b"").unwrap();
     assert!(made.insert(id(&operators.receive().unwrap()).unwrap()));
 
