@@ -16,7 +16,8 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::extract::rejection::BytesRejection;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, Path, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Extension, FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next, map_response};
@@ -370,17 +371,28 @@ fn rfc3339(time: UnixMicros) -> String {
     protocol::utc::Utc(time.0 / 1000).to_string()
 }
 
-/// Whether a client may observe the origin, and whether it also may administer: see addresses and end sessions. That may
-/// whoever is at an address of `control.admin`, or has credentials for the API.
-async fn observer(
-    origin: &Origin,
-    peer: SocketAddr,
-    uri: &Uri,
-    headers: &HeaderMap,
-) -> Result<bool, access::Refusal> {
-    let credentials = Credentials::of(uri, headers);
-    let grant = may(origin, Action::Observe, peer, credentials).await?;
-    Ok(grant.by_secret || access::may_administer(&origin.config.control.admin, peer, credentials))
+/// A client that may observe the origin. Requests of others are refused before their handler is called.
+struct Observer {
+    /// Whether it may see addresses and end sessions: it is at an address of `control.admin`, or was let in for a secret.
+    is_admin: bool,
+}
+
+impl FromRequestParts<Arc<Control>> for Observer {
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Response> {
+        let peer = ConnectInfo::<SocketAddr>::from_request_parts(parts, control).await;
+        let ConnectInfo(peer) = peer.map_err(IntoResponse::into_response)?;
+        let origin = &control.origin;
+        let credentials = Credentials::of(&parts.uri, &parts.headers);
+        let grant = may(origin, Action::Observe, peer, credentials).await;
+        let grant = grant.map_err(IntoResponse::into_response)?;
+        let is_near = access::may_administer(&origin.config.control.admin, peer, credentials);
+        Ok(Self { is_admin: grant.by_secret || is_near })
+    }
 }
 
 /// Whether a client of the control plane may do something.

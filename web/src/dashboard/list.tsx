@@ -1,8 +1,8 @@
 import type { Stream } from '../shared/api';
 import * as format from '../shared/format';
 import { watchUrl } from '../shared/streams';
-import { found, inOrder, SEARCHED, STREAMS_AT_ONCE, streamHref, viewersOf, warningsOf } from './model';
-import { Addresses, AdviceList, Publishers, State, Tracks, Viewers } from './parts';
+import { found, inOrder, SEARCHED, STREAMS_AT_ONCE, streamHref, warningsOf } from './model';
+import { Facts, State } from './parts';
 
 /** Which streams are shown. */
 export interface Choice {
@@ -88,19 +88,7 @@ function StreamCard({ stream }: { stream: Stream }) {
           Watch<span class="sr-only"> {stream.name}</span>
         </a>
       </header>
-      <AdviceList stream={stream} />
-      <div class="columns">
-        <Tracks stream={stream} />
-        <section>
-          <h4>Publisher{stream.publishers.length > 1 ? 's' : ''}</h4>
-          <Publishers stream={stream} />
-        </section>
-        <section>
-          <h4>{format.counted(viewersOf(stream), 'viewer')}</h4>
-          <Viewers stream={stream} />
-        </section>
-      </div>
-      <Addresses stream={stream} />
+      <Facts stream={stream} heading="h4" />
     </article>
   );
 }

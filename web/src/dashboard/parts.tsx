@@ -57,7 +57,7 @@ export function State({ stream }: { stream: Stream }) {
 }
 
 /** What an operator should know or do. */
-export function AdviceList({ stream }: { stream: Stream }) {
+function AdviceList({ stream }: { stream: Stream }) {
   if (stream.advice.length === 0) return null;
   return (
     <ul class="advice" aria-label={`Health of ${stream.name}`}>
@@ -73,7 +73,7 @@ export function AdviceList({ stream }: { stream: Stream }) {
   );
 }
 
-export function Publishers({ stream }: { stream: Stream }) {
+function Publishers({ stream }: { stream: Stream }) {
   if (stream.publishers.length + stream.waiting.length === 0) return <p class="faint">none</p>;
   return (
     <ul>
@@ -96,7 +96,7 @@ export function Publishers({ stream }: { stream: Stream }) {
 }
 
 /** How many watch, as a bar and in words. */
-export function Viewers({ stream }: { stream: Stream }) {
+function Viewers({ stream }: { stream: Stream }) {
   const all = viewersOf(stream);
   const watched = byDelivery(stream.viewers).filter(({ count }) => count > 0);
   let before = 0;
@@ -131,7 +131,7 @@ export function Viewers({ stream }: { stream: Stream }) {
   );
 }
 
-export function Tracks({ stream }: { stream: Stream }) {
+function Tracks({ stream }: { stream: Stream }) {
   if (stream.tracks.length === 0) return <p class="faint">No tracks yet</p>;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls sideways must be reachable by keyboard
@@ -197,7 +197,7 @@ export function QualityOf({ quality }: { quality: Quality }) {
   );
 }
 
-export function Addresses({ stream }: { stream: Stream }) {
+function Addresses({ stream }: { stream: Stream }) {
   return (
     <details class="more">
       <summary>
@@ -214,5 +214,26 @@ export function Addresses({ stream }: { stream: Stream }) {
         ))}
       </dl>
     </details>
+  );
+}
+
+/** What is known of a stream, below its name: advice, tracks, publishers, viewers and addresses. */
+export function Facts({ stream, heading: Heading }: { stream: Stream; heading: 'h3' | 'h4' }) {
+  return (
+    <>
+      <AdviceList stream={stream} />
+      <div class="columns">
+        <Tracks stream={stream} />
+        <section>
+          <Heading>Publisher{stream.publishers.length > 1 ? 's' : ''}</Heading>
+          <Publishers stream={stream} />
+        </section>
+        <section>
+          <Heading>{format.counted(viewersOf(stream), 'viewer')}</Heading>
+          <Viewers stream={stream} />
+        </section>
+      </div>
+      <Addresses stream={stream} />
+    </>
   );
 }

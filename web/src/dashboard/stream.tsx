@@ -4,9 +4,8 @@ import { usePolled } from '../shared/polled';
 import { watchUrl } from '../shared/streams';
 import { readEnded, readOpen, readStreamHistory, type StreamHistory } from './api';
 import { Chart, Charts, count } from './charts';
-import { viewersOf } from './model';
 import { SAMPLED } from './overview';
-import { Addresses, AdviceList, Publishers, QualityOf, State, Tracks, Viewers } from './parts';
+import { Facts, QualityOf, State } from './parts';
 import { SessionTable } from './table';
 
 /** The sessions of the stream are asked for so often, in milliseconds. */
@@ -33,19 +32,7 @@ export function StreamView({ name, stream }: { name: string; stream: Stream | nu
               Watch<span class="sr-only"> {name}</span>
             </a>
           </header>
-          <AdviceList stream={stream} />
-          <div class="columns">
-            <Tracks stream={stream} />
-            <section>
-              <h3>Publisher{stream.publishers.length > 1 ? 's' : ''}</h3>
-              <Publishers stream={stream} />
-            </section>
-            <section>
-              <h3>{format.counted(viewersOf(stream), 'viewer')}</h3>
-              <Viewers stream={stream} />
-            </section>
-          </div>
-          <Addresses stream={stream} />
+          <Facts stream={stream} heading="h3" />
         </section>
       ) : (
         <section class="card empty">

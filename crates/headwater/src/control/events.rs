@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Extension, Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use http::net::{Gate, PerAddress};
 use serde::Deserialize;
 
-use super::{Control, observer};
+use super::{Control, Observer};
 use crate::access::Door;
 use crate::events::Next;
 
@@ -44,16 +44,12 @@ pub(super) struct Wanted {
 pub(super) async fn follow(
     State(control): State<Arc<Control>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Observer { is_admin }: Observer,
     Extension(door): Extension<Door>,
     wanted: Result<Query<Wanted>, QueryRejection>,
-    uri: Uri,
     headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    let admin = match observer(origin, peer, &uri, &headers).await {
-        Ok(admin) => admin,
-        Err(refusal) => return refusal.into_response(),
-    };
     let Ok(Query(wanted)) = wanted else {
         return (StatusCode::BAD_REQUEST, "after is a number\n").into_response();
     };
@@ -84,7 +80,7 @@ pub(super) async fn follow(
                 Next::Event(record) => Event::default()
                     .event(record.event.name())
                     .id(record.id.to_string())
-                    .data(record.json(admin)),
+                    .data(record.json(is_admin)),
                 Next::Lost(lost) => {
                     Event::default().event("lost").data(format!("{{\"lost\":{lost}}}"))
                 }

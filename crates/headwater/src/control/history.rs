@@ -1,19 +1,18 @@
 //! The last hour in figures.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{ConnectInfo, Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use live::UnixMicros;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Control, api, json, observer};
+use super::{Control, Observer, api, json};
 use crate::history::{NodeSample, StreamSample};
 
 /// What a client asks for.
@@ -66,15 +65,10 @@ pub(super) struct StreamHistory {
 /// Tells the figures of the node, or of one stream.
 pub(super) async fn show(
     State(control): State<Arc<Control>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    _: Observer,
     wanted: Result<Query<Wanted>, QueryRejection>,
-    uri: Uri,
-    headers: HeaderMap,
 ) -> Response {
     let origin = &control.origin;
-    if let Err(refusal) = observer(origin, peer, &uri, &headers).await {
-        return refusal.into_response();
-    }
     let Ok(Query(Wanted { stream, absent })) = wanted else {
         return (StatusCode::BAD_REQUEST, "stream and absent are named once at most\n")
             .into_response();

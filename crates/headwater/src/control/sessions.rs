@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Control, api, json, observer, rfc3339};
+use super::{Control, Observer, api, json, rfc3339};
 use crate::sessions::{Doing, Told, Who};
 
 /// Most sessions in one answer.
@@ -109,16 +110,10 @@ impl Wanted {
 /// Lists the open sessions, or those that ended within the last hour.
 pub(super) async fn list(
     State(control): State<Arc<Control>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    wanted: Result<Query<Wanted>, axum::extract::rejection::QueryRejection>,
-    uri: Uri,
-    headers: HeaderMap,
+    Observer { is_admin }: Observer,
+    wanted: Result<Query<Wanted>, QueryRejection>,
 ) -> Response {
     let origin = &control.origin;
-    let admin = match observer(origin, peer, &uri, &headers).await {
-        Ok(admin) => admin,
-        Err(refusal) => return refusal.into_response(),
-    };
     // The text of the rejection may have what was sent.
     let Ok(Query(wanted)) = wanted else {
         let why = "action is publish or play, ended is true or false, after is a number\n";
@@ -129,12 +124,12 @@ pub(super) async fn list(
         let (ended, left_out) = origin.sessions.ended(MOST, has);
         let infos = ended.iter().map(|ended| {
             let (at, reason) = (rfc3339(ended.at), ended.reason.clone());
-            info(ended.session.clone(), Some(EndInfo { at, reason }), admin)
+            info(ended.session.clone(), Some(EndInfo { at, reason }), is_admin)
         });
         (infos.collect(), left_out)
     } else {
         let (open, left_out) = origin.sessions.open(wanted.after, MOST, has);
-        (open.into_iter().map(|told| info(told, None, admin)).collect(), left_out)
+        (open.into_iter().map(|told| info(told, None, is_admin)).collect(), left_out)
     };
     api(json(&SessionList { sessions, left_out }), true)
 }
@@ -143,21 +138,14 @@ pub(super) async fn list(
 pub(super) async fn end(
     State(control): State<Arc<Control>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Observer { is_admin }: Observer,
     Path(id): Path<String>,
-    uri: Uri,
-    headers: HeaderMap,
 ) -> Response {
-    let origin = &control.origin;
-    match observer(origin, peer, &uri, &headers).await {
-        Ok(true) => {}
-        Ok(false) => {
-            let why =
-                "only administrators end sessions: control.admin, or credentials for \"api\"\n";
-            return (StatusCode::FORBIDDEN, why).into_response();
-        }
-        Err(refusal) => return refusal.into_response(),
+    if !is_admin {
+        let why = "only administrators end sessions: control.admin, or credentials for \"api\"\n";
+        return (StatusCode::FORBIDDEN, why).into_response();
     }
-    match id.parse().ok().filter(|&id| origin.sessions.end(id)) {
+    match id.parse().ok().filter(|&id| control.origin.sessions.end(id)) {
         Some(id) => {
             let session: u64 = id;
             tracing::info!(%peer, session, "session ended by an administrator");

@@ -15,7 +15,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::quality::Quality;
-use super::{Control, NO_SIGNED_PATHS, api, json, may, observer, rfc3339};
+use super::{Control, NO_SIGNED_PATHS, Observer, api, json, may, rfc3339};
 use crate::Origin;
 use crate::access::{self, Action, Credentials};
 use crate::health::{Advice, Health};
@@ -158,15 +158,9 @@ enum TrackKind {
 /// Lists the streams.
 pub(super) async fn list(
     extract::State(control): extract::State<Arc<Control>>,
-    ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    uri: Uri,
-    headers: HeaderMap,
+    Observer { is_admin: admin }: Observer,
 ) -> Response {
     let origin = &control.origin;
-    let admin = match observer(origin, peer, &uri, &headers).await {
-        Ok(admin) => admin,
-        Err(refusal) => return refusal.into_response(),
-    };
     let render = || {
         let (streams, now) = (origin.registry.streams(), origin.now());
         let streams = streams.iter().map(|stream| describe(origin, stream, now, admin)).collect();
@@ -331,7 +325,7 @@ mod tests {
         }
         let listed = async || {
             let state = extract::State(Arc::clone(&control));
-            let answer = list(state, peer(), Uri::default(), HeaderMap::new()).await;
+            let answer = list(state, Observer { is_admin: false }).await;
             axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap()
         };
         let before = listed().await;
