@@ -1,6 +1,9 @@
 //! Offers of programs that cannot run here, written after what they were recorded to send.
 
-use crate::support::{OFFER, post, server};
+use testkit::Server;
+use testkit::http::Client;
+
+use crate::support::{LIMIT, OFFER, post, server};
 
 /// What OBS Studio 30 offers: ICE and DTLS for the whole session and not for each media description, and
 /// groups and sources as libdatachannel writes them.
@@ -117,4 +120,19 @@ fn the_layers_that_chromium_offers_are_accepted() {
     for absent in ["a=rid:", "a=simulcast:", "rtp-stream-id"] {
         assert!(!answer.text().contains(absent), "{}", answer.text());
     }
+}
+
+#[test]
+fn a_session_whose_peer_never_came_can_be_ended() {
+    let server = Server::start(env!("CARGO_BIN_EXE_headwater"), ["--control", "127.0.0.1:0"]);
+    assert_eq!(post(&server, "/live/obs/whip", OBS).status(), 201);
+    let operate = |method: &str, path: &str| {
+        let mut client = Client::connect(server.operators(), LIMIT).unwrap();
+        client.send(method, path, &[], b"").unwrap();
+        client.receive().unwrap()
+    };
+    assert_eq!(operate("DELETE", "/api/v1/sessions/1").status(), 204);
+    // Nobody waits for its first datagram any more.
+    let line = server.log_line(LIMIT, |line| line.contains("webrtc "));
+    assert!(line.contains("an administrator ended this session"), "{line}");
 }

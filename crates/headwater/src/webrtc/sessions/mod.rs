@@ -310,7 +310,7 @@ impl Sessions {
         }
     }
 
-    /// Drops sessions and restarts that have waited too long.
+    /// Drops sessions and restarts that have waited too long, and waiting sessions that somebody ended.
     pub(super) fn sweep(&self, now: Instant) {
         let mut table = self.table();
         let Table { entries, restarts, .. } = &mut *table;
@@ -320,23 +320,25 @@ impl Sessions {
                 restarts.remove(&restart.own.ufrag);
             }
         }
-        let late: Vec<_> = table
-            .entries
-            .iter()
-            .filter(|(_, entry)| {
-                entry
-                    .waiting
-                    .as_ref()
-                    .is_some_and(|(since, _)| now.duration_since(*since) > SILENCE)
+        let is_over = |entry: &mut Entry| {
+            entry.waiting.as_mut().is_some_and(|(since, waiting)| {
+                waiting.listed.look().is_some() || now.duration_since(*since) > SILENCE
             })
-            .map(|(fragment, _)| fragment.clone())
-            .collect();
-        let late: Vec<_> = late.iter().filter_map(|fragment| table.remove(fragment)).collect();
+        };
+        let over = table
+            .entries
+            .iter_mut()
+            .filter_map(|(fragment, entry)| is_over(entry).then(|| fragment.clone()));
+        let over: Vec<_> = over.collect();
+        let over: Vec<_> = over.iter().filter_map(|fragment| table.remove(fragment)).collect();
         drop(table);
-        for Entry { resource, waiting, .. } in late {
-            let id = waiting.as_ref().map(|(_, waiting)| waiting.id.clone()).unwrap_or_default();
-            id.within(|| {
-                tracing::info!(resource, "webrtc peer sent nothing");
+        for Entry { resource, waiting, .. } in over {
+            let Some((_, mut waiting)) = waiting else { continue };
+            waiting.id.clone().within(|| {
+                match waiting.listed.look() {
+                    Some(over) => tracing::info!(resource, %over, "webrtc session over"),
+                    None => tracing::info!(resource, "webrtc peer sent nothing"),
+                }
                 // A publisher says that it leaves.
                 drop(waiting);
             });
