@@ -402,7 +402,7 @@ pub(crate) async fn may(
     peer: SocketAddr,
     credentials: Credentials<'_>,
 ) -> Verdict {
-    origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
+    origin.access.may(&Asked { action, peer, protocol: "http", credentials, lasts: false }).await
 }
 
 fn json(value: &impl Serialize) -> Option<Bytes> {

@@ -10,6 +10,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use headwater::config::{Config, Time};
 use headwater::ladder::confine;
+use headwater::reload::File;
 use headwater::sign::{hashed, signed};
 use headwater::{doctor, heap, log, publish, serve};
 use tokio::runtime::Runtime;
@@ -172,6 +173,7 @@ fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
             logging.set_format(arguments.log_format.unwrap_or_default());
             raise_descriptor_limit();
             let mut config = Config::load(arguments.config.as_deref())?;
+            let file = arguments.config.map(|path| File::new(path, config.clone()));
             config.log.format = arguments.log_format.unwrap_or(config.log.format);
             logging.set_format(config.log.format);
             config.http.listen = arguments.http.unwrap_or(config.http.listen);
@@ -182,7 +184,7 @@ fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
             config.workers = arguments.workers.unwrap_or(config.workers);
             config.validate()?;
             let runtime = Runtime::new()?;
-            let served = runtime.block_on(serve::run(config, arguments.demo));
+            let served = runtime.block_on(serve::run(config, file, arguments.demo));
             // RTMP connections end with their tasks.
             runtime.shutdown_background();
             served?;

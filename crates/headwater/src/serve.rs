@@ -17,11 +17,12 @@ use crate::config::{self, Config};
 use crate::deliver::Deliver;
 use crate::events::webhook::Webhook;
 use crate::ladder::Companions;
+use crate::reload::File;
 use crate::sampler::Sampler;
-use crate::{Origin, control, events, ingest, ladder, metrics, rtmp, webrtc};
+use crate::{Origin, control, events, ingest, ladder, metrics, review, rtmp, webrtc};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
-/// SIGHUP, the certificate and key are read again, if there are any.
+/// SIGHUP, `[access]` is read again from `file`, and the certificate and key, if there are any.
 ///
 /// When every listener is bound, prints `ready http=IP:PORT rtmp=IP:PORT` on standard output,
 /// followed by ` https=IP:PORT` if there is a TLS listener, by ` webrtc=IP:PORT` if WebRTC is enabled, and by
@@ -30,7 +31,7 @@ use crate::{Origin, control, events, ingest, ladder, metrics, rtmp, webrtc};
 ///
 /// # Errors
 /// A listener cannot be bound, or a worker died.
-pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
+pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Result<()> {
     let origin = Arc::new(Origin::open(config)?);
     let config = &origin.config;
     if !config.cluster.nats.is_empty() {
@@ -105,6 +106,8 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     origin.access.warn();
     let access = Arc::clone(&origin.access);
     tokio::spawn(async move { access.keep_fresh().await });
+    let (access, sessions) = (Arc::clone(&origin.access), Arc::clone(&origin.sessions));
+    tokio::spawn(async move { review::run(&access, &sessions).await });
     tokio::spawn(ladder::run(Arc::clone(&origin), slots));
     if demo {
         let origin = Arc::clone(&origin);
@@ -119,8 +122,7 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
     // This comes before `ready` is printed: a reader of that line may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // SIGHUP makes the server read the files of certificate and key again. Without any, nothing
-    // happens; but without this handler SIGHUP would end the process.
+    // Without this handler, SIGHUP would end the process. The listener with TLS looks at certificate and key by itself.
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = io::stdout().lock();
     writeln!(
@@ -138,11 +140,21 @@ pub async fn run(config: Config, demo: bool) -> anyhow::Result<()> {
         control = at, "ready"
     );
 
-    let has_files = tls.credentials().is_some();
+    let looks = match tls.credentials() {
+        Some(_) => "looks at certificate and key",
+        None => "has no files of certificate and key",
+    };
+    let access = Arc::clone(&origin.access);
     let hang_ups = async move {
-        let does = if has_files { "looks at" } else { "has no files of" };
         while hang_up.recv().await.is_some() {
-            tracing::info!("SIGHUP: {does} certificate and key");
+            let read = match &file {
+                Some(file) => file.reload(&access).await,
+                None => Ok("has no configuration's file"),
+            };
+            match read {
+                Ok(took) => tracing::info!("SIGHUP: {looks}, {took}"),
+                Err(why) => tracing::error!("SIGHUP: {looks}; [access] stays as it was: {why}"),
+            }
         }
         std::future::pending::<()>().await;
     };

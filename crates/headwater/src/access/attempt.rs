@@ -50,6 +50,8 @@ pub struct Asked<'a> {
     pub protocol: &'static str,
     /// What the peer gave.
     pub credentials: Credentials<'a>,
+    /// Whether the peer goes on for some time if it may, so that it must be looked at again.
+    pub lasts: bool,
 }
 
 /// An attempt to be let in: what [`Asked`] says, kept by itself. It has no `Debug`, so that no log gets its secrets.
@@ -69,9 +71,15 @@ pub(crate) struct Attempt {
     pub(super) query: String,
     /// Whether there was an `Authorization` header.
     pub(super) is_personal: bool,
+    pub(super) lasts: bool,
 }
 
 impl Attempt {
+    /// The name of the action, the path, and the address, for the log.
+    pub(crate) fn told(&self) -> (&'static str, &str, IpAddr) {
+        (self.kind.name(), &self.path, self.ip)
+    }
+
     pub(super) fn read(asked: &Asked<'_>) -> Self {
         let Credentials { query, query_of_app, authorization, signed, .. } = asked.credentials;
         let mut attempt = Self {
@@ -81,6 +89,7 @@ impl Attempt {
             ip: asked.peer.ip().to_canonical(),
             signed: signed.unwrap_or_default().to_owned(),
             is_personal: authorization.is_some(),
+            lasts: asked.lasts,
             query: match query_of_app {
                 "" => query.to_owned(),
                 _ => format!("{query}&{query_of_app}").trim_start_matches('&').to_owned(),
@@ -155,7 +164,7 @@ mod tests {
     fn read(credentials: Credentials<'_>) -> Attempt {
         let action = Action::Play(StreamPath::Live("a"));
         let peer = "[::ffff:192.0.2.1]:5".parse().unwrap();
-        Attempt::read(&Asked { action, peer, protocol: "http", credentials })
+        Attempt::read(&Asked { action, peer, protocol: "http", credentials, lasts: false })
     }
 
     #[test]

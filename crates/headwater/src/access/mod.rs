@@ -8,10 +8,14 @@
 //!
 //! Most is decided at once, on the event loop. What takes long happens elsewhere while the peer waits.
 //! No secret is logged or told to anybody but the webhook.
+//!
+//! Those who publish and play for some time are looked at again and again by [`crate::review`]: a session that is no longer
+//! allowed ends. [`Access::reload`] takes another configuration.
 
 mod attempt;
 mod failures;
 mod page;
+mod policy;
 mod proven;
 mod remote;
 mod rules;
@@ -20,7 +24,7 @@ mod turns;
 mod webhook;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(crate) use attempt::Attempt;
@@ -29,35 +33,24 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 pub use credentials::Action as Kind;
-use credentials::jwt::Refused;
-use credentials::signed::Signer;
-use failures::Failures;
-use http::net::{LogId, LogLimit};
+use http::net::LogId;
 use ipnet::IpNet;
+pub(crate) use policy::Policy;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use rules::{Rules, Tried};
-use tokens::{Token, Tokens};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
+use tokio::sync::watch;
 use tokio::time::Instant;
-use turns::Turns;
-use webhook::{Answer, Question, Webhook};
 
 use crate::config;
-use crate::config::OnFailure;
 use crate::path::StreamPath;
 
 /// What is said of those whose permission ended.
 pub(crate) const EXPIRED: &str = "the permission has expired";
 
-/// Hashes of passwords that are computed at a time. Each takes a processor and 19 MiB.
-const HASHES: usize = 2;
-
-/// Lines about a webhook that does not decide: so many in so much time.
-const LINES: (u32, Duration) = (5, Duration::from_secs(60));
+/// What is said of those who were let in before, and would not be let in now.
+pub(crate) const REVOKED: &str = "this is no longer allowed";
 
 /// A peer's wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +84,7 @@ impl<'a> Action<'a> {
 }
 
 /// A permission.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grant {
     /// When it ends. Whoever plays or publishes by it must end then.
     pub until: Option<Instant>,
@@ -99,7 +92,34 @@ pub struct Grant {
     pub is_personal: bool,
     /// Whether the peer proved that it knows a secret, and was not let in for its address alone.
     pub by_secret: bool,
+    /// What the peer gave, if it stays for some time and so must be looked at again.
+    pub again: Option<Again>,
 }
+
+/// What somebody gave who was let in for some time. `Debug` hides it.
+#[derive(Clone)]
+pub struct Again(Arc<Attempt>);
+
+impl std::fmt::Debug for Again {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Again")
+    }
+}
+
+impl Again {
+    /// What was given, as it was tried.
+    pub(crate) fn attempt(&self) -> &Attempt {
+        &self.0
+    }
+}
+
+impl PartialEq for Again {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Again {}
 
 /// Why somebody may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -197,16 +217,9 @@ pub type Verdict = Result<Grant, Refusal>;
 
 /// Who may do what.
 pub struct Access {
-    publish_from: Vec<IpNet>,
-    rules: Rules,
-    signer: Option<Signer>,
-    tokens: Option<(Tokens, Vec<Kind>)>,
-    webhook: Option<(Webhook, config::Webhook)>,
-    failures: Failures,
-    hashing: Semaphore,
-    turns: Turns,
-    /// Lines about a webhook that does not decide.
-    told: Mutex<LogLimit>,
+    policy: RwLock<Arc<Policy>>,
+    /// Told when the policy is another one.
+    changed: watch::Sender<()>,
     /// Where what takes time happens: not on an event loop that serves viewers.
     runtime: Option<Handle>,
     /// How often somebody was refused.
@@ -225,62 +238,68 @@ impl Access {
     /// # Errors
     /// The option that cannot be used, and why.
     pub fn load(config: &config::Access) -> Result<Self, String> {
-        let option = |name: &'static str| move |why: String| format!("access.{name}: {why}");
-        let signer = match config.signing_key.as_os_str().is_empty() {
-            true => None,
-            false => Some(config::signing_key(&config.signing_key).map_err(option("signing_key"))?),
-        };
-        let tokens = match &config.jwt {
-            jwt if jwt.keys.is_empty() => None,
-            jwt => Some((Tokens::new(jwt).map_err(option("jwt.keys"))?, jwt.actions.clone())),
-        };
-        let webhook = match &config.webhook {
-            hook if hook.url.is_empty() => None,
-            hook => {
-                let asks = Webhook::new(&hook.url, hook.timeout.into(), hook.cache.into());
-                let asks =
-                    asks.map_err(|error| error.to_string()).map_err(option("webhook.url"))?;
-                Some((asks, hook.clone()))
-            }
-        };
         Ok(Self {
-            publish_from: config.publish_from.clone(),
-            rules: Rules::new(&config.rule),
-            signer,
-            tokens,
-            webhook,
-            failures: Failures::new(config.max_failures),
-            hashing: Semaphore::new(HASHES),
-            turns: Turns::default(),
-            told: Mutex::new(LogLimit::new(LINES.0, LINES.1)),
+            policy: RwLock::new(Arc::new(Policy::load(config, None)?)),
+            changed: watch::Sender::default(),
             runtime: Handle::try_current().ok(),
             refused: Family::default(),
         })
     }
 
+    /// Decides by another configuration from now on. Which secrets were right is forgotten, and who guessed is not. Those
+    /// who are here already are looked at again at once.
+    ///
+    /// # Errors
+    /// The option that cannot be used, and why. Then nothing changes.
+    pub fn reload(&self, config: &config::Access) -> Result<(), String> {
+        let policy = Arc::new(Policy::load(config, Some(&self.policy()))?);
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.changed.send_replace(());
+        self.warn();
+        Ok(())
+    }
+
     /// Tells the operator of what is probably a mistake.
     pub fn warn(&self) {
-        if self.is_closed(Kind::Play) && !self.is_closed(Kind::Api) {
-            tracing::warn!(
-                "anybody may list the streams: [access] is about play, and not about api"
-            );
-        }
+        self.policy().warn();
     }
 
     /// Whether there are signed paths.
     pub(crate) fn signs(&self) -> bool {
-        self.signer.is_some()
+        self.policy().signs()
     }
 
     /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
     pub async fn keep_fresh(&self) {
-        if let Some((tokens, _)) = &self.tokens {
-            tokens.keep_fresh().await;
+        let mut changed = self.changed.subscribe();
+        loop {
+            let policy = self.policy();
+            let keeping = async {
+                policy.keep_fresh().await;
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = keeping => {}
+                changed = changed.changed() => {
+                    // This has the sender.
+                    let Ok(()) = changed else { return };
+                }
+            }
         }
     }
 
+    /// Told when another configuration decides.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// What decides now.
+    pub(crate) fn policy(&self) -> Arc<Policy> {
+        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Decides, however long it takes.
-    pub(crate) async fn may(self: &Arc<Self>, asked: &Asked<'_>) -> Verdict {
+    pub(crate) async fn may(&self, asked: &Asked<'_>) -> Verdict {
         match self.at_once(asked) {
             Ok(verdict) => verdict,
             Err(attempt) => self.finish(attempt).await,
@@ -289,14 +308,16 @@ impl Access {
 
     /// Decides what [`Self::at_once`] did not. It is decided to the end, though nobody may wait for it any more: whoever
     /// goes away has guessed all the same.
-    pub(crate) async fn finish(self: &Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+    pub(crate) async fn finish(&self, attempt: Box<Attempt>) -> Verdict {
         let (kind, protocol) = (attempt.kind, attempt.protocol);
-        let decided = LogId::current().scope(Arc::clone(self).slowly(attempt));
+        let again = attempt.lasts.then(|| Again(Arc::new((*attempt).clone())));
+        let decided = LogId::current().scope(self.policy().slowly(attempt));
         let task = match &self.runtime {
             Some(runtime) => runtime.spawn(decided),
             None => tokio::spawn(decided),
         };
-        self.counted(kind, protocol, task.await.unwrap_or(Err(Refusal::Undecided)))
+        let verdict = task.await.unwrap_or(Err(Refusal::Undecided));
+        self.counted(kind, protocol, verdict).map(|grant| Grant { again, ..grant })
     }
 
     /// Counts a verdict if it is a refusal.
@@ -311,228 +332,21 @@ impl Access {
     /// Decides if that takes no time.
     ///
     /// # Errors
-    /// It takes time: [`Self::slowly`] decides.
+    /// It takes time: [`Self::finish`] decides.
     pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
-        let verdict = self.know(asked)?;
-        Ok(self.counted(asked.action.kind(), asked.protocol, verdict))
+        // Many threads decide, so this does not count references.
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        let verdict = policy.at_once(asked)?;
+        drop(policy);
+        let verdict = self.counted(asked.action.kind(), asked.protocol, verdict);
+        let again = || asked.lasts.then(|| Again(Arc::new(Attempt::read(asked))));
+        Ok(verdict.map(|grant| Grant { again: again(), ..grant }))
     }
-
-    fn know(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
-        let kind = asked.action.kind();
-        if !self.is_closed(kind) {
-            let is_near = || contains(&self.publish_from, asked.peer.ip().to_canonical());
-            let may = kind != Kind::Publish || is_near();
-            return Ok(if may { Ok(Grant::default()) } else { Err(Refusal::Foreign) });
-        }
-        let now = unix_now();
-        // Players ask many times a second, so no more is read for them than their path.
-        if let Some(token) = asked.credentials.signed
-            && let Some(path) = asked.action.path()
-            && let Some(grant) = self.signed((kind, &path.to_string()), token, asked.peer.ip(), now)
-        {
-            return Ok(Ok(grant));
-        }
-        let attempt = Attempt::read(asked);
-        let verdict = self.look(&attempt, now);
-        tracing::trace!(action = ?asked.action, peer = %asked.peer, ?verdict, "access");
-        verdict.ok_or_else(|| Box::new(attempt))
-    }
-
-    /// Whether credentials of any kind are configured for an action.
-    pub(crate) fn is_closed(&self, kind: Kind) -> bool {
-        kind == Kind::Play && self.signer.is_some()
-            || self.rules.names(kind)
-            || self.tokens.as_ref().is_some_and(|(_, kinds)| kinds.contains(&kind))
-            || self.webhook.as_ref().is_some_and(|(_, hook)| hook.actions.contains(&kind))
-    }
-
-    /// A permission without an end.
-    fn grant(&self, attempt: &Attempt) -> Grant {
-        let by_secret = !attempt.is_anonymous() && !self.rules.is_open_to(attempt);
-        Grant { until: None, is_personal: attempt.is_personal, by_secret }
-    }
-
-    /// The server that decides about this, if one does.
-    fn hook(&self, attempt: &Attempt) -> Option<&(Webhook, config::Webhook)> {
-        self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&attempt.kind))
-    }
-
-    /// Decides by what is known, if the path is not signed for this. [`Self::slowly`] has the same order.
-    fn look(&self, attempt: &Attempt, now: u64) -> Option<Verdict> {
-        // It cannot be guessed, so it counts however often others of the address tried.
-        let token = self.token(attempt, now);
-        if let Some(Ok(grant)) = token {
-            return Some(Ok(grant));
-        }
-        let answer =
-            self.hook(attempt).map(|(hook, terms)| (hook.known(&question(attempt)), terms));
-        if let Some(wait) = self.failures.wait(attempt.ip) {
-            let is_known =
-                self.rules.known(attempt) || matches!(answer, Some((Some(Answer::Allowed), _)));
-            return Some(match answer {
-                _ if is_known => Ok(self.grant(attempt)),
-                // Nothing was tried: there is no reason to wait.
-                None if attempt.is_anonymous() => Err(Refusal::Anonymous),
-                _ => Err(Refusal::TooOften(wait)),
-            });
-        }
-        match self.rules.look(attempt) {
-            Tried::Right => return Some(Ok(self.grant(attempt))),
-            Tried::Slow => return None,
-            Tried::Wrong => {}
-        }
-        if let Some(Err(UnknownKey)) = token {
-            return None;
-        }
-        match answer {
-            None => Some(Err(self.refuse(attempt))),
-            Some((answer, terms)) => Some(self.obey(answer?, terms, attempt)),
-        }
-    }
-
-    /// Decides what [`Self::look`] did not, in the same order.
-    async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
-        let Some(_turn) = self.turns.take(attempt.ip).await else {
-            return Err(Refusal::TooOften(Duration::from_secs(1)));
-        };
-        if let Some(Err(UnknownKey)) = self.token(&attempt, unix_now())
-            && let Some((tokens, _)) = &self.tokens
-        {
-            tokens.fetch_again().await;
-            if let Some(Ok(grant)) = self.token(&attempt, unix_now()) {
-                return Ok(grant);
-            }
-        }
-        if let Tried::Slow = self.rules.look(&attempt) {
-            let turn = self.hashing.acquire().await;
-            // Others of the address have guessed meanwhile.
-            if let Some(wait) = self.failures.wait(attempt.ip) {
-                return Err(Refusal::TooOften(wait));
-            }
-            let (access, tried) = (Arc::clone(&self), attempt.clone());
-            let found = spawn_blocking(move || access.rules.find_out(&tried)).await;
-            drop(turn);
-            if found.unwrap_or(false) {
-                return Ok(self.grant(&attempt));
-            }
-        }
-        let Some((hook, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
-        let question = question(&attempt);
-        if hook.known(&question).is_none()
-            && let Some(wait) = self.failures.wait(attempt.ip)
-        {
-            return Err(Refusal::TooOften(wait));
-        }
-        let answer = hook.ask(question).await;
-        self.obey(answer, terms, &attempt)
-    }
-
-    fn obey(&self, answer: Answer, terms: &config::Webhook, attempt: &Attempt) -> Verdict {
-        match answer {
-            // It may have allowed the address, whatever was given besides.
-            Answer::Allowed => Ok(Grant { by_secret: false, ..self.grant(attempt) }),
-            Answer::Refused => Err(self.refuse(attempt)),
-            Answer::None(why) => {
-                let is_allowed = terms.on_failure == OnFailure::Allow;
-                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(left_out) = told.take(std::time::Instant::now()) {
-                    let (action, path) = (attempt.kind.name(), &attempt.path);
-                    let does = if is_allowed { "allowed" } else { "refused" };
-                    tracing::warn!(
-                        action, path, ip = %attempt.ip, why, does, left_out,
-                        "the webhook does not decide"
-                    );
-                }
-                let grant = Grant { by_secret: false, ..self.grant(attempt) };
-                if is_allowed { Ok(grant) } else { Err(Refusal::Undecided) }
-            }
-        }
-    }
-
-    /// Counts wrong credentials.
-    fn refuse(&self, attempt: &Attempt) -> Refusal {
-        if attempt.is_anonymous() {
-            return Refusal::Anonymous;
-        }
-        if attempt.guesses() || !self.is_genuine(attempt) {
-            self.failures.count(attempt.ip);
-        }
-        let action = attempt.kind.name();
-        tracing::debug!(action, path = attempt.path, ip = %attempt.ip, "wrong credentials");
-        Refusal::Wrong
-    }
-
-    /// Whether a signed path or a token is ours, though it does not allow this, or not any more. Players go on to ask
-    /// after the time of theirs is over: that is no guess.
-    fn is_genuine(&self, attempt: &Attempt) -> bool {
-        let is_signed = |signer: &Signer| signer.check(&attempt.signed).is_ok();
-        let is_token = |(tokens, _): &(Tokens, _)| match tokens.look(&attempt.token, unix_now()) {
-            Token::Good(_) => true,
-            Token::Bad(why) => why == Refused::Expired,
-            Token::UnknownKey | Token::NoKeys => false,
-        };
-        self.signer.as_ref().is_some_and(is_signed) || self.tokens.as_ref().is_some_and(is_token)
-    }
-
-    /// The permission of a signed path. It cannot be guessed, so it counts however often others of the address tried.
-    fn signed(
-        &self,
-        (kind, path): (Kind, &str),
-        token: &str,
-        ip: IpAddr,
-        now: u64,
-    ) -> Option<Grant> {
-        let permit = self.signer.as_ref()?.check(token).ok()?;
-        let is_allowed = kind == Kind::Play && permit.allows(path, ip, now);
-        let until = permit.expires.and_then(|at| at_unix(at, now));
-        is_allowed.then_some(Grant { until, is_personal: false, by_secret: true })
-    }
-
-    /// The permission of a token.
-    fn token(&self, attempt: &Attempt, now: u64) -> Option<Result<Grant, UnknownKey>> {
-        let kind = attempt.kind;
-        let (tokens, kinds) = self.tokens.as_ref()?;
-        if attempt.token.is_empty() || !kinds.contains(&kind) {
-            return None;
-        }
-        match tokens.look(&attempt.token, now) {
-            Token::Good(claims) if claims.allows(kind, &attempt.path) => {
-                let until = claims.expires.and_then(|until| at_unix(until, now));
-                let is_personal = attempt.is_personal;
-                Some(Ok(Grant { until, is_personal, by_secret: true }))
-            }
-            Token::UnknownKey | Token::NoKeys => Some(Err(UnknownKey)),
-            Token::Good(_) => None,
-            Token::Bad(why) => {
-                tracing::debug!(path = attempt.path, ip = %attempt.ip, %why, "token refused");
-                None
-            }
-        }
-    }
-}
-
-/// The set of keys may have the key of a token by now.
-struct UnknownKey;
-
-/// A time in seconds since 1970, which is `now`. One beyond all limits is no time.
-fn at_unix(at: u64, now: u64) -> Option<Instant> {
-    Instant::now().checked_add(Duration::from_secs(at.saturating_sub(now)))
 }
 
 /// Seconds since 1970. Tokens and signed paths are made by others, by the clock that the system has.
 pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// What the webhook is asked. What a low-latency player asks for anew with each reload is no part of it, so that an answer
-/// holds for the player.
-fn question(attempt: &Attempt) -> Question {
-    let Attempt { kind, path, protocol, ip, user, password, key, token, query, .. } =
-        attempt.clone();
-    let pairs = query.split('&').filter(|pair| !pair.starts_with("_HLS_"));
-    let query = pairs.collect::<Vec<_>>().join("&");
-    let password = if password.is_empty() { key } else { password };
-    Question { action: kind, path, protocol, ip, user, password, token, query }
 }
 
 /// Whether a peer may see the addresses of publishers: only with an address in these networks, and if it asks for

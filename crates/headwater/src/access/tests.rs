@@ -1,11 +1,12 @@
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use credentials::signed::Permit;
+use credentials::signed::{Permit, Signer};
 use tokio::time::advance;
 
 use std::path::Path;
 
+use super::policy::{HASHES, question};
 use super::*;
 
 pub(crate) const SECRET: &[u8] = b"a secret that has at least 32 bytes";
@@ -33,7 +34,7 @@ fn asked<'a>(action: &str, path: &'a str, peer: &str, credentials: Credentials<'
         "api" => Action::Observe,
         _ => Action::Measure,
     };
-    Asked { action, peer: peer.parse().unwrap(), protocol: "http", credentials }
+    Asked { action, peer: peer.parse().unwrap(), protocol: "http", credentials, lasts: false }
 }
 
 async fn by_query(access: &Arc<Access>, action: &str, path: &str, query: &str) -> Verdict {
@@ -50,7 +51,8 @@ pub(crate) fn token(claims: &str) -> String {
     format!("{text}.{}", encode(signature.as_ref()))
 }
 
-const ALLOWED: Verdict = Ok(Grant { until: None, is_personal: false, by_secret: false });
+const ALLOWED: Verdict =
+    Ok(Grant { until: None, is_personal: false, by_secret: false, again: None });
 
 #[tokio::test]
 async fn with_nothing_configured_only_near_addresses_publish() {
@@ -108,7 +110,7 @@ async fn any_rule_that_matches_allows() {
     assert_eq!(access.may(&elsewhere).await, Err(Refusal::Anonymous));
     let basic = Some("Basic YWxpY2U6cmlnaHQ=");
     let basic = Credentials { authorization: basic, ..Credentials::default() };
-    let personal = Ok(Grant { until: None, is_personal: true, by_secret: true });
+    let personal = Ok(Grant { is_personal: true, by_secret: true, ..Grant::default() });
     assert_eq!(access.may(&asked("publish", "live/x", PEER, basic)).await, personal);
     // It was right before, so no hash is computed.
     let again = access.at_once(&asked("publish", "live/x", PEER, basic));
@@ -329,7 +331,7 @@ async fn a_guess_counts_though_nobody_waits_for_its_end() {
     let mut guessed = Box::pin(access.may(&guess));
     assert!(futures_util::poll!(&mut guessed).is_pending());
     drop(guessed);
-    while access.failures.wait(guess.peer.ip()).is_none() {
+    while access.policy().wait(guess.peer.ip()).is_none() {
         tokio::task::yield_now().await;
     }
 }
@@ -343,4 +345,50 @@ fn reloads_of_a_player_are_one_question() {
     assert_eq!(of("key=k&_HLS_msn=7&_HLS_part=1"), of("_HLS_msn=8&key=k"));
     assert_eq!(of("key=k&_HLS_msn=7").query, "key=k");
     assert_ne!(of("key=k"), of("key=l"));
+}
+
+/// Whether somebody who was let in still is, however long that takes to find out.
+async fn still(access: &Access, again: &Again) -> Option<bool> {
+    match access.policy().still(again.attempt()) {
+        None => access.policy().still_slowly(again.attempt(), true).await,
+        known => known,
+    }
+}
+
+#[tokio::test]
+async fn who_was_let_in_is_looked_at_again() {
+    let rule = |terms: &str| format!("[[access.rule]]\nactions = [\"publish\"]\n{terms}\n");
+    let secret = rule("user = \"alice\"\npassword = \"HASH\"");
+    let jwt = "[access.jwt]\nkeys = \"KEY\"\n";
+    let claims = r#"{"iss":"us","permissions":[{"actions":["publish"],"path":"live/*"}]}"#;
+    let given = format!("token={}", token(claims));
+    for (before, query, after, expected) in [
+        ("", "", "", Some(true)),
+        ("", "", "[access]\npublish_from = [\"10.0.0.0/8\"]\n", Some(false)),
+        // With credentials configured, an address alone is not enough.
+        ("", "", &rule("key = \"k\""), Some(false)),
+        ("", "key=k", &rule("key = \"k\""), Some(true)),
+        (&rule("key = \"k\""), "key=k", &rule("key = \"k\""), Some(true)),
+        (&rule("key = \"k\""), "key=k", &rule("key = \"other\""), Some(false)),
+        (&rule("key = \"k\""), "key=k", &rule("key = \"k\"\npath = \"live/b\""), Some(false)),
+        (&secret, "user=alice&pass=right", &secret, Some(true)),
+        (&secret, "user=alice&pass=right", &secret.replace("alice", "bob"), Some(false)),
+        (jwt, &given, jwt, Some(true)),
+        (jwt, &given, &format!("{jwt}issuer = \"them\"\n"), Some(false)),
+        // The keys were not fetched yet, and a webhook does not answer: nobody knows.
+        (jwt, &given, "[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\n", None),
+        ("", "", "[access.webhook]\nurl = \"http://127.0.0.1:1/\"\n", None),
+    ] {
+        let (folder, access) = access(before);
+        let key = folder.path().join("key");
+        let mut asked =
+            asked("publish", "live/a", "127.0.0.1:1", Credentials { query, ..Default::default() });
+        asked.lasts = true;
+        let again = access.may(&asked).await.unwrap().again.unwrap();
+        let after = after.replace("KEY", key.to_str().unwrap()).replace("HASH", &hashed());
+        let config = config::Config::parse(&after, Path::new("headwater.toml")).unwrap();
+        access.reload(&config.access).unwrap();
+        assert_eq!(still(&access, &again).await, expected, "{before} {query} {after}");
+        assert_eq!(format!("{again:?}"), "Again", "it has secrets");
+    }
 }

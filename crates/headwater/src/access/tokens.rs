@@ -107,6 +107,14 @@ impl Tokens {
         }
     }
 
+    /// Whether there are keys: those of a URL may not have come yet.
+    pub(super) fn has_keys(&self) -> bool {
+        match &self.source {
+            Source::File(_) => true,
+            Source::Remote(remote) => remote.get().is_some(),
+        }
+    }
+
     /// Asks for the key set again.
     pub(super) async fn fetch_again(&self) {
         if let Source::Remote(remote) = &self.source {

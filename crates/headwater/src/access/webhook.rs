@@ -41,6 +41,9 @@ pub(super) struct Question {
     pub(super) token: String,
     /// The part of a URL after the `?`.
     pub(super) query: String,
+    /// Whether the peer was let in before, and goes on if it still may.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) recheck: bool,
 }
 
 impl fmt::Debug for Question {

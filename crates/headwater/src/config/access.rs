@@ -96,6 +96,8 @@ pub struct Webhook {
     pub timeout: Time,
     /// How long an answer holds for the same address, credentials, path and query.
     pub cache: Time,
+    /// How often it is asked again about those who go on, who end if it refuses; zero for never.
+    pub recheck: Time,
     /// What happens if it does not answer in time, or with something else than an answer.
     pub on_failure: OnFailure,
     /// The actions that it is asked about.
@@ -144,6 +146,7 @@ impl Default for Webhook {
             url: String::new(),
             timeout: Time::from_secs(3),
             cache: Time::from_secs(5),
+            recheck: Time::from_secs(30),
             on_failure: OnFailure::Refuse,
             actions: vec![Action::Publish, Action::Play],
         }

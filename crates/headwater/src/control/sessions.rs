@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Control, Observer, api, json, rfc3339};
-use crate::sessions::{Doing, Told, Who};
+use crate::sessions::{Doing, Over, Told, Who};
 
 /// Most sessions in one answer.
 const MOST: usize = 1000;
@@ -145,7 +145,7 @@ pub(super) async fn end(
         let why = "only administrators end sessions: control.admin, or credentials for \"api\"\n";
         return (StatusCode::FORBIDDEN, why).into_response();
     }
-    match id.parse().ok().filter(|&id| control.origin.sessions.end(id)) {
+    match id.parse().ok().filter(|&id| control.origin.sessions.end(id, Over::Ended)) {
         Some(id) => {
             let session: u64 = id;
             tracing::info!(%peer, session, "session ended by an administrator");

@@ -163,9 +163,12 @@ impl Handler for Deliver {
         let (answer, is_personal) = match StreamPath::parse(request.path()) {
             Some(StreamPath::Live(path)) => {
                 let Some((name, resource)) = route::live(path) else { return not_found() };
-                match may_play(&self.origin, request, StreamPath::Live(name), token).await {
+                let lasts = matches!(resource, Resource::Mp4 | Resource::Flv | Resource::Push);
+                let asked = (StreamPath::Live(name), lasts);
+                match may_play(&self.origin, request, asked, token).await {
                     Ok(grant) => {
-                        (self.live(request, (name, resource), grant).await, grant.is_personal)
+                        let is_personal = grant.is_personal;
+                        (self.live(request, (name, resource), grant).await, is_personal)
                     }
                     Err(refusal) => return refused(refusal),
                 }
@@ -174,10 +177,13 @@ impl Handler for Deliver {
                 let asked = route::vod(path);
                 // A folder has the same name with a slash.
                 let title = asked.map_or(path, |(title, _)| title).trim_end_matches('/');
-                match may_play(&self.origin, request, StreamPath::Vod(title), token).await {
+                let lasts = matches!(asked, Some((_, route::Packaged::Push)));
+                let wanted = (StreamPath::Vod(title), lasts);
+                match may_play(&self.origin, request, wanted, token).await {
                     Ok(grant) => {
+                        let is_personal = grant.is_personal;
                         let viewer = Viewer { grant, signed: token };
-                        (self.title(request, asked, viewer).await, grant.is_personal)
+                        (self.title(request, asked, viewer).await, is_personal)
                     }
                     Err(refusal) => return refused(refusal),
                 }
@@ -227,18 +233,17 @@ fn is_beacon(path: &str) -> bool {
 }
 
 /// Somebody who may play what was asked for.
-#[derive(Clone, Copy)]
 struct Viewer<'a> {
     grant: Grant,
     /// The token of the signed path.
     signed: Option<&'a str>,
 }
 
-/// Whether a request may have what it asks for.
+/// Whether a request may have what it asks for: something of a stream or title, by an answer that may last.
 async fn may_play(
     origin: &Origin,
     request: &Request,
-    path: StreamPath<'_>,
+    (path, lasts): (StreamPath<'_>, bool),
     signed: Option<&str>,
 ) -> Verdict {
     let credentials = Credentials {
@@ -248,7 +253,7 @@ async fn may_play(
         ..Credentials::default()
     };
     let (action, peer) = (Action::Play(path), request.peer());
-    origin.access.may(&Asked { action, peer, protocol: "http", credentials }).await
+    origin.access.may(&Asked { action, peer, protocol: "http", credentials, lasts }).await
 }
 
 /// The path of the stream or title that a path of ours names, or names a resource of.

@@ -343,6 +343,7 @@ impl Session {
                 let code = match over {
                     Over::Expired => "expired",
                     Over::Ended => "kicked",
+                    Over::Revoked => "forbidden",
                 };
                 let message = over.to_string();
                 self.say(&Event::Error { code, message: message.clone() });

@@ -14,7 +14,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use http::net::LogId;
 use live::UnixMicros;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::access::{EXPIRED, Grant};
+use crate::access::{Again, EXPIRED, Grant, REVOKED};
 use crate::clock::wall_clock;
 
 /// How long a session is remembered after its end, and how many viewers that left are at most, and how many others.
@@ -64,6 +64,8 @@ pub enum Over {
     Expired,
     /// An administrator ends it.
     Ended,
+    /// Whoever decides changed their mind.
+    Revoked,
 }
 
 impl fmt::Display for Over {
@@ -71,6 +73,7 @@ impl fmt::Display for Over {
         f.write_str(match self {
             Self::Expired => EXPIRED,
             Self::Ended => "an administrator ended this session",
+            Self::Revoked => REVOKED,
         })
     }
 }
@@ -134,8 +137,10 @@ struct Entry {
     meter: Meter,
     rendition: Mutex<Option<Arc<str>>>,
     reason: Mutex<Option<String>>,
-    /// Whether an administrator ends it.
-    ended: AtomicBool,
+    /// What its peer gave to be let in.
+    again: Option<Again>,
+    /// Why it must end, if somebody ends it.
+    ended: OnceLock<Over>,
     /// Whether its bytes are among those of sessions that ended.
     is_gone: AtomicBool,
     /// The session's task.
@@ -203,7 +208,8 @@ impl Sessions {
             meter: Meter::default(),
             rendition: Mutex::default(),
             reason: Mutex::default(),
-            ended: AtomicBool::default(),
+            again: grant.again,
+            ended: OnceLock::new(),
             is_gone: AtomicBool::default(),
             waker: AtomicWaker::new(),
         });
@@ -266,10 +272,21 @@ impl Sessions {
         figures
     }
 
-    /// Ends a session. Returns whether there is one with this number. Its task ends it soon.
-    pub fn end(&self, id: u64) -> bool {
+    /// Those whose permission may end: the numbers of their sessions, and what they gave to be let in.
+    pub(crate) fn let_in(&self) -> Vec<(u64, Again)> {
+        let mut found = Vec::new();
+        for shard in &self.open {
+            let shard = lock(shard);
+            let open = shard.values().filter(|entry| entry.ended.get().is_none());
+            found.extend(open.filter_map(|entry| Some((entry.id, entry.again.clone()?))));
+        }
+        found
+    }
+
+    /// Ends a session. Returns whether there is one with this number. Its task ends it soon. The first reason counts.
+    pub fn end(&self, id: u64, over: Over) -> bool {
         let Some(entry) = self.shard(id).get(&id).cloned() else { return false };
-        entry.ended.store(true, Ordering::Release);
+        let _ = entry.ended.set(over);
         entry.waker.wake();
         true
     }
@@ -353,11 +370,9 @@ impl Session {
     /// Whether the session must end now.
     pub fn look(&mut self) -> Option<Over> {
         if self.over.is_none() {
-            self.over = if self.entry.ended.load(Ordering::Acquire) {
-                Some(Over::Ended)
-            } else {
-                self.until.filter(|&until| until <= Instant::now()).map(|_| Over::Expired)
-            };
+            let expired = || self.until.filter(|&until| until <= Instant::now());
+            let ended = self.entry.ended.get().copied();
+            self.over = ended.or_else(|| expired().map(|_| Over::Expired));
         }
         self.over
     }
@@ -488,7 +503,7 @@ mod tests {
         let until = Some(Instant::now() + Duration::from_secs(20));
         let grant = Grant { until, ..Grant::default() };
         for (ends, expected) in [(true, Over::Ended), (false, Over::Expired)] {
-            let mut session = sessions.begin(who("live/a"), grant);
+            let mut session = sessions.begin(who("live/a"), grant.clone());
             let id = session.entry.id;
             assert_eq!(session.look(), None);
             let task =
@@ -497,12 +512,12 @@ mod tests {
                 );
             tokio::task::yield_now().await;
             if ends {
-                assert!(sessions.end(id));
+                assert!(sessions.end(id, Over::Ended));
             }
             let found = timeout(Duration::from_secs(21), task).await.unwrap().unwrap();
             assert_eq!(found, (expected, Some(expected)));
             assert_eq!(sessions.ended(1, |_| true).0[0].reason, Some(expected.to_string()));
-            assert!(!sessions.end(id), "it is over");
+            assert!(!sessions.end(id, Over::Ended), "it is over");
         }
     }
 }

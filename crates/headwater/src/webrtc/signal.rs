@@ -144,7 +144,7 @@ async fn allowed(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Ver
     };
     let credentials =
         Credentials { signed: request.signed, ..Credentials::of(request.uri, request.headers) };
-    let asked = access::Asked { action, peer: request.peer, protocol, credentials };
+    let asked = access::Asked { action, peer: request.peer, protocol, credentials, lasts: true };
     server.origin.access.may(&asked).await
 }
 

@@ -1,14 +1,9 @@
 //! Tokens, and sessions that end with them.
 
-use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
-use testkit::Program;
-use testkit::http::Client;
-
 use crate::support::{
-    LIMIT, UPGRADE, aiortc, ask, play, publish, server, status, token, unix_now, wait_for,
+    Crowd, LIMIT, aiortc, ask, play, publish, server, sessions, status, token, unix_now, wait_for,
 };
 
 const CONFIGURATION: &str =
@@ -69,65 +64,27 @@ fn publishers_and_players_end_with_their_tokens() {
 
     // All of these begin while they may. Where the machine is too slow for that, they get longer.
     let mut seconds = 12;
-    let (soon, rtmp, whip, whep, player, mut push, mut flv) = loop {
+    let (soon, crowd) = loop {
         let soon = unix_now() + seconds;
-        let publishes = token(&claims("publish", soon));
-        let plays = token(&claims("play", soon));
-        let mut push = Client::connect(server.http, LIMIT).unwrap();
-        push.send("GET", &format!("/live/cam/push?token={plays}"), &UPGRADE, b"").unwrap();
-        let mut flv = Client::connect(server.http, LIMIT).unwrap();
-        flv.send("GET", &format!("/live/cam/live.flv?token={plays}"), &[], b"").unwrap();
-        let rtmp = publish(&server, &format!("live/cam-b{seconds}?token={publishes}"));
-        let whip = format!("/live/cam-c{seconds}/whip?token={publishes}");
-        let whip = aiortc("publish", &server.url(&whip));
-        let whep = aiortc("hold", &server.url(&format!("/live/camrtc/whep?token={plays}")));
-        let mut player = Command::new("ffmpeg");
-        let url = server.rtmp_url(&format!("live/cam?token={plays}"));
-        player.args(["-v", "error", "-i", &url, "-c", "copy", "-f", "null", "-"]);
-        let player = Program::spawn(&mut player);
+        let [publishes, plays] =
+            ["publish", "play"].map(|action| format!("token={}", token(&claims(action, soon))));
+        let crowd = Crowd::begin(&server, &format!("cam-{seconds}"), &publishes, &plays);
         let mut has_begun = false;
         while !has_begun && unix_now() < soon {
             std::thread::sleep(Duration::from_millis(50));
-            let sessions = ask(&server, "GET", "/api/v1/sessions", &[], b"");
-            let sessions: Value = serde_json::from_slice(&sessions.body).unwrap();
-            // Two publishers last beside these six.
-            has_begun = sessions["sessions"].as_array().unwrap().len() == 8;
+            // Two publishers last beside these.
+            has_begun = sessions(&server, "").len() == 2 + Crowd::SESSIONS;
         }
         if has_begun {
-            break (soon, rtmp, whip, whep, player, push, flv);
+            break (soon, crowd);
         }
-        for program in [rtmp, whip, whep, player] {
-            program.terminate();
-        }
+        drop(crowd);
         seconds *= 2;
         assert!(seconds < LIMIT.as_secs(), "they never begin in time");
     };
 
     // And all end by themselves, not before.
-    let is_over = |program: Program| {
-        program.wait(LIMIT);
-        assert!(unix_now() >= soon);
-    };
-    is_over(rtmp);
-    is_over(player);
-    let (head, mut body) = flv.begin().unwrap();
-    let mut all = Vec::new();
-    assert_eq!(head.status, 200);
-    assert!(std::io::Read::read_to_end(&mut body, &mut all).is_err());
-    let (head, _) = push.begin().unwrap();
-    assert_eq!(head.status, 101);
-    let (mut socket, mut all) = push.into_parts();
-    let _ = std::io::Read::read_to_end(&mut socket, &mut all);
-    let told = b"the permission has expired";
-    assert!(all.windows(told.len()).any(|part| part == told), "the viewer is told why");
-    for reason in ["whip session over", "rtmp connection ended", "push viewer closed"] {
-        let line = server.log_line(LIMIT, |line| {
-            line.contains(reason) && line.contains("the permission has expired")
-        });
-        assert!(line.contains("cam"), "{line}");
-    }
-    whip.terminate();
-    whep.terminate();
+    crowd.wait_for_end(&server, "the permission has expired", || assert!(unix_now() >= soon));
     // Nobody else noticed.
     let plays = token(&claims("play", hour));
     for name in ["cam", "camrtc"] {

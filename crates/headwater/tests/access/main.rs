@@ -6,6 +6,7 @@ mod control;
 mod events;
 mod expiry;
 mod hook;
+mod revoked;
 mod rules;
 mod sessions;
 mod signed;

@@ -4,27 +4,10 @@ use std::io::Read;
 use std::process::Command;
 
 use serde_json::Value;
-use testkit::http::{Client, Response};
+use testkit::http::Client;
 use testkit::{Program, Server, eventually};
 
-use crate::support::{LIMIT, UPGRADE, aiortc, ask, operated, publish, wait_for};
-
-/// Asks as an operator.
-#[track_caller]
-fn operate(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
-    let mut client = Client::connect(server.operators(), LIMIT).unwrap();
-    client.send(method, path, headers, b"").unwrap();
-    client.receive().unwrap()
-}
-
-/// The sessions that a query selects.
-#[track_caller]
-fn sessions(server: &Server, query: &str) -> Vec<Value> {
-    let answer = operate(server, "GET", &format!("/api/v1/sessions{query}"), &[]);
-    assert_eq!(answer.status(), 200, "{}", answer.text());
-    let mut told: Value = serde_json::from_slice(&answer.body).unwrap();
-    serde_json::from_value(told["sessions"].take()).unwrap()
-}
+use crate::support::{LIMIT, UPGRADE, aiortc, ask, operate, operated, publish, sessions, wait_for};
 
 /// Waits for one session that got or sent something, and ends it.
 #[track_caller]

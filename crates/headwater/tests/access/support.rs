@@ -1,10 +1,12 @@
 //! The server, publishers and players, and tokens.
 
+use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use testkit::http::Response;
+use serde_json::Value;
+use testkit::http::{Client, Response};
 use testkit::{Finished, NO_ARGUMENTS, Program, Server, demo_clip};
 
 /// The longest wait in these tests.
@@ -102,4 +104,79 @@ pub(crate) fn token(claims: &str) -> String {
     openssl.args(["dgst", "-sha256", "-hmac", SECRET, "-binary"]).arg(file.path());
     let signature = Program::output(&mut openssl, LIMIT);
     format!("{text}.{}", base64(&signature))
+}
+
+/// Asks as an operator.
+#[track_caller]
+pub(crate) fn operate(
+    server: &Server,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Response {
+    let mut client = Client::connect(server.operators(), LIMIT).unwrap();
+    client.send(method, path, headers, b"").unwrap();
+    client.receive().unwrap()
+}
+
+/// The sessions that a query selects.
+#[track_caller]
+pub(crate) fn sessions(server: &Server, query: &str) -> Vec<Value> {
+    let answer = operate(server, "GET", &format!("/api/v1/sessions{query}"), &[]);
+    assert_eq!(answer.status(), 200, "{}", answer.text());
+    let mut told: Value = serde_json::from_slice(&answer.body).unwrap();
+    serde_json::from_value(told["sessions"].take()).unwrap()
+}
+
+/// Two who publish, by RTMP and WHIP, and four who play `live/cam` and `live/camrtc`, by RTMP, WHEP, push and FLV.
+pub(crate) struct Crowd {
+    /// Those that leave by themselves when they are cut off.
+    leave: [Program; 2],
+    /// Those that stay until they are dropped.
+    _webrtc: [Program; 2],
+    push: Client,
+    flv: Client,
+}
+
+impl Crowd {
+    pub(crate) const SESSIONS: usize = 6;
+
+    /// They begin, if these queries let them in. The publishers' streams have names that begin with `name`.
+    pub(crate) fn begin(server: &Server, name: &str, publishes: &str, plays: &str) -> Self {
+        let mut push = Client::connect(server.http, LIMIT).unwrap();
+        push.send("GET", &format!("/live/cam/push?{plays}"), &UPGRADE, b"").unwrap();
+        let mut flv = Client::connect(server.http, LIMIT).unwrap();
+        flv.send("GET", &format!("/live/cam/live.flv?{plays}"), &[], b"").unwrap();
+        let rtmp = publish(server, &format!("live/{name}-b?{publishes}"));
+        let whip = aiortc("publish", &server.url(&format!("/live/{name}-c/whip?{publishes}")));
+        let whep = aiortc("hold", &server.url(&format!("/live/camrtc/whep?{plays}")));
+        let mut player = Command::new("ffmpeg");
+        let url = server.rtmp_url(&format!("live/cam?{plays}"));
+        player.args(["-v", "error", "-i", &url, "-c", "copy", "-f", "null", "-"]);
+        Self { leave: [rtmp, Program::spawn(&mut player)], _webrtc: [whip, whep], push, flv }
+    }
+
+    /// Waits until the server has ended all of them for this reason. Calls `at_end` when one has ended.
+    #[track_caller]
+    pub(crate) fn wait_for_end(mut self, server: &Server, reason: &str, at_end: impl Fn()) {
+        for program in self.leave {
+            program.wait(LIMIT);
+            at_end();
+        }
+        let (head, mut body) = self.flv.begin().unwrap();
+        let mut all = Vec::new();
+        assert_eq!(head.status, 200);
+        assert!(body.read_to_end(&mut all).is_err(), "the answer is broken off");
+        let (head, _) = self.push.begin().unwrap();
+        assert_eq!(head.status, 101);
+        let (mut socket, mut all) = self.push.into_parts();
+        let _ = socket.read_to_end(&mut all);
+        let is_told = all.windows(reason.len()).any(|part| part == reason.as_bytes());
+        assert!(is_told, "the viewer is told why");
+        for ended in ["whip session over", "rtmp connection ended", "push viewer closed"] {
+            let line = server.log_line(LIMIT, |line| line.contains(ended) && line.contains(reason));
+            assert!(line.contains("cam"), "{line}");
+        }
+        at_end();
+    }
 }

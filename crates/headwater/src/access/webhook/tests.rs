@@ -21,7 +21,8 @@ fn question(path: &str) -> Question {
     let [password, token, query] = PASSWORDS.map(str::to_owned);
     let ip = "192.0.2.7".parse().unwrap();
     let (path, user) = (path.to_owned(), "alice".to_owned());
-    Question { action: Action::Publish, path, protocol: "rtmp", ip, user, password, token, query }
+    let (action, protocol) = (Action::Publish, "rtmp");
+    Question { action, path, protocol, ip, user, password, token, query, recheck: false }
 }
 
 /// A server with this reply, and a hook whose answers hold for this time.

@@ -95,7 +95,7 @@ pub(super) async fn respond(
             // Whoever may play the title `a` may not have the file `a/index.m3u8` for that.
             let own = StreamPath::parse(request.path());
             let own = own.unwrap_or(StreamPath::Vod(path));
-            return match may_play(origin, request, own, viewer.signed).await {
+            return match may_play(origin, request, (own, false), viewer.signed).await {
                 Ok(_) => file,
                 Err(refusal) => refused(refusal),
             };

@@ -147,7 +147,7 @@ impl<S: Transport + 'static> Connection<S> {
         let Some(action) = action else { return Ok(()) };
         let credentials =
             Credentials { query, query_of_app: &self.app.query, ..Credentials::default() };
-        let asked = Asked { action, peer: self.peer, protocol: "rtmp", credentials };
+        let asked = Asked { action, peer: self.peer, protocol: "rtmp", credentials, lasts: true };
         match self.shared.origin.access.at_once(&asked) {
             Ok(verdict) => self.decided(verdict, request),
             Err(attempt) => {
@@ -202,7 +202,7 @@ impl<S: Transport + 'static> Connection<S> {
     /// Lists the peer as one that publishes or plays. Returns what counts its bytes.
     fn list(&mut self, doing: Doing, path: StreamPath<'_>) -> Meter {
         let who = Who { doing, path: path.to_string(), by: "rtmp", peer: self.peer };
-        let listed = self.shared.origin.sessions.begin(who, self.app.grant);
+        let listed = self.shared.origin.sessions.begin(who, self.app.grant.clone());
         self.listed.insert(Box::new(listed)).meter().clone()
     }
 

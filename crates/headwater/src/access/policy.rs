@@ -1,0 +1,406 @@
+//! Who may do what, by one configuration.
+//!
+//! Most is decided at once, on the event loop. What takes long happens elsewhere while the peer waits.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use credentials::jwt::Refused;
+use credentials::signed::Signer;
+use http::net::LogLimit;
+use ipnet::IpNet;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::Instant;
+
+use super::failures::Failures;
+use super::rules::{Rules, Tried};
+use super::tokens::{Token, Tokens};
+use super::turns::Turns;
+use super::webhook::{Answer, Question, Webhook};
+use super::{Asked, Attempt, Grant, Kind, Refusal, Verdict, contains, unix_now};
+use crate::config;
+use crate::config::OnFailure;
+
+/// Hashes of passwords that are computed at a time. Each takes a processor and 19 MiB.
+pub(super) const HASHES: usize = 2;
+
+/// Lines about a webhook that does not decide: so many in so much time.
+const LINES: (u32, Duration) = (5, Duration::from_secs(60));
+
+/// Who may do what, by one configuration.
+pub(crate) struct Policy {
+    publish_from: Vec<IpNet>,
+    rules: Rules,
+    signer: Option<Signer>,
+    tokens: Option<(Tokens, Vec<Kind>)>,
+    webhook: Option<(Webhook, config::Webhook)>,
+    failures: Arc<Failures>,
+    hashing: Semaphore,
+    turns: Turns,
+    /// Lines about a webhook that does not decide.
+    told: Mutex<LogLimit>,
+}
+
+impl Policy {
+    /// Reads the keys that the configuration names. Who guessed `before` has guessed.
+    ///
+    /// # Errors
+    /// The option that cannot be used, and why.
+    pub(super) fn load(config: &config::Access, before: Option<&Self>) -> Result<Self, String> {
+        let option = |name: &'static str| move |why: String| format!("access.{name}: {why}");
+        let signer = match config.signing_key.as_os_str().is_empty() {
+            true => None,
+            false => Some(config::signing_key(&config.signing_key).map_err(option("signing_key"))?),
+        };
+        let tokens = match &config.jwt {
+            jwt if jwt.keys.is_empty() => None,
+            jwt => Some((Tokens::new(jwt).map_err(option("jwt.keys"))?, jwt.actions.clone())),
+        };
+        let webhook = match &config.webhook {
+            hook if hook.url.is_empty() => None,
+            hook => {
+                let asks = Webhook::new(&hook.url, hook.timeout.into(), hook.cache.into());
+                let asks =
+                    asks.map_err(|error| error.to_string()).map_err(option("webhook.url"))?;
+                Some((asks, hook.clone()))
+            }
+        };
+        Ok(Self {
+            publish_from: config.publish_from.clone(),
+            rules: Rules::new(&config.rule),
+            signer,
+            tokens,
+            webhook,
+            failures: match before {
+                Some(before) if before.failures.most() == config.max_failures => {
+                    Arc::clone(&before.failures)
+                }
+                _ => Arc::new(Failures::new(config.max_failures)),
+            },
+            hashing: Semaphore::new(HASHES),
+            turns: Turns::default(),
+            told: Mutex::new(LogLimit::new(LINES.0, LINES.1)),
+        })
+    }
+
+    /// Tells the operator of what is probably a mistake.
+    pub(super) fn warn(&self) {
+        if self.is_closed(Kind::Play) && !self.is_closed(Kind::Api) {
+            tracing::warn!(
+                "anybody may list the streams: [access] is about play, and not about api"
+            );
+        }
+    }
+
+    /// Whether there are signed paths.
+    pub(super) fn signs(&self) -> bool {
+        self.signer.is_some()
+    }
+
+    /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
+    pub(super) async fn keep_fresh(&self) {
+        if let Some((tokens, _)) = &self.tokens {
+            tokens.keep_fresh().await;
+        }
+    }
+
+    /// Decides if that takes no time.
+    ///
+    /// # Errors
+    /// It takes time: [`Self::slowly`] decides.
+    pub(super) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
+        let kind = asked.action.kind();
+        if !self.is_closed(kind) {
+            let may = self.is_open_to(kind, asked.peer.ip());
+            return Ok(if may { Ok(Grant::default()) } else { Err(Refusal::Foreign) });
+        }
+        let now = unix_now();
+        // Players ask many times a second, so no more is read for them than their path.
+        if let Some(token) = asked.credentials.signed
+            && let Some(path) = asked.action.path()
+            && let Some(grant) = self.signed((kind, &path.to_string()), token, asked.peer.ip(), now)
+        {
+            return Ok(Ok(grant));
+        }
+        let attempt = Attempt::read(asked);
+        let verdict = self.look(&attempt, now);
+        tracing::trace!(action = ?asked.action, peer = %asked.peer, ?verdict, "access");
+        verdict.ok_or_else(|| Box::new(attempt))
+    }
+
+    /// Whether credentials of any kind are configured for an action.
+    pub(super) fn is_closed(&self, kind: Kind) -> bool {
+        kind == Kind::Play && self.signer.is_some()
+            || self.rules.names(kind)
+            || self.tokens.as_ref().is_some_and(|(_, kinds)| kinds.contains(&kind))
+            || self.webhook.as_ref().is_some_and(|(_, hook)| hook.actions.contains(&kind))
+    }
+
+    /// Whether everybody with this address may do what is not closed.
+    fn is_open_to(&self, kind: Kind, ip: IpAddr) -> bool {
+        kind != Kind::Publish || contains(&self.publish_from, ip.to_canonical())
+    }
+
+    /// A permission without an end.
+    fn grant(&self, attempt: &Attempt) -> Grant {
+        let by_secret = !attempt.is_anonymous() && !self.rules.is_open_to(attempt);
+        Grant { is_personal: attempt.is_personal, by_secret, ..Grant::default() }
+    }
+
+    /// The server that decides about this, if one does.
+    fn hook(&self, attempt: &Attempt) -> Option<&(Webhook, config::Webhook)> {
+        self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&attempt.kind))
+    }
+
+    /// Decides by what is known, if the path is not signed for this. [`Self::slowly`] has the same order.
+    fn look(&self, attempt: &Attempt, now: u64) -> Option<Verdict> {
+        // It cannot be guessed, so it counts however often others of the address tried.
+        let token = self.token(attempt, now);
+        if let Some(Ok(grant)) = token {
+            return Some(Ok(grant));
+        }
+        let answer =
+            self.hook(attempt).map(|(hook, terms)| (hook.known(&question(attempt)), terms));
+        if let Some(wait) = self.failures.wait(attempt.ip) {
+            let is_known =
+                self.rules.known(attempt) || matches!(answer, Some((Some(Answer::Allowed), _)));
+            return Some(match answer {
+                _ if is_known => Ok(self.grant(attempt)),
+                // Nothing was tried: there is no reason to wait.
+                None if attempt.is_anonymous() => Err(Refusal::Anonymous),
+                _ => Err(Refusal::TooOften(wait)),
+            });
+        }
+        match self.rules.look(attempt) {
+            Tried::Right => return Some(Ok(self.grant(attempt))),
+            Tried::Slow => return None,
+            Tried::Wrong => {}
+        }
+        if let Some(Err(UnknownKey)) = token {
+            return None;
+        }
+        match answer {
+            None => Some(Err(self.refuse(attempt))),
+            Some((answer, terms)) => Some(self.obey(answer?, terms, attempt)),
+        }
+    }
+
+    /// Decides what [`Self::look`] did not, in the same order.
+    pub(super) async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+        let Some(_turn) = self.turns.take(attempt.ip).await else {
+            return Err(Refusal::TooOften(Duration::from_secs(1)));
+        };
+        if let Some(Err(UnknownKey)) = self.token(&attempt, unix_now())
+            && let Some((tokens, _)) = &self.tokens
+        {
+            tokens.fetch_again().await;
+            if let Some(Ok(grant)) = self.token(&attempt, unix_now()) {
+                return Ok(grant);
+            }
+        }
+        if let Tried::Slow = self.rules.look(&attempt) {
+            let turn = self.hashing.acquire().await;
+            // Others of the address have guessed meanwhile.
+            if let Some(wait) = self.failures.wait(attempt.ip) {
+                return Err(Refusal::TooOften(wait));
+            }
+            if self.hashed(&attempt, turn).await {
+                return Ok(self.grant(&attempt));
+            }
+        }
+        let Some((hook, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
+        let question = question(&attempt);
+        if hook.known(&question).is_none()
+            && let Some(wait) = self.failures.wait(attempt.ip)
+        {
+            return Err(Refusal::TooOften(wait));
+        }
+        let answer = hook.ask(question).await;
+        self.obey(answer, terms, &attempt)
+    }
+
+    /// Whether a hashed secret is right, which takes a processor for some time. `turn` is one of those that may.
+    async fn hashed<T>(self: &Arc<Self>, attempt: &Attempt, turn: T) -> bool {
+        let (policy, tried) = (Arc::clone(self), attempt.clone());
+        let found = spawn_blocking(move || policy.rules.find_out(&tried)).await;
+        drop(turn);
+        found.unwrap_or(false)
+    }
+
+    /// How long an address that guessed must wait.
+    #[cfg(test)]
+    pub(super) fn wait(&self, ip: IpAddr) -> Option<Duration> {
+        self.failures.wait(ip)
+    }
+
+    /// Whether somebody who was let in before still is. `None` if that takes time: [`Self::still_slowly`] tells. Nothing
+    /// counts as a guess.
+    pub(crate) fn still(&self, attempt: &Attempt) -> Option<bool> {
+        let now = unix_now();
+        if !self.is_closed(attempt.kind) {
+            return Some(self.is_open_to(attempt.kind, attempt.ip));
+        }
+        let place = (attempt.kind, &*attempt.path);
+        if self.signed(place, &attempt.signed, attempt.ip, now).is_some() {
+            return Some(true);
+        }
+        let has_key = match self.token(attempt, now) {
+            Some(Ok(_)) => return Some(true),
+            Some(Err(UnknownKey)) => false,
+            None => true,
+        };
+        match self.rules.look(attempt) {
+            Tried::Right => Some(true),
+            Tried::Slow => None,
+            Tried::Wrong => (has_key && self.hook(attempt).is_none()).then_some(false),
+        }
+    }
+
+    /// The same, however long it takes. `asks_hook` is whether the webhook is asked again; if not, those whom it may have
+    /// let in may stay. `None` if this cannot be found out now.
+    pub(crate) async fn still_slowly(
+        self: Arc<Self>,
+        attempt: &Attempt,
+        asks_hook: bool,
+    ) -> Option<bool> {
+        if let Some(Err(UnknownKey)) = self.token(attempt, unix_now())
+            && let Some((tokens, _)) = &self.tokens
+        {
+            tokens.fetch_again().await;
+            if let Some(Ok(_)) = self.token(attempt, unix_now()) {
+                return Some(true);
+            }
+            if !tokens.has_keys() {
+                return None;
+            }
+        }
+        if let Tried::Slow = self.rules.look(attempt) {
+            let turn = self.hashing.acquire().await;
+            if self.hashed(attempt, turn).await {
+                return Some(true);
+            }
+        }
+        let Some((hook, _)) = self.hook(attempt) else { return Some(false) };
+        if !asks_hook {
+            return None;
+        }
+        match hook.ask(Question { recheck: true, ..question(attempt) }).await {
+            Answer::Allowed => Some(true),
+            Answer::Refused => Some(false),
+            Answer::None(why) => {
+                tracing::debug!(path = attempt.path, ip = %attempt.ip, why, "not asked again");
+                None
+            }
+        }
+    }
+
+    /// How often the webhook is asked about somebody who was let in. `None` for never.
+    pub(crate) fn recheck(&self) -> Option<Duration> {
+        let (_, terms) = self.webhook.as_ref()?;
+        Some(terms.recheck.into()).filter(|every: &Duration| !every.is_zero())
+    }
+
+    fn obey(&self, answer: Answer, terms: &config::Webhook, attempt: &Attempt) -> Verdict {
+        match answer {
+            // It may have allowed the address, whatever was given besides.
+            Answer::Allowed => Ok(Grant { by_secret: false, ..self.grant(attempt) }),
+            Answer::Refused => Err(self.refuse(attempt)),
+            Answer::None(why) => {
+                let is_allowed = terms.on_failure == OnFailure::Allow;
+                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(left_out) = told.take(std::time::Instant::now()) {
+                    let (action, path) = (attempt.kind.name(), &attempt.path);
+                    let does = if is_allowed { "allowed" } else { "refused" };
+                    tracing::warn!(
+                        action, path, ip = %attempt.ip, why, does, left_out,
+                        "the webhook does not decide"
+                    );
+                }
+                let grant = Grant { by_secret: false, ..self.grant(attempt) };
+                if is_allowed { Ok(grant) } else { Err(Refusal::Undecided) }
+            }
+        }
+    }
+
+    /// Counts wrong credentials.
+    fn refuse(&self, attempt: &Attempt) -> Refusal {
+        if attempt.is_anonymous() {
+            return Refusal::Anonymous;
+        }
+        if attempt.guesses() || !self.is_genuine(attempt) {
+            self.failures.count(attempt.ip);
+        }
+        let action = attempt.kind.name();
+        tracing::debug!(action, path = attempt.path, ip = %attempt.ip, "wrong credentials");
+        Refusal::Wrong
+    }
+
+    /// Whether a signed path or a token is ours, though it does not allow this, or not any more. Players go on to ask
+    /// after the time of theirs is over: that is no guess.
+    fn is_genuine(&self, attempt: &Attempt) -> bool {
+        let is_signed = |signer: &Signer| signer.check(&attempt.signed).is_ok();
+        let is_token = |(tokens, _): &(Tokens, _)| match tokens.look(&attempt.token, unix_now()) {
+            Token::Good(_) => true,
+            Token::Bad(why) => why == Refused::Expired,
+            Token::UnknownKey | Token::NoKeys => false,
+        };
+        self.signer.as_ref().is_some_and(is_signed) || self.tokens.as_ref().is_some_and(is_token)
+    }
+
+    /// The permission of a signed path. It cannot be guessed, so it counts however often others of the address tried.
+    fn signed(
+        &self,
+        (kind, path): (Kind, &str),
+        token: &str,
+        ip: IpAddr,
+        now: u64,
+    ) -> Option<Grant> {
+        let permit = self.signer.as_ref()?.check(token).ok()?;
+        let is_allowed = kind == Kind::Play && permit.allows(path, ip, now);
+        let until = permit.expires.and_then(|at| at_unix(at, now));
+        is_allowed.then_some(Grant { until, by_secret: true, ..Grant::default() })
+    }
+
+    /// The permission of a token.
+    fn token(&self, attempt: &Attempt, now: u64) -> Option<Result<Grant, UnknownKey>> {
+        let kind = attempt.kind;
+        let (tokens, kinds) = self.tokens.as_ref()?;
+        if attempt.token.is_empty() || !kinds.contains(&kind) {
+            return None;
+        }
+        match tokens.look(&attempt.token, now) {
+            Token::Good(claims) if claims.allows(kind, &attempt.path) => {
+                let until = claims.expires.and_then(|until| at_unix(until, now));
+                let is_personal = attempt.is_personal;
+                Some(Ok(Grant { until, is_personal, by_secret: true, again: None }))
+            }
+            Token::UnknownKey | Token::NoKeys => Some(Err(UnknownKey)),
+            Token::Good(_) => None,
+            Token::Bad(why) => {
+                tracing::debug!(path = attempt.path, ip = %attempt.ip, %why, "token refused");
+                None
+            }
+        }
+    }
+}
+
+/// The set of keys may have the key of a token by now.
+struct UnknownKey;
+
+/// A time in seconds since 1970, which is `now`. One beyond all limits is no time.
+fn at_unix(at: u64, now: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(at.saturating_sub(now)))
+}
+
+/// What the webhook is asked. What a low-latency player asks for anew with each reload is no part of it, so that an answer
+/// holds for the player.
+pub(super) fn question(attempt: &Attempt) -> Question {
+    let Attempt { kind, path, protocol, ip, user, password, key, token, query, .. } =
+        attempt.clone();
+    let pairs = query.split('&').filter(|pair| !pair.starts_with("_HLS_"));
+    let query = pairs.collect::<Vec<_>>().join("&");
+    let password = if password.is_empty() { key } else { password };
+    Question { action: kind, path, protocol, ip, user, password, token, query, recheck: false }
+}

@@ -1,0 +1,46 @@
+//! What SIGHUP reads again: `[access]` of the configuration's file, and the files that it names.
+
+use std::path::PathBuf;
+
+use tokio::task::spawn_blocking;
+
+use crate::access::Access;
+use crate::config::{self, Config};
+
+/// The file of a configuration.
+#[derive(Debug)]
+pub struct File {
+    path: PathBuf,
+    /// What it had when the server started.
+    at_start: Config,
+}
+
+impl File {
+    /// `at_start` is what was read from the file at `path`, without what the command line changed.
+    pub fn new(path: PathBuf, at_start: Config) -> Self {
+        Self { path, at_start }
+    }
+
+    /// Reads the file again, and lets `access` decide by its `[access]`. Returns what is to be told of that.
+    ///
+    /// # Errors
+    /// The file cannot be read or used, and why. Then nothing changes.
+    pub async fn reload(&self, access: &Access) -> Result<&'static str, String> {
+        let path = self.path.clone();
+        let read = spawn_blocking(move || Config::load(Some(&path))).await;
+        let config = read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        access.reload(&config.access)?;
+        Ok(match self.differs(config) {
+            true => {
+                "took [access] from the configuration; what else has changed there needs a restart"
+            }
+            false => "took [access] from the configuration",
+        })
+    }
+
+    /// Whether the file has something new outside `[access]`.
+    fn differs(&self, config: Config) -> bool {
+        let rest = |config| Config { access: config::Access::default(), ..config };
+        rest(config) != rest(self.at_start.clone())
+    }
+}

@@ -1,0 +1,79 @@
+//! Looks again and again at those who publish and play, and ends sessions that are no longer allowed.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use tokio::time::{Instant, sleep};
+
+use crate::access::{Access, Again};
+use crate::sessions::{Over, Sessions};
+
+/// Time between two looks, at least and at most. A look takes about a microsecond for each session, unless something must
+/// be asked or computed.
+const EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
+/// About how many sessions something is asked or computed at a time.
+const AT_A_TIME: usize = 16;
+
+/// For how long that goes on before the next look. Those who had to wait longest come first then.
+const AT_MOST: Duration = Duration::from_secs(30);
+
+/// Ends sessions that are no longer allowed, until the future is dropped.
+pub(crate) async fn run(access: &Access, sessions: &Sessions) {
+    let mut changed = access.changes();
+    let mut asked = HashMap::new();
+    loop {
+        let [least, most] = EVERY;
+        let every = access.policy().recheck().unwrap_or(most).clamp(least, most);
+        tokio::select! {
+            () = sleep(every) => {}
+            _ = changed.changed() => {}
+        }
+        look(access, sessions, &mut asked).await;
+    }
+}
+
+/// Looks at each session once. `asked` has when the webhook was asked last about each session, or when its turn began.
+async fn look(access: &Access, sessions: &Sessions, asked: &mut HashMap<u64, Instant>) {
+    let (policy, now) = (access.policy(), Instant::now());
+    let mut before = std::mem::take(asked);
+    let mut slow = Vec::new();
+    for (id, again) in sessions.let_in() {
+        let last = before.remove(&id).unwrap_or(now);
+        asked.insert(id, last);
+        match policy.still(again.attempt()) {
+            Some(true) => {}
+            Some(false) => revoke(sessions, id, &again),
+            None => slow.push((last, id, again)),
+        }
+    }
+    slow.sort_unstable_by_key(|(last, id, _)| (*last, *id));
+    let recheck = policy.recheck();
+    let slow = stream::iter(slow).map(|(last, id, again)| {
+        let policy = Arc::clone(&policy);
+        async move {
+            let asks = recheck.is_some_and(|every| now.duration_since(last) >= every);
+            if policy.still_slowly(again.attempt(), asks).await == Some(false) {
+                revoke(sessions, id, &again);
+            }
+            asks.then_some(id)
+        }
+    });
+    let time = pin!(sleep(AT_MOST));
+    let mut slow = slow.buffer_unordered(AT_A_TIME).take_until(time);
+    while let Some(found) = slow.next().await {
+        if let Some(id) = found {
+            asked.insert(id, now);
+        }
+    }
+}
+
+fn revoke(sessions: &Sessions, session: u64, again: &Again) {
+    if sessions.end(session, Over::Revoked) {
+        let (action, path, ip) = again.attempt().told();
+        tracing::info!(session, action, path, %ip, "session is no longer allowed");
+    }
+}
