@@ -1,6 +1,8 @@
 //! What goes wrong, and how the server goes on.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use testkit::{NO_ARGUMENTS, Server, eventually};
 
@@ -78,6 +80,40 @@ fn used_though_it_cannot_be_written_and_written_later() {
     assert!(said.contains("storage") && said.contains("Not a directory"), "{said}");
     fs::remove_file(authority.storage()).unwrap();
     let is_kept = |name| authority.kept(name).is_file();
+    eventually(LIMIT, "both are kept", || is_kept("certificate.pem") && is_kept("account.json"));
+}
+
+/// The disk is a small one that only the server sees, in a namespace of its own.
+#[test]
+fn used_though_the_disk_is_full_and_written_when_it_has_room() {
+    let authority = Authority::start(LONG);
+    let storage = authority.storage();
+    fs::create_dir(&storage).unwrap();
+    let starts = tempfile::tempdir().unwrap();
+    let starts = starts.path().join("headwater");
+    let text = format!(
+        "#!/bin/sh\nexec unshare --map-root-user --mount sh -e -c '\n\
+         mount -t tmpfs -o size=256k none {0}\n\
+         dd if=/dev/zero of={0}/other bs=4096 2> /dev/null || :\n\
+         exec {BINARY} \"$@\"' sh \"$@\"\n",
+        storage.display()
+    );
+    fs::write(&starts, text).unwrap();
+    fs::set_permissions(&starts, fs::Permissions::from_mode(0o755)).unwrap();
+    let listen = format!("127.0.0.1:{}", authority.http);
+    let configuration = authority.configuration(&[DOMAIN], ANY);
+    let server = Server::configured(&starts, &configuration, ["--http", &listen]);
+    until_shown(&server, DOMAIN, &authority, "");
+    let said = server.log_line(LIMIT, |line| line.contains("cannot be written"));
+    assert!(said.contains("storage") && said.contains("No space left"), "{said}");
+    assert_eq!(server.get("/healthz").status(), 200);
+    // The disk as the server sees it.
+    let seen = |path: &Path| {
+        let root = format!("/proc/{}/root", server.id());
+        Path::new(&root).join(path.strip_prefix("/").unwrap())
+    };
+    fs::remove_file(seen(&storage.join("other"))).unwrap();
+    let is_kept = |name| fs::metadata(seen(&authority.kept(name))).is_ok_and(|it| it.len() > 0);
     eventually(LIMIT, "both are kept", || is_kept("certificate.pem") && is_kept("account.json"));
 }
 
