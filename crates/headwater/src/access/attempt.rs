@@ -149,6 +149,13 @@ impl Attempt {
     }
 }
 
+/// Whether a query has credentials.
+pub(super) fn has_credentials(query: &str) -> bool {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let names = ["user", "password", "pass", "key", "token", "jwt"];
+    pairs.into_iter().any(|(name, value)| names.contains(&name) && !value.is_empty())
+}
+
 /// User and password of RFC 7617.
 fn basic(given: &str) -> Option<(String, String)> {
     let text = String::from_utf8(STANDARD.decode(given).ok()?).ok()?;

@@ -12,6 +12,7 @@
 //! Those who publish and play for some time are looked at again and again by [`crate::review`]: a session that is no longer
 //! allowed ends. [`Access::reload`] takes another configuration.
 
+mod adobe;
 mod attempt;
 mod failures;
 mod page;
@@ -35,7 +36,7 @@ use axum::response::{IntoResponse, Response};
 pub use credentials::Action as Kind;
 use http::net::LogId;
 use ipnet::IpNet;
-pub(crate) use policy::Policy;
+pub(crate) use policy::{Policy, Rejected};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -296,6 +297,24 @@ impl Access {
     /// What decides now.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks at the query of the application to which an RTMP peer connects, before it says what it wants. Returns the
+    /// query that counts: with user and password, if the peer proved by Adobe's exchange that it knows them.
+    ///
+    /// # Errors
+    /// The peer must connect again, and is told how.
+    pub(crate) fn connects(
+        &self,
+        query: String,
+        program: &str,
+        ip: IpAddr,
+    ) -> Result<String, Rejected> {
+        self.policy().connects(query, program, ip.to_canonical()).inspect_err(|rejected| {
+            if rejected.is_wrong {
+                let _ = self.counted(Kind::Publish, "rtmp", Err(Refusal::Wrong));
+            }
+        })
     }
 
     /// Decides, however long it takes.

@@ -14,6 +14,8 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use super::adobe::{Adobe, Step};
+use super::attempt::has_credentials;
 use super::failures::Failures;
 use super::rules::{Rules, Tried};
 use super::tokens::{Token, Tokens};
@@ -29,11 +31,25 @@ pub(super) const HASHES: usize = 2;
 /// Lines about a webhook that does not decide: so many in so much time.
 const LINES: (u32, Duration) = (5, Duration::from_secs(60));
 
+/// What the name of an encoder's program begins with, whoever made it.
+const ENCODER: &str = "FMLE/";
+
+/// Why an RTMP peer must connect again.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    /// What the peer is told.
+    pub(crate) told: String,
+    /// Whether its credentials are wrong.
+    pub(crate) is_wrong: bool,
+}
+
 /// Who may do what, by one configuration.
 pub(crate) struct Policy {
     publish_from: Vec<IpNet>,
     rules: Rules,
     signer: Option<Signer>,
+    /// Asks encoders for user and password, if it is to.
+    adobe: Option<Adobe>,
     tokens: Option<(Tokens, Vec<Kind>)>,
     webhook: Option<(Webhook, config::Webhook)>,
     failures: Arc<Failures>,
@@ -70,6 +86,7 @@ impl Policy {
         Ok(Self {
             publish_from: config.publish_from.clone(),
             rules: Rules::new(&config.rule),
+            adobe: config.rtmp_challenge.then(Adobe::new),
             signer,
             tokens,
             webhook,
@@ -103,6 +120,46 @@ impl Policy {
     pub(super) async fn keep_fresh(&self) {
         if let Some((tokens, _)) = &self.tokens {
             tokens.keep_fresh().await;
+        }
+    }
+
+    /// See [`super::Access::connects`].
+    pub(super) fn connects(
+        &self,
+        query: String,
+        program: &str,
+        ip: IpAddr,
+    ) -> Result<String, Rejected> {
+        let Some(adobe) = &self.adobe else { return Ok(query) };
+        let told = |told| Err(Rejected { told, is_wrong: false });
+        let wrong = || Err(Rejected { told: Adobe::refuse(), is_wrong: true });
+        let now = unix_now();
+        match Step::of(&query) {
+            Step::Nothing => {
+                let is_encoder = program.starts_with(ENCODER);
+                let must = is_encoder && !has_credentials(&query) && self.is_closed(Kind::Publish);
+                if must { told(Adobe::ask()) } else { Ok(query) }
+            }
+            Step::Named(user) => told(adobe.challenge(user, ip, now)),
+            Step::Unknown => wrong(),
+            Step::Answered(answer) if !adobe.holds(&answer, ip, now) => {
+                told(adobe.challenge(answer.user, ip, now))
+            }
+            Step::Answered(answer) => {
+                if self.failures.wait(ip).is_some() {
+                    return wrong();
+                }
+                match self.rules.password(answer.user, |password| adobe.knows(&answer, password)) {
+                    Some(password) => {
+                        let [user, password] = [answer.user, password].map(percent_encoded);
+                        Ok(format!("user={user}&password={password}"))
+                    }
+                    None => {
+                        self.failures.count(ip);
+                        wrong()
+                    }
+                }
+            }
         }
     }
 
@@ -403,4 +460,8 @@ pub(super) fn question(attempt: &Attempt) -> Question {
     let query = pairs.collect::<Vec<_>>().join("&");
     let password = if password.is_empty() { key } else { password };
     Question { action: kind, path, protocol, ip, user, password, token, query, recheck: false }
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }

@@ -90,6 +90,12 @@ impl Rules {
         if is_slow { Tried::Slow } else { Tried::Wrong }
     }
 
+    /// The password in plain of a user, if `is_right` accepts it.
+    pub(super) fn password(&self, user: &str, is_right: impl Fn(&str) -> bool) -> Option<&str> {
+        let rules = self.rules.iter().filter(|rule| rule.user.as_deref() == Some(user));
+        rules.filter_map(|rule| rule.password.as_ref()?.plain()).find(|password| is_right(password))
+    }
+
     /// Computes the hashes, one after the other. Blocks.
     pub(super) fn find_out(&self, attempt: &Attempt) -> bool {
         let hashed = |secret: &Secret| secret.plain().is_none();

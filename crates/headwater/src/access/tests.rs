@@ -347,6 +347,54 @@ fn reloads_of_a_player_are_one_question() {
     assert_ne!(of("key=k"), of("key=l"));
 }
 
+#[tokio::test]
+async fn encoders_are_asked_for_user_and_password_if_they_give_nothing() {
+    let rule = "[[access.rule]]\nactions = [\"publish\"]\nuser = \"a\"\npassword = \"p\"\n";
+    let (_folder, off) = access(rule);
+    let on = format!("[access]\nrtmp_challenge = true\nmax_failures = 2\n{rule}");
+    let (_other, access) = access(&on);
+    let ip = "192.0.2.1".parse().unwrap();
+    let encoder = "FMLE/3.0 (compatible; FMSc/1.0)";
+    let connects = |access: &Access, query: &str, program| {
+        let connected = access.connects(query.to_owned(), program, ip);
+        connected.map_err(|rejected| (rejected.told, rejected.is_wrong))
+    };
+    for (access, query, program) in [
+        (&off, "", encoder),
+        (&off, "authmod=adobe&user=a", encoder),
+        (&access, "", "LNX 9,0,124,2"),
+        (&access, "key=k", encoder),
+        (&access, "user=a&password=p", encoder),
+    ] {
+        assert_eq!(connects(access, query, program), Ok(query.to_owned()), "{query} {program}");
+    }
+    for (query, expected, is_wrong) in [
+        ("", "code=403 need auth; authmod=adobe", false),
+        ("backup=1&key=", "code=403 need auth; authmod=adobe", false),
+        ("authmod=adobe&user=a", "?reason=needauth&user=a&salt=", false),
+        ("authmod=adobe&user=nobody", "?reason=needauth&user=nobody&salt=", false),
+        // The challenge is none of ours.
+        (
+            "authmod=adobe&user=a&challenge=c&response=r&opaque=1-0",
+            "?reason=needauth&user=a",
+            false,
+        ),
+        ("authmod=llnw&user=a", "?reason=authfailed", true),
+    ] {
+        let (told, wrong) = connects(&access, query, encoder).unwrap_err();
+        assert!(told.contains(expected) && wrong == is_wrong, "{query}: {told}");
+    }
+    // Wrong answers are guesses.
+    let (told, _) = connects(&access, "authmod=adobe&user=a", encoder).unwrap_err();
+    let challenge = told.split_once("opaque=").unwrap().1;
+    let answer = format!("authmod=adobe&user=a&challenge=c&response=r&opaque={challenge}");
+    for _ in 0..3 {
+        let (told, is_wrong) = connects(&access, &answer, encoder).unwrap_err();
+        assert!(told.contains("?reason=authfailed") && is_wrong, "{told}");
+    }
+    assert!(access.policy().wait(ip).is_some());
+}
+
 /// Whether somebody who was let in still is, however long that takes to find out.
 async fn still(access: &Access, again: &Again) -> Option<bool> {
     match access.policy().still(again.attempt()) {

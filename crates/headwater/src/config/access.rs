@@ -32,6 +32,8 @@ pub struct Access {
     pub publish_from: Vec<IpNet>,
     /// How many wrong credentials an address (IPv6: a /64 network) may give in a minute; 0 is no limit.
     pub max_failures: u32,
+    /// Whether RTMP encoders that give no credentials are asked for user and password in Adobe's way.
+    pub rtmp_challenge: bool,
     /// A file with the key of signed paths, at least 32 bytes. Whoever has a signed path may play; empty means there
     /// are none.
     pub signing_key: PathBuf,
@@ -119,6 +121,7 @@ impl Default for Access {
         Self {
             publish_from: NEAR.iter().filter_map(|network| network.parse().ok()).collect(),
             max_failures: 10,
+            rtmp_challenge: false,
             signing_key: PathBuf::new(),
             jwt: Jwt::default(),
             webhook: Webhook::default(),

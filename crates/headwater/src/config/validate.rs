@@ -258,14 +258,15 @@ fn cluster(cluster: &Cluster) -> Result<(), Found> {
 
 /// Checks that whoever is asked about credentials can be asked, and that rules say something.
 fn access(access: &Access) -> Result<(), Found> {
-    let Access { publish_from: _, max_failures, signing_key: _, jwt, webhook, rule: rules } =
-        access;
+    let Access { publish_from: _, max_failures, signing_key: _, jwt, webhook, .. } = access;
+    let Access { rtmp_challenge, rule: rules, .. } = access;
     within("access.max_failures", *max_failures, 0, 10_000)?;
     let hour = Time::from_secs(3600);
     within("access.jwt.leeway", jwt.leeway, Time::default(), hour)?;
     within("access.jwt.refresh", jwt.refresh, Time::from_secs(10), Time::from_secs(24 * 3600))?;
     within("access.webhook.timeout", webhook.timeout, Time::from_millis(100), Time::from_secs(60))?;
     within("access.webhook.cache", webhook.cache, Time::default(), hour)?;
+    within("access.webhook.recheck", webhook.recheck, Time::default(), hour)?;
     if !webhook.url.is_empty() && !super::is_url(&webhook.url) {
         let message = "must be like https://example.org/hooks/access".to_owned();
         return refuse(&["access.webhook.url"], message);
@@ -282,6 +283,11 @@ fn access(access: &Access) -> Result<(), Found> {
             _ => continue,
         };
         return refuse(&["access.rule"], format!("number {number} {wrong}"));
+    }
+    let is_plain = |rule: &Rule| rule.password.as_ref().is_some_and(|it| it.plain().is_some());
+    if *rtmp_challenge && !rules.iter().any(is_plain) {
+        let message = "needs a rule with a user and a password in plain".to_owned();
+        return refuse(&["access.rtmp_challenge", "access.rule"], message);
     }
     Ok(())
 }

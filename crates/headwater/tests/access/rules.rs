@@ -6,7 +6,7 @@ use testkit::http::Client;
 use testkit::{NO_ARGUMENTS, Program, Server, eventually};
 
 use crate::support::{
-    BINARY, LIMIT, UPGRADE, aiortc, ask, play, publish, server, status, wait_for,
+    BINARY, LIMIT, UPGRADE, aiortc, ask, play, publish, publish_to, server, status, wait_for,
 };
 
 /// Alice publishes with a key, and plays as a user whose password is `open sesame`.
@@ -74,6 +74,43 @@ fn programs_of_others_publish_and_play_with_credentials_only() {
         assert!(!log.contains(secret), "{log}");
     }
     publisher.terminate();
+}
+
+/// As the URLs of ffmpeg, the fields of OBS and the properties of GStreamer have them.
+#[test]
+fn encoders_are_asked_for_user_and_password() {
+    let (_folder, server) = server(
+        "[access]\nrtmp_challenge = true\nmax_failures = 0\n\
+         [[access.rule]]\nactions = [\"publish\"]\npath = \"live/a*\"\nuser = \"alice\"\npassword = \"se+cret=\"\n\
+         [[access.rule]]\nactions = [\"publish\"]\nkey = \"k\"\n",
+    );
+    let url = |user: &str, path: &str| format!("rtmp://{user}@{}/{path}", server.rtmp);
+    for (refused, why) in [
+        (url("alice:wrong", "live/a1"), "Incorrect username/password"),
+        (url("bob:se+cret=", "live/a1"), "Incorrect username/password"),
+        (url("alice:se+cret=", "live/b"), "not allowed with these credentials"),
+        (server.rtmp_url("live/a1"), "No credentials set"),
+    ] {
+        let ended = publish_to(&refused).wait(LIMIT);
+        let told = format!("{}{}", ended.stderr, server.log());
+        assert!(!ended.status.success() && told.contains(why), "{refused}: {told}");
+    }
+    let _ffmpeg = publish_to(&url("alice:se+cret=", "live/a1"));
+    // Whoever gives credentials is not asked.
+    let _key = publish_to(&server.rtmp_url("live?key=k/b"));
+    let location = server.rtmp_url("live/a2");
+    let mut gstreamer = Command::new("gst-launch-1.0");
+    gstreamer.args(["-q", "videotestsrc", "is-live=true", "!", "x264enc", "tune=zerolatency"]);
+    gstreamer.args(["key-int-max=30", "!", "flvmux", "streamable=true", "!", "rtmp2sink"]);
+    gstreamer.arg(format!("location={location}"));
+    gstreamer.args(["flash-version=FMLE/3.0", "username=alice", "password=se+cret="]);
+    let _gstreamer = Program::spawn(&mut gstreamer);
+    for name in ["a1", "a2", "b"] {
+        wait_for(&server, &format!("/live/{name}/index.m3u8"));
+    }
+    // Players are asked nothing.
+    assert!(play(&server.rtmp_url("live/a1"), &[]).status.success());
+    assert!(!server.log().contains("se+cr"), "no secret is logged");
 }
 
 #[test]

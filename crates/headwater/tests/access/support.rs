@@ -33,9 +33,14 @@ pub(crate) fn operated(configuration: &str) -> Server {
 
 /// ffmpeg publishes the demo clip over and over, to a path with a query.
 pub(crate) fn publish(server: &Server, path: &str) -> Program {
+    publish_to(&server.rtmp_url(path))
+}
+
+/// ffmpeg publishes the demo clip over and over, to a URL.
+pub(crate) fn publish_to(url: &str) -> Program {
     let mut ffmpeg = Command::new("ffmpeg");
     ffmpeg.args(["-v", "error", "-re", "-stream_loop", "-1", "-i"]).arg(demo_clip());
-    Program::spawn(ffmpeg.args(["-c", "copy", "-f", "flv", &server.rtmp_url(path)]))
+    Program::spawn(ffmpeg.args(["-c", "copy", "-f", "flv", url]))
 }
 
 /// ffmpeg plays two seconds of a URL.

@@ -10,7 +10,7 @@ use protocol::rtmp::{Blame, PlayStart, ServerEvent, code};
 use tokio::time::Instant;
 
 use super::{App, Connection, Role};
-use crate::access::{Action, Asked, Credentials, Grant, Verdict};
+use crate::access::{Action, Asked, Credentials, Grant, Rejected, Verdict};
 use crate::events::Event;
 use crate::pace::Pace;
 use crate::path::{StreamPath, of_rtmp, published_as};
@@ -46,9 +46,8 @@ impl<S: Transport + 'static> Connection<S> {
             ServerEvent::Metadata { timestamp, payload, .. } => {
                 self.take_tag(TagKind::Script, timestamp, &payload);
             }
-            ServerEvent::Connect { app, query, .. } => {
-                *self.app = App { path: app, query, grant: Grant::default() };
-                self.session.accept_connect()?;
+            ServerEvent::Connect { app, query, flash_ver, .. } => {
+                self.connect(app, query, &flash_ver)?;
             }
             ServerEvent::PublishRequest { app, name, query, .. } => {
                 self.publish(&of_rtmp(&app, &name), &query)?;
@@ -95,6 +94,24 @@ impl<S: Transport + 'static> Connection<S> {
             ServerEvent::BufferLength { .. } | ServerEvent::Pong { .. } => {}
             // The enum may grow; new events need no action.
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, app: String, query: String, program: &str) -> Result<(), Error> {
+        let peer = self.peer;
+        match self.shared.origin.access.connects(query, program, peer.ip()) {
+            Ok(query) => {
+                *self.app = App { path: app, query, grant: Grant::default() };
+                self.session.accept_connect()?;
+            }
+            Err(Rejected { told, is_wrong }) => {
+                if is_wrong {
+                    tracing::warn!(%peer, app = shown(&app), "connection refused: wrong user or password");
+                }
+                self.session.reject_connect(code::CONNECT_REJECTED, &told)?;
+                self.leaves = true;
+            }
         }
         Ok(())
     }
