@@ -207,6 +207,9 @@ async fn nosniff(mut response: Response) -> Response {
 }
 
 fn secured(mut page: Response, policy: &str) -> Response {
+    // Credentials in a page's address are for no server that it asks, and for no log of a proxy.
+    let referrer = HeaderValue::from_static("strict-origin");
+    page.headers_mut().insert(header::REFERRER_POLICY, referrer);
     if let Ok(policy) = HeaderValue::from_str(policy) {
         page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
@@ -446,5 +449,6 @@ mod tests {
         assert_eq!(answer.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
         let page = harmless(secured(().into_response(), DASHBOARD)).await;
         assert_eq!(page.headers()[header::CONTENT_SECURITY_POLICY], DASHBOARD);
+        assert_eq!(page.headers()[header::REFERRER_POLICY], "strict-origin");
     }
 }
