@@ -160,17 +160,7 @@ function parseStream(value: unknown): Stream {
     since: Number.isNaN(since.getTime()) ? null : since,
     publishers: list(stream.publishers).map(parsePublisher),
     waiting: list(stream.waiting).map(parsePublisher),
-    tracks: list(stream.tracks).map((track) => ({
-      name: text(track.name) ?? '',
-      kind: track.kind === 'audio' ? 'audio' : 'video',
-      codec: text(track.codec) ?? '',
-      bitrate: number(track.bitrate) || null,
-      width: number(track.width),
-      height: number(track.height),
-      frameRate: number(track.frame_rate),
-      sampleRate: number(track.sample_rate),
-      channels: number(track.channels),
-    })),
+    tracks: list(stream.tracks).map(parseTrack),
     advice: list(record(stream.health ?? {}).advice).map(({ level, text: words }) => ({
       level: level === 'warning' ? 'warning' : 'note',
       text: text(words) ?? '',
@@ -180,6 +170,20 @@ function parseStream(value: unknown): Stream {
       count: number(count) ?? 0,
     })),
     quality: stream.quality == null ? null : parseQuality(record(stream.quality)),
+  };
+}
+
+export function parseTrack(track: Record<string, unknown>): Track {
+  return {
+    name: text(track.name) ?? '',
+    kind: track.kind === 'audio' ? 'audio' : 'video',
+    codec: text(track.codec) ?? '',
+    bitrate: number(track.bitrate) || null,
+    width: number(track.width),
+    height: number(track.height),
+    frameRate: number(track.frame_rate),
+    sampleRate: number(track.sample_rate),
+    channels: number(track.channels),
   };
 }
 
