@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import {
   keep,
   openPage,
@@ -15,6 +16,10 @@ import {
   untilTime,
 } from './support.mjs';
 
+const CLIP = fileURLToPath(new URL('../../crates/headwater/assets/demo.mp4', import.meta.url));
+const KEY = 'a key, 100% & more';
+const PASSWORD = 'geheim:ß';
+
 let folder;
 let server;
 let browser;
@@ -25,7 +30,13 @@ before(async () => {
   folder = mkdtempSync(join(tmpdir(), 'headwater-access-'));
   const key = join(folder, 'key');
   writeFileSync(key, 'a key that has at least 32 bytes in it');
-  server = await startServer({ config: `[access]\nsigning_key = ${JSON.stringify(key)}\n` });
+  copyFileSync(CLIP, join(folder, 'clip.mp4'));
+  const rule = `[[access.rule]]\nactions = ["play"]\n`;
+  server = await startServer({
+    vod: folder,
+    config: `[access]\nsigning_key = ${JSON.stringify(key)}\n${rule}key = ${JSON.stringify(KEY)}
+${rule}user = "alice"\npassword = ${JSON.stringify(PASSWORD)}\n`,
+  });
   const sign = ['sign', 'live/demo', '--expires', '1h', '--key', key];
   const path = execFileSync(process.env.HEADWATER_BIN, sign, { encoding: 'utf8' }).trim();
   signed = path.replace('/live/demo', '/watch/live/demo');
@@ -49,6 +60,69 @@ describe('a page with a signed path plays', () => {
       await page.context().close();
     });
   }
+});
+
+describe('a page with credentials in its query plays', () => {
+  const key = `key=${encodeURIComponent(KEY)}`;
+  const user = `user=alice&password=${encodeURIComponent(PASSWORD)}`;
+  for (const [via, stream, credentials] of [
+    ['llhls', 'live/demo', key],
+    ['llhls', 'live/demo', user],
+    ['llhls', 'live/demo', `token=${encodeURIComponent('not a token')}&${key}`],
+    ['hls', 'live/demo', key],
+    ['dash', 'live/demo', key],
+    ['push', 'live/demo', key],
+    ['push', 'live/demo', user],
+    ['webrtc', 'live/demo', key],
+    ['file', 'vod/clip.mp4', key],
+  ]) {
+    test(`${via} ${stream}, ${credentials}`, { timeout: 3 * PATIENCE }, async () => {
+      const { page, complaints } = await openPage(browser);
+      const requests = [];
+      page.on('request', (request) => requests.push(request));
+      await page.goto(`${server.url}/watch/${stream}?${credentials}&via=${via}`);
+      await untilCondition(page, 'playing');
+      await untilTime(page, (await position(page)) + 2);
+      assert.deepEqual(complaints, []);
+      // They are in no address but the page's own, those of sockets, and that of the beacon.
+      const [, ...others] = requests.map((request) => new URL(request.url()));
+      const telling = others.filter(({ search }) => search.includes(credentials));
+      assert.deepEqual(
+        telling.filter(({ pathname }) => !/\/(push|cmcd)$/.test(pathname)),
+        [],
+      );
+      const headers = await Promise.all(requests.map((request) => request.allHeaders()));
+      const referers = new Set(headers.map(({ referer }) => referer));
+      assert.deepEqual([...referers].sort(), [`${server.url}/`, undefined]);
+      await page.context().close();
+    });
+  }
+
+  test('and keeps them', { timeout: 3 * PATIENCE }, async () => {
+    const { page, complaints } = await openPage(browser);
+    await page.goto(`${server.url}/watch/live/demo?${key}`);
+    await untilCondition(page, 'playing');
+    await page.getByRole('radio', { name: 'Push' }).check();
+    await page.waitForURL(`${server.url}/watch/live/demo?via=push&${key}`);
+    await page.reload();
+    await untilCondition(page, 'playing');
+    assert.deepEqual(complaints, []);
+    await page.getByText('Addresses for other players').click();
+    const shown = await page.locator('.elsewhere code').allTextContents();
+    assert.equal(shown.length, 5);
+    assert.ok(
+      shown.every((address) => address.endsWith(key)),
+      shown.join(),
+    );
+    await page.context().close();
+  });
+});
+
+test('a page with a wrong key says so', { timeout: 3 * PATIENCE }, async () => {
+  const { page } = await openPage(browser);
+  await page.goto(`${server.url}/watch/live/demo?key=wrong`);
+  await page.getByText('The server says').first().waitFor();
+  await page.context().close();
 });
 
 test('a page without one says what is needed', { timeout: 3 * PATIENCE }, async () => {

@@ -1,12 +1,20 @@
 import assert from 'node:assert/strict';
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { assertAccessible, fakeStreams, keep, openPage, startBrowser, startServer } from './support.mjs';
 import { AUDIO, makeVariants, publishFile, VIDEO } from './young.mjs';
 
 const WIDE = { viewport: { width: 1280, height: 900 } };
 const NARROW = { viewport: { width: 320, height: 640 }, colorScheme: 'dark' };
 
+const MEDIA = fileURLToPath(new URL('../../target/media/mp4', import.meta.url));
+const DEMO = fileURLToPath(new URL('../../crates/headwater/assets/demo.mp4', import.meta.url));
+
 let made;
+let titles;
 let server;
 let publisher;
 let browser;
@@ -14,7 +22,8 @@ let browser;
 before(async () => {
   // Its keyframes are 8.3 s apart.
   made = await makeVariants({ seldom: [...VIDEO, ...AUDIO, '-g', '250'] }, '20');
-  server = await startServer({ config: '[live]\nreconnect = "1s"\n', operated: true });
+  titles = await makeShelf();
+  server = await startServer({ vod: titles, config: '[live]\nreconnect = "1s"\n', operated: true });
   publisher = await publishFile(server, made.files.seldom, 'seldom', ['-stream_loop', '-1']);
   browser = await startBrowser();
 });
@@ -24,7 +33,42 @@ after(async () => {
   await publisher?.stop();
   await server?.stop();
   await made?.remove();
+  if (titles) await rm(titles, { recursive: true });
 });
+
+/** A folder of titles: films that browsers decode, one that they do not, sound, a broken one, and 1,010 in a folder. */
+async function makeShelf() {
+  const root = await mkdtemp(join(tmpdir(), 'headwater-shelf-'));
+  for (const name of ['films', 'many', 'empty']) await mkdir(join(root, name));
+  await Promise.all([
+    copyFile(DEMO, join(root, 'demo.mp4')),
+    copyFile(
+      join(MEDIA, 'two-minutes.mp4'),
+      join(root, 'a name, 100 % & #1, with ümläuts, that is longer than a line.mp4'),
+    ),
+    copyFile(join(MEDIA, 'hevc.mp4'), join(root, 'hevc.mp4')),
+    copyFile(join(MEDIA, 'sound.mp4'), join(root, 'sound.mp4')),
+    writeFile(join(root, 'broken.mp4'), 'This is no film.'),
+    ...['high', 'low'].map((name) => copyFile(DEMO, join(root, `films/${name}.mp4`))),
+    ...Array.from({ length: 1010 }, (_, i) =>
+      writeFile(join(root, `many/${String(i).padStart(4, '0')}.mp4`), ''),
+    ),
+  ]);
+  return root;
+}
+
+const tile = (page, path) => page.locator(`[data-title="${path}"]`);
+
+/** Waits for a title's picture, which is not of one colour. */
+async function untilPictured(page, path) {
+  const canvas = page.locator(`[data-title="${path}"][data-poster=drawn] canvas`);
+  await canvas.waitFor();
+  const colours = await canvas.evaluate((it) => {
+    const { data } = it.getContext('2d').getImageData(0, 0, it.width, it.height);
+    return new Set(new Uint32Array(data.buffer)).size;
+  });
+  assert.ok(colours > 50, `${path}: ${colours} colours`);
+}
 
 /** Runs `body` with a page and closes it, whatever happens. */
 function withPage(name, options, body) {
@@ -222,6 +266,96 @@ withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
   await assertAccessible(page);
   await keep(page, 'dashboard-stream-narrow-dark');
   viewer.leave();
+});
+
+withPage('titles on disk have pictures', WIDE, async (page, complaints) => {
+  await page.goto(`${server.operators}/`);
+  await page.evaluate(() => {
+    window.shifts = [];
+    const note = (list) => window.shifts.push(...list.getEntries().map(({ value }) => value));
+    new PerformanceObserver(note).observe({ type: 'layout-shift', buffered: false });
+  });
+  await page.getByRole('link', { name: 'Titles' }).click();
+  await page.waitForURL('**/#titles=vod');
+  await page.waitForFunction(() => document.activeElement.matches('h1'));
+  const long = 'vod/a name, 100 % & #1, with ümläuts, that is longer than a line.mp4';
+  await tile(page, 'vod/demo.mp4').waitFor();
+  await page.evaluate(() => (window.shifts.length = 0));
+  await untilPictured(page, 'vod/demo.mp4');
+  await untilPictured(page, long);
+  assert.match(await tile(page, 'vod/demo.mp4').textContent(), /0:16, 1280.×.720, H\.264, 2\.5.MB/);
+  await tile(page, 'vod/broken.mp4')
+    .getByText(/^Cannot be played: /)
+    .waitFor();
+  await tile(page, 'vod/sound.mp4')
+    .getByText(/^0:\d+, /)
+    .waitFor();
+  // It is known, and this browser has no picture of it.
+  await tile(page, 'vod/hevc.mp4')
+    .getByText(/H\.265|HEVC/)
+    .waitFor();
+  assert.equal(await tile(page, 'vod/hevc.mp4').getAttribute('data-poster'), 'none');
+  assert.deepEqual(await page.evaluate(() => window.shifts), []);
+  // To look at pictures is not to watch.
+  assert.equal(
+    await page
+      .getByRole('article')
+      .getByText(/viewer/)
+      .count(),
+    0,
+  );
+  assert.equal((await fetch(`${server.url}/vod/demo.mp4/index.m3u8`)).status, 200);
+  await tile(page, 'vod/demo.mp4').getByText('1 viewer', { exact: true }).waitFor();
+  await assertAccessible(page);
+  await keep(page, 'dashboard-titles');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await assertAccessible(page);
+  await keep(page, 'dashboard-titles-dark');
+
+  // Folders are opened by keyboard, and the way back is there.
+  await page.getByRole('link', { name: 'films', exact: true }).focus();
+  await page.keyboard.press('Enter');
+  await page.waitForURL('**/#titles=vod/films');
+  await untilPictured(page, 'vod/films/low.mp4');
+  await page.getByRole('link', { name: 'Watch as one title' }).waitFor();
+  await page.getByRole('navigation').getByRole('link', { name: 'Titles' }).click();
+  await tile(page, 'vod/films').waitFor();
+  await page.goBack();
+  await tile(page, 'vod/films/high.mp4').waitFor();
+  await page.goto(`${server.operators}/#titles=vod/empty`);
+  await page.getByText('There are no titles here').waitFor();
+  assert.deepEqual(complaints, []);
+  await page.goto(`${server.operators}/#titles=vod/none`);
+  await page.getByRole('alert').getByText('the server answered 404').waitFor();
+});
+
+withPage('of a thousand titles only those in sight are opened', WIDE, async (page) => {
+  const asked = new Set();
+  page.on('request', (request) => {
+    const { pathname } = new URL(request.url());
+    if (pathname.startsWith('/api/v1/titles/')) asked.add(pathname);
+  });
+  await page.goto(`${server.operators}/#titles=vod/many`);
+  await page.getByRole('article').nth(999).waitFor({ state: 'attached' });
+  await tile(page, 'vod/many/0000.mp4')
+    .getByText(/^Cannot be played: /)
+    .waitFor();
+  assert.ok(asked.size < 100, `${asked.size} are opened`);
+  await page.getByRole('button', { name: 'Show more' }).click();
+  const last = tile(page, 'vod/many/1009.mp4');
+  await last.scrollIntoViewIfNeeded();
+  await last.getByText(/^Cannot be played: /).waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Show more' }).count(), 0);
+  assert.ok(asked.size < 200, `${asked.size} are opened`);
+});
+
+withPage('titles fit 320 pixels, dark', NARROW, async (page) => {
+  await page.goto(`${server.operators}/#titles=vod`);
+  await tile(page, 'vod/demo.mp4').scrollIntoViewIfNeeded();
+  await untilPictured(page, 'vod/demo.mp4');
+  await fits(page);
+  await assertAccessible(page);
+  await keep(page, 'dashboard-titles-narrow-dark');
 });
 
 withPage('of a thousand streams some are drawn, and each is found', WIDE, async (page) => {

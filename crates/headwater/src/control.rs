@@ -9,6 +9,7 @@ mod problem;
 mod quality;
 mod sessions;
 mod streams;
+mod titles;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use live::UnixMicros;
 pub(crate) use once::Once;
 use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
+use tokio::sync::Semaphore;
 
 use crate::access::{self, Action, Asked, Credentials, Door, Verdict};
 use crate::{Origin, request_id, webrtc};
@@ -43,9 +45,9 @@ struct Pages;
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Policy of the dashboard and of the page that publishes: their own files, and requests to this
-/// server. No other page may show them in a frame, where it could trick users into clicks.
+/// server. Pictures of titles reach a video element as `blob:` URLs. No other page may show them in a frame, where it could trick users into clicks.
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
-    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+    media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Policy of the player. Media reach the video element as `blob:` URLs. Subtitles begin with an
 /// empty track as a `data:` URL. hls.js and dash.js start workers from `blob:` URLs of their own
@@ -70,6 +72,8 @@ struct Control {
     single: Once<(String, bool)>,
     /// Renderings of the list of nodes.
     nodes: Once<()>,
+    /// Turns of those who look at titles: each holds a thread.
+    looks: Arc<Semaphore>,
     /// Places of clients that follow the events.
     followers: Arc<Gate>,
     openapi: openapi::Document,
@@ -80,7 +84,8 @@ impl Control {
         let (list, single, nodes) = (Once::default(), Once::default(), Once::default());
         let followers = events::places();
         let openapi = openapi::Document::make();
-        Self { origin, webrtc, list, single, nodes, followers, openapi }
+        let looks = titles::turns();
+        Self { origin, webrtc, list, single, nodes, looks, followers, openapi }
     }
 }
 
@@ -181,10 +186,13 @@ fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 7] {
 }
 
 /// The routes for operators' programs.
-fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 5] {
+fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 8] {
     [
         ("/api/v1/streams", get(streams::list)),
         ("/api/v1/sessions", get(sessions::list)),
+        ("/api/v1/titles", get(titles::list)),
+        ("/api/v1/titles/{*path}", get(titles::single)),
+        ("/api/v1/posters/{*path}", get(titles::show)),
         ("/api/v1/events", get(events::follow)),
         ("/api/v1/history", get(history::show)),
         ("/api/v1/cluster", get(nodes::list)),
@@ -207,6 +215,9 @@ async fn nosniff(mut response: Response) -> Response {
 }
 
 fn secured(mut page: Response, policy: &str) -> Response {
+    // Credentials in a page's address are for no server that it asks, and for no log of a proxy.
+    let referrer = HeaderValue::from_static("strict-origin");
+    page.headers_mut().insert(header::REFERRER_POLICY, referrer);
     if let Ok(policy) = HeaderValue::from_str(policy) {
         page.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy);
     }
@@ -446,5 +457,6 @@ mod tests {
         assert_eq!(answer.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
         let page = harmless(secured(().into_response(), DASHBOARD)).await;
         assert_eq!(page.headers()[header::CONTENT_SECURITY_POLICY], DASHBOARD);
+        assert_eq!(page.headers()[header::REFERRER_POLICY], "strict-origin");
     }
 }

@@ -240,9 +240,9 @@ pub(crate) struct Folders {
 /// Locked while the folder is listed.
 type Slot = Mutex<Option<Arc<Folder>>>;
 
-/// Contents of a folder.
+/// The names in a folder.
 #[derive(Debug)]
-struct Folder {
+pub struct Folder {
     /// Version of the folder before it was listed. A file that is added during the listing is then
     /// noticed next time.
     stamp: FileVersion,
@@ -254,7 +254,7 @@ struct Folder {
 }
 
 impl Folders {
-    fn list(&self, root: &Root, path: &str, now: SystemTime) -> io::Result<Arc<Folder>> {
+    pub(crate) fn list(&self, root: &Root, path: &str, now: SystemTime) -> io::Result<Arc<Folder>> {
         let slot = self.slot(path);
         let mut known = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = root.stat(path, Wait::AsLongAsItTakes)?.version;
@@ -290,7 +290,17 @@ impl Folders {
 }
 
 impl Folder {
-    fn of_objects(listed: &Arc<payload::Names>) -> Self {
+    /// The names, sorted by their bytes; `None` where there are too many.
+    pub fn names(&self) -> Option<&[String]> {
+        (!self.is_too_full).then_some(&*self.entries)
+    }
+
+    /// Whether its files may be renditions of one title.
+    pub fn is_title(&self) -> bool {
+        (1..=limits::RENDITIONS).contains(&self.movies.len())
+    }
+
+    pub(crate) fn of_objects(listed: &Arc<payload::Names>) -> Self {
         Self::new(listed.version, listed.names.clone())
     }
 
@@ -344,7 +354,8 @@ impl Folder {
     }
 }
 
-fn is_movie(name: &str) -> bool {
+/// Whether a file of this name is taken for a movie.
+pub fn is_movie(name: &str) -> bool {
     let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
     !name.starts_with('.') && MP4.iter().any(|known| known.eq_ignore_ascii_case(ending))
 }

@@ -54,6 +54,7 @@ mod track;
 
 pub use bandwidth::{Bandwidth, FrameRate};
 pub use error::Error;
+pub use find::{Folder, is_movie};
 pub use left_out::LeftOut;
 pub use library::Library;
 pub use payload::{OpenFile, Piece, Root};

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use payload::{Root, Wait};
 
-use crate::find::{self, Contents, Folders};
+use crate::find::{self, Contents, Folder, Folders};
 use crate::{Error, Settings, Title, build};
 
 /// Most titles of objects that are made at the same time.
@@ -139,6 +139,28 @@ impl Library {
             self.forget(path);
         }
         result
+    }
+
+    /// The title at `path`, or why there is none, if it is kept and current. It counts as no use of the title. Blocks while
+    /// its files are checked.
+    pub fn kept(&self, path: &str) -> Option<Result<Arc<Title>, Error>> {
+        let slot = Arc::clone(&self.lock().titles.get(path)?.slot);
+        let made = slot.try_lock().ok()?;
+        let made = made.as_ref()?;
+        let is_current = made.contents.is_current(&self.root, Wait::AsLongAsItTakes);
+        is_current.then(|| made.title.clone())
+    }
+
+    /// The names in a folder below the root, which are read anew when the folder has changed. Blocks.
+    ///
+    /// # Errors
+    /// There is no such folder that this process may read ([`Error::NotFound`]), or reading failed ([`Error::Io`]).
+    pub fn folder(&self, path: &str) -> Result<Arc<Folder>, Error> {
+        let listed = match self.root.list_objects(path, "") {
+            Some(listed) => listed.map(|listed| Arc::new(Folder::of_objects(&listed))),
+            None => self.folders.list(&self.root, path, SystemTime::now()),
+        };
+        listed.map_err(|error| Error::io(path, error))
     }
 
     /// The title of objects at `path`, if it is kept and known to be current. Does not block. `None`

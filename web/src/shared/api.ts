@@ -1,3 +1,5 @@
+import { type Credentials, NO_CREDENTIALS } from './credentials';
+
 /** `offline`: the publisher is lost and may come back within 30 s; `ended`: the stream is over. */
 export type StreamState = 'live' | 'offline' | 'ended';
 
@@ -92,9 +94,14 @@ const TIMEOUT = 5_000;
  * Gets a live stream by its path, `live/NAME`; null if there is none. `prefix` stands before all addresses of a signed
  * page. Rejects if the server cannot be reached or its answer is invalid.
  */
-export async function readStream(path: string, prefix: string, signal?: AbortSignal): Promise<Stream | null> {
+export async function readStream(
+  path: string,
+  prefix: string,
+  credentials: Credentials,
+  signal?: AbortSignal,
+): Promise<Stream | null> {
   // Browsers report each 404 in their console, and a page may wait for a stream for hours.
-  const answer = await ask(`${prefix}/api/v1/streams/${path}?absent=null`, signal);
+  const answer = await ask(`${prefix}/api/v1/streams/${path}?absent=null`, signal, credentials);
   return answer === null ? null : parseStream(answer);
 }
 
@@ -114,12 +121,16 @@ export async function readOverview(): Promise<Overview> {
 }
 
 /** Asks the control API. Rejects if the server cannot be reached or answers with an error. */
-export async function ask(path: string, signal?: AbortSignal): Promise<unknown> {
+export async function ask(
+  path: string,
+  signal?: AbortSignal,
+  { headers } = NO_CREDENTIALS,
+): Promise<unknown> {
   const timeout = AbortSignal.timeout(TIMEOUT);
   const response = await fetch(path, {
     signal: signal ? AbortSignal.any([signal, timeout]) : timeout,
     cache: 'no-store',
-    headers: { accept: 'application/json' },
+    headers: { accept: 'application/json', ...headers },
   });
   if (!response.ok) throw new Refused(response.status);
   return await response.json();
@@ -149,17 +160,7 @@ function parseStream(value: unknown): Stream {
     since: Number.isNaN(since.getTime()) ? null : since,
     publishers: list(stream.publishers).map(parsePublisher),
     waiting: list(stream.waiting).map(parsePublisher),
-    tracks: list(stream.tracks).map((track) => ({
-      name: text(track.name) ?? '',
-      kind: track.kind === 'audio' ? 'audio' : 'video',
-      codec: text(track.codec) ?? '',
-      bitrate: number(track.bitrate) || null,
-      width: number(track.width),
-      height: number(track.height),
-      frameRate: number(track.frame_rate),
-      sampleRate: number(track.sample_rate),
-      channels: number(track.channels),
-    })),
+    tracks: list(stream.tracks).map(parseTrack),
     advice: list(record(stream.health ?? {}).advice).map(({ level, text: words }) => ({
       level: level === 'warning' ? 'warning' : 'note',
       text: text(words) ?? '',
@@ -169,6 +170,20 @@ function parseStream(value: unknown): Stream {
       count: number(count) ?? 0,
     })),
     quality: stream.quality == null ? null : parseQuality(record(stream.quality)),
+  };
+}
+
+export function parseTrack(track: Record<string, unknown>): Track {
+  return {
+    name: text(track.name) ?? '',
+    kind: track.kind === 'audio' ? 'audio' : 'video',
+    codec: text(track.codec) ?? '',
+    bitrate: number(track.bitrate) || null,
+    width: number(track.width),
+    height: number(track.height),
+    frameRate: number(track.frame_rate),
+    sampleRate: number(track.sample_rate),
+    channels: number(track.channels),
   };
 }
 

@@ -53,6 +53,18 @@ it('keeps to signed paths', () => {
   expect(urls.every(({ url }) => url.includes('/s/abc/live/a/'))).toBe(true);
 });
 
+it('keeps credentials', () => {
+  const page = at('/watch/live/a?key=k&via=push');
+  expect(page).toMatchObject({ via: 'push', credentials: { query: '?key=k' } });
+  expect(sourceUrl('live/a', 'push', '', '?key=k')).toBe('/live/a/push?key=k');
+  expect(sourceUrl('live/a', 'llhls', '', '?key=k')).toBe('/live/a/index.m3u8');
+  expect(watchUrl('live/a', 'push', '', '?key=k&user=u')).toBe('/watch/live/a?via=push&key=k&user=u');
+  expect(watchUrl('live/a', 'llhls', '', '?key=k')).toBe('/watch/live/a?key=k');
+  const urls = playerUrls('live/a', new URL('http://origin.test/watch/live/a?via=dash&key=k'));
+  expect(urls.map(({ label }) => label)).toEqual(['MP4', 'FLV', 'Push', 'RTMP']);
+  expect(urls.every(({ url }) => url.endsWith('?key=k'))).toBe(true);
+});
+
 it('plays a file over HLS unless told otherwise: there is no latency to lower', () => {
   expect(at('/watch/vod/film.mp4')).toMatchObject({ via: 'hls' });
   expect(at('/watch/vod/film.mp4?via=llhls')).toMatchObject({ via: 'hls' });

@@ -1,3 +1,5 @@
+import { type Credentials, credentialsOf } from './credentials';
+
 /** How a stream reaches the browser. */
 export type Via = 'push' | 'llhls' | 'hls' | 'dash' | 'webrtc' | 'file';
 
@@ -66,6 +68,8 @@ export interface WatchRequest {
   askedVia: string;
   /** What stands before all addresses of the stream: `/s/TOKEN` if the page's own is signed, else nothing. */
   prefix: string;
+  /** What the page's address has to let the viewer in. */
+  credentials: Credentials;
 }
 
 const LIVE_SEGMENT = /^[A-Za-z0-9_-][A-Za-z0-9._-]*$/;
@@ -101,7 +105,8 @@ export function parseWatchUrl(url: URL): WatchRequest {
   // Delivery as a file is for recordings only, and WebRTC is for broadcasts.
   const impossible = isRecorded(stream ?? '') ? 'webrtc' : 'file';
   const possible = known === impossible ? null : known;
-  return { stream, via: possible === 'llhls' ? usual : possible, askedVia, prefix: prefixOf(url) };
+  const via = possible === 'llhls' ? usual : possible;
+  return { stream, via, askedVia, prefix: prefixOf(url), credentials: credentialsOf(url.search) };
 }
 
 /** What stands before all addresses of a page: `/s/TOKEN` if its own is signed. */
@@ -136,18 +141,20 @@ function pathOf(stream: string): string {
   return stream.split('/').map(encodeURIComponent).join('/');
 }
 
-/** Address of a stream's watch page. The default delivery is left out. */
-export function watchUrl(stream: string, via: Via = defaultVia(stream), prefix = ''): string {
-  return `${prefix}/watch/${pathOf(stream)}${via === defaultVia(stream) ? '' : `?via=${via}`}`;
+/** Address of a stream's watch page, with the credentials in `query`. The default delivery is left out. */
+export function watchUrl(stream: string, via: Via = defaultVia(stream), prefix = '', query = ''): string {
+  const chosen = via === defaultVia(stream) ? '' : `?via=${via}`;
+  return `${prefix}/watch/${pathOf(stream)}${chosen}${chosen === '' ? query : query.replace('?', '&')}`;
 }
 
 /**
- * Address from which a delivery starts: a playlist, a manifest, a WebSocket, or the file itself.
+ * Address from which a delivery starts: a playlist, a manifest, a WebSocket, or the file itself. Of the credentials,
+ * only that of a WebSocket has the `query`; other requests have headers.
  */
-export function sourceUrl(stream: string, via: Via, prefix = ''): string {
+export function sourceUrl(stream: string, via: Via, prefix = '', query = ''): string {
   const path = `${prefix}/${pathOf(stream)}`;
   if (via === 'file') return path;
-  if (via === 'push') return `${path}/push`;
+  if (via === 'push') return `${path}/push${query}`;
   if (via === 'webrtc') return `${path}/whep`;
   return `${path}/${via === 'dash' ? 'manifest.mpd' : 'index.m3u8'}`;
 }
@@ -156,21 +163,26 @@ export function sourceUrl(stream: string, via: Via, prefix = ''): string {
 export function playerUrls(stream: string, page: URL): { label: string; url: string }[] {
   const prefix = prefixOf(page);
   const path = `${prefix}/${pathOf(stream)}`;
-  const push = { label: 'Push', url: `${page.origin.replace('http', 'ws')}${path}/push` };
-  const urls = [
-    { label: 'HLS', url: `${page.origin}${path}/index.m3u8` },
-    { label: 'DASH', url: `${page.origin}${path}/manifest.mpd` },
-  ];
+  const { query } = credentialsOf(page.search);
+  const push = { label: 'Push', url: `${page.origin.replace('http', 'ws')}${path}/push${query}` };
+  // What a playlist names does not inherit its query.
+  const urls =
+    query === ''
+      ? [
+          { label: 'HLS', url: `${page.origin}${path}/index.m3u8` },
+          { label: 'DASH', url: `${page.origin}${path}/manifest.mpd` },
+        ]
+      : [];
   // RTMP has no signed paths.
-  const rtmp = prefix === '' ? [{ label: 'RTMP', url: `rtmp://${page.hostname}${path}` }] : [];
+  const rtmp = prefix === '' ? [{ label: 'RTMP', url: `rtmp://${page.hostname}${path}${query}` }] : [];
   if (isRecorded(stream)) {
-    const file = { label: 'MP4', url: `${page.origin}${path}` };
+    const file = { label: 'MP4', url: `${page.origin}${path}${query}` };
     return MP4_NAME.test(stream) ? [...urls, push, file, ...rtmp] : [...urls, push];
   }
   return [
     ...urls,
-    { label: 'MP4', url: `${page.origin}${path}/live.mp4` },
-    { label: 'FLV', url: `${page.origin}${path}/live.flv` },
+    { label: 'MP4', url: `${page.origin}${path}/live.mp4${query}` },
+    { label: 'FLV', url: `${page.origin}${path}/live.flv${query}` },
     push,
     ...rtmp,
   ];

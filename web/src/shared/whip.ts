@@ -1,13 +1,20 @@
 /** What WHIP (RFC 9725) and WHEP have in common. */
 
+import { NO_CREDENTIALS } from './credentials';
+
 /** How long the server has to take the end of a session, in milliseconds. */
 const LEAVE = 2_000;
 
 /** Sends the server this connection's offer. 201 has the answer, and the session's address as `Location`. */
-export function sendOffer(url: string, peer: RTCPeerConnection, signal: AbortSignal): Promise<Response> {
+export function sendOffer(
+  url: string,
+  peer: RTCPeerConnection,
+  signal: AbortSignal,
+  { headers } = NO_CREDENTIALS,
+): Promise<Response> {
   return fetch(url, {
     method: 'POST',
-    headers: { 'content-type': 'application/sdp' },
+    headers: { 'content-type': 'application/sdp', ...headers },
     body: peer.localDescription?.sdp ?? '',
     signal,
   });

@@ -25,7 +25,8 @@ export function Delivery({ session }: { session: Session }) {
               checked={session.via === via}
               onChange={() => {
                 session.choose(via);
-                history.replaceState(null, '', watchUrl(stream, via, session.request.prefix));
+                const { prefix, credentials } = session.request;
+                history.replaceState(null, '', watchUrl(stream, via, prefix, credentials.query));
               }}
             />
             <span>{label}</span>

@@ -2,6 +2,7 @@ import { Beacon, beaconUrl, type Told } from '../push/beacon';
 import { Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
+import type { Credentials } from '../shared/credentials';
 import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
 import {
   type Condition,
@@ -382,11 +383,13 @@ export class Session {
     // the event `play`, and would miss an event that comes before it listens.
     this.watchOver(STUCK_AT_START_AFTER);
     const { recorded } = this.facts;
+    const { prefix, credentials } = this.request;
     const options = {
       lowLatency: via !== 'hls',
       recorded,
       startAt: recorded ? this.resumeAt : 0,
       clock: () => this.clock.at(Date.now()),
+      credentials,
     };
     const engineEvents: EngineEvents = {
       manifest: () => {
@@ -403,19 +406,16 @@ export class Session {
       },
     };
     try {
-      this.engine = startEngine(
-        this.video,
-        sourceUrl(stream, via, this.request.prefix),
-        options,
-        engineEvents,
-      );
+      const url = sourceUrl(stream, via, prefix, credentials.query);
+      this.engine = startEngine(this.video, url, options, engineEvents);
     } catch (error) {
       this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
       return;
     }
     const how = told(via, recorded);
     if (how === null) return;
-    const url = beaconUrl(sourceUrl(stream, via === 'file' ? 'push' : via, this.request.prefix));
+    // A beacon can have no headers.
+    const url = beaconUrl(sourceUrl(stream, 'push', prefix, credentials.query));
     this.beacon = new Beacon(url, how, () => this.told());
   }
 
@@ -439,7 +439,7 @@ export class Session {
     // engine can. The failure is shown after that, so that the message does not change while it is
     // read.
     const { generation } = this.facts;
-    void Promise.all([this.look(), withReason(failure)]).then(([, explained]) => {
+    void Promise.all([this.look(), withReason(failure, this.request.credentials)]).then(([, explained]) => {
       if (this.facts.generation !== generation) return;
       const { instead } = explained;
       if (instead && this.facts.directory === 'live') {
@@ -589,8 +589,8 @@ export class Session {
 
   private async ask(looking: AbortController): Promise<void> {
     try {
-      const { stream: path, prefix } = this.request;
-      const stream = path === null ? null : await readStream(path, prefix, looking.signal);
+      const { stream: path, prefix, credentials } = this.request;
+      const stream = path === null ? null : await readStream(path, prefix, credentials, looking.signal);
       if (looking.signal.aborted) return;
       this.moments.listed ??= performance.now();
       if (this.hasLost(stream)) this.happen({ type: 'track-over' });
@@ -614,9 +614,9 @@ export class Session {
 }
 
 /** The failure, with the server's reason if it gives one. */
-async function withReason(failure: Failure): Promise<Failure> {
+async function withReason(failure: Failure, credentials: Credentials): Promise<Failure> {
   if (failure.refusedBy === undefined) return failure;
-  const reason = await reasonOf(failure.refusedBy);
+  const reason = await reasonOf(failure.refusedBy, credentials);
   return reason === null ? failure : { ...failure, detail: `The server says: ${reason}` };
 }
 

@@ -131,7 +131,12 @@ export function Watch({ session }: { session: Session }) {
                     <code>
                       {
                         new URL(
-                          watchUrl(request.stream, session.via ?? undefined, request.prefix),
+                          watchUrl(
+                            request.stream,
+                            session.via ?? undefined,
+                            request.prefix,
+                            request.credentials.query,
+                          ),
                           location.href,
                         ).href
                       }

@@ -17,6 +17,7 @@ use super::nodes::Nodes;
 use super::problem::Problem;
 use super::sessions::SessionList;
 use super::streams::{StreamInfo, StreamList};
+use super::titles::{TitleInfo, TitleList};
 use super::{Control, revalidated};
 
 /// The document without its schemas.
@@ -48,6 +49,8 @@ fn complete() -> Value {
     schemas.subschema_for::<StreamInfo>();
     schemas.subschema_for::<Nodes>();
     schemas.subschema_for::<SessionList>();
+    schemas.subschema_for::<TitleList>();
+    schemas.subschema_for::<TitleInfo>();
     schemas.subschema_for::<NodeHistory>();
     schemas.subschema_for::<StreamHistory>();
     schemas.subschema_for::<Problem>();

@@ -114,10 +114,10 @@ struct PublisherInfo {
     backup: bool,
 }
 
-/// A track of a stream.
+/// A track of a stream or title.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Track")]
-struct TrackInfo {
+pub(super) struct TrackInfo {
     /// Its name in URLs: `v0`, `v1` and so on, then `a0` and so on.
     name: String,
     /// Whether it is video or audio.
@@ -280,24 +280,37 @@ fn health(health: &Health) -> HealthInfo {
 
 fn track(track: &Arc<Track>) -> TrackInfo {
     let header = track.header();
-    let codec = &header.track.codec;
-    let video = track.kind == Kind::Video;
-    let (width, height) = codec.resolution().unzip();
-    let (sample_rate, channels) = codec.audio().unzip();
+    let bitrate = track.bitrate().map_or(0, |(mean, _)| mean);
     TrackInfo {
-        name: track.name.clone(),
-        kind: if video { TrackKind::Video } else { TrackKind::Audio },
-        codec: codec.rfc6381().into_owned(),
-        bitrate: track.bitrate().map_or(0, |(mean, _)| mean),
         rendition: track.rendition.clone(),
-        width,
-        height,
-        frame_rate: track
-            .frame_rate()
-            .filter(|_| video)
-            .map(|(n, d)| (f64::from(n) / f64::from(d) * 1000.0).round() / 1000.0),
-        sample_rate,
-        channels,
+        ..TrackInfo::new(&track.name, &header.track, bitrate, track.frame_rate())
+    }
+}
+
+impl TrackInfo {
+    pub(super) fn new(
+        name: &str,
+        media: &media::Track,
+        bitrate: u64,
+        frame_rate: Option<(u32, u32)>,
+    ) -> Self {
+        let video = media.kind() == Kind::Video;
+        let (width, height) = media.codec.resolution().unzip();
+        let (sample_rate, channels) = media.codec.audio().unzip();
+        Self {
+            name: name.to_owned(),
+            kind: if video { TrackKind::Video } else { TrackKind::Audio },
+            codec: media.codec.rfc6381().into_owned(),
+            bitrate,
+            rendition: None,
+            width,
+            height,
+            frame_rate: frame_rate
+                .filter(|_| video)
+                .map(|(n, d)| (f64::from(n) / f64::from(d) * 1000.0).round() / 1000.0),
+            sample_rate,
+            channels,
+        }
     }
 }
 

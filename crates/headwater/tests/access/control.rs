@@ -8,12 +8,15 @@ use testkit::{NO_ARGUMENTS, Server, http};
 use crate::support::{BINARY, LIMIT, ask, operated, server};
 
 /// What is for operators.
-const OPERATORS: [&str; 7] = [
+const OPERATORS: [&str; 10] = [
     "/",
     "/nodes",
     "/metrics",
     "/api/v1/streams",
     "/api/v1/sessions",
+    "/api/v1/titles",
+    "/api/v1/titles/vod/x.mp4",
+    "/api/v1/posters/vod/x.mp4",
     "/api/v1/events",
     "/api/v1/cluster",
 ];

@@ -130,6 +130,32 @@ fn sessions(answers: &mut Answers, server: &Server) {
     assert_eq!(answers.ask(server, ("DELETE", &none, documented), &[], "").status(), 404);
 }
 
+/// Asks for titles in all ways. There is `film.mp4`.
+fn titles(answers: &mut Answers, server: &Server) {
+    let (list, single) = ("/api/v1/titles", "/api/v1/titles/{path}");
+    let poster = "/api/v1/posters/{path}";
+    server.put("broken.mp4", b"no film");
+    for (path, documented, status) in [
+        (list, list, 200),
+        ("/api/v1/titles?folder=vod&after=b", list, 200),
+        ("/api/v1/titles?folder=vod/none", list, 404),
+        ("/api/v1/titles?after=a&after=b", list, 400),
+        ("/api/v1/titles/vod/film.mp4", single, 200),
+        ("/api/v1/titles/vod/broken.mp4", single, 200),
+        ("/api/v1/titles/vod/none.mp4", single, 404),
+        (list, list, 200),
+        ("/api/v1/posters/vod/broken.mp4", poster, 404),
+    ] {
+        let answer = answers.ask(server, ("GET", path, documented), &[], "");
+        assert_eq!(answer.status(), status, "{path}: {}", answer.text());
+    }
+    // The picture itself is no text.
+    let film = "/api/v1/posters/vod/film.mp4";
+    let picture = testkit::http::get(server.operators(), film);
+    let has_it = [("If-None-Match", picture.header("etag").unwrap())];
+    assert_eq!(answers.ask(server, ("GET", film, poster), &has_it, "").status(), 304);
+}
+
 const STREAM: &str = "/api/v1/streams/live/{name}";
 const WHIP: &str = "/live/{name}/whip";
 const WHEP: &str = "/live/{name}/whep";
@@ -211,6 +237,7 @@ fn answers_are_as_the_document_says() {
     for path in ["/api/v1/streams", "/api/v1/time", "/healthz", "/readyz", "/metrics"] {
         assert_eq!(answers.get(&alone, path).status(), 200, "{path}");
     }
+    titles(&mut answers, &alone);
     let signed = ("GET", "/s/x/api/v1/streams/live/demo", "/s/{token}/api/v1/streams/live/{name}");
     assert_eq!(answers.ask(&alone, signed, &[], "").status(), 404);
     let history = "/api/v1/history";

@@ -8,4 +8,5 @@ mod paced;
 mod ranges;
 mod sending;
 mod support;
+mod titles;
 mod versions;

@@ -48,7 +48,7 @@ interface DashError {
 }
 
 /** DASH by dash.js. The manifest's ServiceDescription sets the distance from live. */
-export const startDash: StartEngine = (video, url, { recorded, startAt }, events) => {
+export const startDash: StartEngine = (video, url, { recorded, startAt, credentials }, events) => {
   const player = MediaPlayer().create();
   const settings: MediaPlayerSettingClass = {
     debug: { logLevel: 0 },
@@ -72,6 +72,10 @@ export const startDash: StartEngine = (video, url, { recorded, startAt }, events
   };
   player.initialize();
   player.updateSettings(settings);
+  player.addRequestInterceptor((request) => {
+    request.headers = { ...request.headers, ...credentials.headers };
+    return Promise.resolve(request);
+  });
   player.on('manifestLoaded', () => events.manifest());
   player.on('error', (event: unknown) => {
     const { error } = event as DashError;

@@ -1,3 +1,4 @@
+import type { Credentials } from '../../shared/credentials';
 import type { Via } from '../../shared/streams';
 import type { Failure } from '../condition';
 
@@ -92,6 +93,8 @@ export interface Options {
   startAt: number;
   /** The server's clock, in milliseconds since 1970. */
   clock: () => number;
+  /** What lets the viewer in. The page's policy lets no request go to another server. */
+  credentials: Credentials;
 }
 
 /** A format and kind of streams, as CMCD names them; null if the engine itself tells of itself. */

@@ -6,7 +6,7 @@ import { Reader } from '../file/reader';
 import { type Choices, type EngineStats, NO_CHOICES, NO_STATS, type StartEngine } from './engine';
 
 /** Plays an MP4 file by range requests. The page converts it for MediaSource. */
-export const startFile: StartEngine = (video, url, { startAt }, events) => {
+export const startFile: StartEngine = (video, url, { startAt, credentials }, events) => {
   const mediaSource = mediaSourceClass();
   const ended = new AbortController();
   let reader: Reader | null = null;
@@ -29,7 +29,7 @@ export const startFile: StartEngine = (video, url, { startAt }, events) => {
   const open = async () => {
     if (!mediaSource) throw new FileFailure('codec', 'This browser has no Media Source Extensions.', '');
     const decodes = (mime: string) => mediaSource.isTypeSupported(mime);
-    const opened = await Reader.open(new Ranges(url), decodes, ended.signal);
+    const opened = await Reader.open(new Ranges(url, credentials), decodes, ended.signal);
     if (ended.signal.aborted) return;
     reader = opened;
     events.manifest();

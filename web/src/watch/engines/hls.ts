@@ -1,4 +1,5 @@
-import Hls, { type ErrorData, type Fragment, type LevelDetails } from 'hls.js';
+import Hls, { type ErrorData, type Fragment, type HlsConfig, type LevelDetails } from 'hls.js';
+import type { Credentials } from '../../shared/credentials';
 import { trackLabel } from '../../shared/format';
 import type { Failure } from '../condition';
 import { LOW_LATENCY, Pace, WHOLE_SEGMENTS } from '../pace';
@@ -23,7 +24,7 @@ const LOOK_EVERY = 50;
 const INTERRUPTIONS = ['seeking', 'pause', 'waiting'] as const;
 
 /** HLS by hls.js, with or without low latency. */
-export const startHls: StartEngine = (video, url, { lowLatency, recorded, startAt }, events) => {
+export const startHls: StartEngine = (video, url, { lowLatency, recorded, startAt, credentials }, events) => {
   const hls = new Hls({
     lowLatencyMode: lowLatency,
     // hls.js only inspects fragmented MP4, so a worker would add a hop and gain nothing.
@@ -36,6 +37,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     backBufferLength: 30,
     startLevel: -1,
     ...(recorded ? { startPosition: startAt } : {}),
+    ...letIn(credentials),
     // A missing or late answer is retried at once: this close to live, a second is long.
     ...(lowLatency ? { highBufferWatchdogPeriod: 1, detectStallWithCurrentTimeMs: 750 } : {}),
   });
@@ -158,6 +160,19 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     },
   };
 };
+
+/** Makes hls.js send credentials with all that it asks for. */
+function letIn({ headers }: Credentials): Partial<HlsConfig> {
+  const all = Object.entries(headers);
+  if (all.length === 0) return {};
+  return {
+    xhrSetup(xhr, url) {
+      // hls.js opens requests later, and headers are for open ones.
+      xhr.open('GET', url, true);
+      for (const [name, value] of all) xhr.setRequestHeader(name, value);
+    },
+  };
+}
 
 /**
  * Makes hls.js go on where it stands still although there are newer media (docs/player.md, "Where

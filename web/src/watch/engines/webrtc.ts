@@ -77,7 +77,7 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
   const agree = async () => {
     for (const kind of ['video', 'audio']) peer.addTransceiver(kind, { direction: 'recvonly' });
     await peer.setLocalDescription();
-    const ask = () => sendOffer(url, peer, asked.signal);
+    const ask = () => sendOffer(url, peer, asked.signal, options.credentials);
     let answer = await ask();
     while (answer.status === 503) {
       await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { NO_CREDENTIALS } from '../../shared/credentials';
 import { BLOCK, Ranges } from './ranges';
 
 const signal = new AbortController().signal;
@@ -22,7 +23,7 @@ function served(size: number, answer?: (start: number, end: number) => Response 
       headers: { 'content-range': `bytes ${start}-${end - 1}/${size}`, etag: '"one"' },
     });
   };
-  return { file, requests, headers, ranges: new Ranges('/vod/x.mp4', request, [0, 0]) };
+  return { file, requests, headers, ranges: new Ranges('/vod/x.mp4', NO_CREDENTIALS, request, [0, 0]) };
 }
 
 describe('Ranges', () => {

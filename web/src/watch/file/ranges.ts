@@ -1,3 +1,4 @@
+import type { Credentials } from '../../shared/credentials';
 import { httpFailure } from '../engines/engine';
 import { FileFailure } from './failure';
 
@@ -37,6 +38,7 @@ export class Ranges {
 
   constructor(
     private readonly url: string,
+    private readonly credentials: Credentials,
     private readonly request: Fetch = (url, init) => fetch(url, init),
     private readonly retryAfter: readonly number[] = RETRY_AFTER,
   ) {}
@@ -129,6 +131,7 @@ export class Ranges {
     try {
       const response = await this.request(this.url, {
         headers: {
+          ...this.credentials.headers,
           range: `bytes=${start}-${end - 1}`,
           ...(this.validator === null ? {} : { 'if-range': this.validator }),
         },

@@ -1,6 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 // The clip of `headwater serve --demo`: 16 s, 480 frames in groups of 30, 750 AAC frames, index in front.
 import clipUrl from '../../../../crates/headwater/assets/demo.mp4?inline';
+import { NO_CREDENTIALS } from '../../shared/credentials';
 import type { FileFailure } from './failure';
 import { Ranges } from './ranges';
 import { Reader, type Segment } from './reader';
@@ -15,7 +16,7 @@ beforeAll(async () => {
 /** Answers range requests from memory, and counts the requested bytes. */
 function served(file: Uint8Array<ArrayBuffer>) {
   const asked = { bytes: 0 };
-  const ranges = new Ranges('/vod/x.mp4', async (_url, init) => {
+  const ranges = new Ranges('/vod/x.mp4', NO_CREDENTIALS, async (_url, init) => {
     const [, from, to] =
       /^bytes=(\d+)-(\d+)$/.exec((init.headers as Record<string, string>).range ?? '') ?? [];
     const start = Number(from);
