@@ -175,7 +175,8 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
         asked().await;
         tracing::info!("stopped at once");
     };
-    let metrics = metrics::router(Arc::clone(&origin), http.counters(), webrtc.clone());
+    let metrics =
+        metrics::router(Arc::clone(&origin), http.counters(), http.identity(), webrtc.clone());
     let control = control::Router::new(Arc::clone(&origin), webrtc.clone(), metrics);
     let (delivering, files) = (Arc::clone(&origin), Arc::clone(&origin));
     // Pages and media are there for operators, too: all that viewers have.

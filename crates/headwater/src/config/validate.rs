@@ -37,7 +37,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
 fn machine(config: &Config) -> Result<(), Found> {
     let Config { http, webrtc, ladder, access, .. } = config;
     if let Some(credentials) = http.tls.credentials()
-        && let Err(error) = credentials.load()
+        && let Err(error) = credentials.check()
     {
         return match error.file {
             CredentialsFile::Certificate => refuse(&[CERTIFICATE], error.to_string()),
