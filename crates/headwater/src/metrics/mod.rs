@@ -279,6 +279,9 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
         registry.register(name, help, ConstCounter::new(value));
     }
 
+    let help = "Spans that no collector took";
+    registry.register("trace_spans_dropped", help, ConstCounter::new(origin.traces.dropped()));
+
     let totals = http.totals();
     let open = Gauge::<i64>::default();
     open.set(whole(totals.open));
