@@ -30,6 +30,7 @@ scripts/make-media.sh || exit 1
 scripts/nats.sh || exit 1
 scripts/moto.sh || exit 1
 scripts/openapi.sh || exit 1
+scripts/otlp.sh || exit 1
 export NO_COLOR=1 FORCE_COLOR=0 CARGO_TERM_COLOR=never
 # The same build as that of scripts/test.sh, which runs clippy for rustc.
 export RUSTC_WORKSPACE_WRAPPER=clippy-driver

@@ -89,6 +89,7 @@ step web-build scripts/web.sh
     [ "$what" = check ] || step nats scripts/nats.sh
     [ "$what" = check ] || step moto scripts/moto.sh
     [ "$what" = check ] || step openapi scripts/openapi.sh
+    [ "$what" = check ] || step otlp scripts/otlp.sh
     [ "$what" = check ] || step deploy-tools scripts/check-deploy.sh --install
     step web-check web check
     step web-test web test
@@ -114,7 +115,7 @@ export HEADWATER_BIN="$target/debug/headwater"
 
 wait "$beside"
 later media
-[ "$what" = check ] || later aiortc nats moto openapi deploy-tools
+[ "$what" = check ] || later aiortc nats moto openapi otlp deploy-tools
 later web-check web-test
 [ "$what" = check ] || step deploy timeout 120 scripts/check-deploy.sh
 busy_begin
@@ -162,5 +163,5 @@ later cargo-light doc-test
 
 # --- The sum --------------------------------------------------------------------------------------
 
-scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi deploy-tools web-check web-test format modules test-build clippy deploy cargo-light \
+scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi otlp deploy-tools web-check web-test format modules test-build clippy deploy cargo-light \
     doc-test e2e-young e2e-live e2e-pages cargo-heavy

@@ -49,6 +49,7 @@ pub mod serve;
 pub mod sessions;
 pub mod sign;
 pub mod titles;
+pub mod traces;
 pub mod webrtc;
 mod wire;
 

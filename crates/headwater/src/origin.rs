@@ -21,6 +21,7 @@ use crate::machine;
 use crate::pace::Balance;
 use crate::sessions::Sessions;
 use crate::titles::{self, FlvTitles};
+use crate::traces::Traces;
 
 /// Two clocks are compared only if reading them takes at most this long. If the process has to wait
 /// between the two, the wall clock looks as if somebody had set it.
@@ -68,6 +69,8 @@ pub struct Origin {
     pub timings: Timings,
     /// Places for viewers that tell of themselves.
     pub reporters: Reporters,
+    /// How long publishers and viewers wait, for an operator's collector.
+    pub traces: Traces,
     /// What happened to the ladder processes.
     pub ladders: Ladders,
     /// Whether the origin refuses new clients. `/readyz` tells this.
@@ -135,6 +138,7 @@ impl Origin {
             seats: Arc::new(Seats::new(Arc::clone(&registry), times)),
             access: Arc::new(access),
             registry,
+            traces: Traces::new(&config.traces),
             titles: vod::Library::new(root, titles),
             store,
             title_viewers: titles::Viewers::default(),

@@ -19,6 +19,7 @@ use crate::events::webhook::Webhook;
 use crate::ladder::Companions;
 use crate::reload::File;
 use crate::sampler::Sampler;
+use crate::traces::Exporter;
 use crate::{Origin, control, events, ingest, ladder, metrics, review, rtmp, webrtc};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once. At
@@ -86,6 +87,8 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
     };
     let operators = bind_control(&config.control, &loops)?;
     let webhook = Webhook::new(&config.events).context("events.webhook")?;
+    let exporter = Exporter::start(&origin.traces, &config.traces, &config.cluster.node);
+    let exporter = exporter.context("traces.endpoint")?;
     let (http_address, rtmp_address) = (http.address(), rtmp.address());
     let https = http.tls_address().map_or_else(String::new, |tls| format!(" https={tls}"));
     let rtmps = rtmp.tls_address().map_or_else(String::new, |tls| format!(" rtmps={tls}"));
@@ -175,7 +178,8 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
         asked().await;
         tracing::info!("stopped at once");
     };
-    let metrics = metrics::router(Arc::clone(&origin), http.counters(), webrtc.clone());
+    let metrics =
+        metrics::router(Arc::clone(&origin), http.counters(), http.identity(), webrtc.clone());
     let control = control::Router::new(Arc::clone(&origin), webrtc.clone(), metrics);
     let (delivering, files) = (Arc::clone(&origin), Arc::clone(&origin));
     // Pages and media are there for operators, too: all that viewers have.
@@ -200,6 +204,9 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
         served = operators => served.context("control")?,
         () = signals => {}
         () = hang_ups => {}
+    }
+    if let Some(exporter) = exporter {
+        exporter.flush().await;
     }
     if let Some(store) = &files.store {
         store.flush();

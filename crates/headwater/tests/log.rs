@@ -264,11 +264,20 @@ fn requests_of_the_control_plane_have_ids() {
     // The media plane has none: no answer of it may cost more.
     assert_eq!(id(&ask("GET", "/live/none/index.m3u8", &[], b"")), None);
 
+    // But a request that the driver refuses has one, and the log names it by that and its connection.
+    let mut refused = Http::connect(server.http, LIMIT).unwrap();
+    refused.send_raw(b"GET /live/../x HTTP/1.1\r\nHost: h\r\nX-Request-Id: r-1\r\n\r\n").unwrap();
+    let refused = refused.receive().unwrap();
+    assert_eq!((refused.status(), id(&refused).as_deref()), (404, Some("r-1")));
+    assert!(made.insert(id(&ask("GET", "/%zz", &[], b"")).unwrap()));
+
     // What the log has of a refused publisher is found by the id that the publisher got.
     let sdp = [("Content-Type", "application/sdp"), ("X-Request-Id", "encoder-7")];
     let answer = ask("POST", "/live/cam/whip", &sdp, b"v=0");
     assert_eq!((answer.status(), id(&answer).as_deref()), (400, Some("encoder-7")));
     let lines = parsed(&server.whole_log());
+    let [refused] = saying(&lines, "refused: ")[..] else { panic!("{lines:#?}") };
+    assert!(refused["request_id"] == "r-1" && refused["connection"].is_u64(), "{refused}");
     let [refused] = saying(&lines, "webrtc offer refused")[..] else { panic!("{lines:#?}") };
     assert_eq!(refused["request_id"], "encoder-7");
     let of_request =

@@ -5,13 +5,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
-use rustls::ServerConfig;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::credentials::{self, Current};
+use crate::credentials::{self, Current, Offer};
 use crate::net::LogLimit;
 
 /// The protocol that an authority offers alone when it looks at a name (RFC 8737 4).
@@ -22,7 +21,7 @@ pub(crate) const ACME: &[u8] = b"acme-tls/1";
 /// Until a certificate is supplied, all handshakes are refused but those of an authority.
 #[derive(Clone, Debug)]
 pub struct Certificates {
-    current: watch::Sender<Arc<ServerConfig>>,
+    current: watch::Sender<Offer>,
     proofs: Proofs,
 }
 
@@ -36,7 +35,7 @@ impl Certificates {
     /// TLS cannot be set up.
     pub fn new() -> Result<Self, rustls::Error> {
         let proofs = Proofs::default();
-        let (current, _) = watch::channel(config(None, &proofs)?);
+        let (current, _) = watch::channel(offer(None, &proofs)?);
         Ok(Self { current, proofs })
     }
 
@@ -45,7 +44,7 @@ impl Certificates {
     /// # Errors
     /// TLS cannot be set up. The certificate stays as it was.
     pub fn supply(&self, certificate: Arc<CertifiedKey>) -> Result<(), rustls::Error> {
-        self.current.send_replace(config(Some(certificate), &self.proofs)?);
+        self.current.send_replace(offer(Some(certificate), &self.proofs)?);
         Ok(())
     }
 
@@ -66,15 +65,13 @@ impl Certificates {
     }
 }
 
-fn config(
-    certificate: Option<Arc<CertifiedKey>>,
-    proofs: &Proofs,
-) -> Result<Arc<ServerConfig>, rustls::Error> {
+fn offer(certificate: Option<Arc<CertifiedKey>>, proofs: &Proofs) -> Result<Offer, rustls::Error> {
+    let not_after = certificate.as_deref().and_then(credentials::not_after);
     let told = Mutex::new(LogLimit::rare());
     let chosen = Chosen { certificate, proofs: Arc::clone(proofs), told };
     let mut config = credentials::config(Arc::new(chosen))?;
     config.alpn_protocols.push(ACME.to_vec());
-    Ok(Arc::new(config))
+    Ok(Offer { config: Arc::new(config), not_after })
 }
 
 /// Chooses the certificate of a handshake.

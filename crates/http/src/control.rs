@@ -10,6 +10,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use axum::extract::ConnectInfo;
 use axum::http::{self, HeaderValue, StatusCode};
@@ -23,7 +24,8 @@ use tracing::debug;
 use crate::content::{Content, Progress};
 use crate::counters::count;
 use crate::io::{Io, Stream};
-use crate::refusal::{MAX_CONTENT, MAX_DISCARD, log_refusal, log_stall};
+use crate::net::request_id;
+use crate::refusal::{self, MAX_CONTENT, MAX_DISCARD, log_stall};
 use crate::shared::Shared;
 use crate::upload::Upload;
 use crate::{BadRequest, Handler, Request, Response};
@@ -128,9 +130,19 @@ async fn answer_by_plane<H: Handler>(
             return to.convert(shared, shared.answer(media).await);
         }
         Ok(None) => {}
-        Err(response) => return to.convert(shared, response),
+        Err(reason) => {
+            let target = request.uri().to_string();
+            let id = request_id_of(&request);
+            let response = refusal::refused(shared.tally(), peer, target.as_bytes(), reason, id);
+            return to.convert(shared, response);
+        }
     }
     request.extensions_mut().insert(ConnectInfo(peer));
+    let id = request_id_of(&request);
+    // The router's log lines have the id that an answer made here has.
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        request.headers_mut().insert(request_id::NAME, id);
+    }
     let request = request.map(|payload| Upload::new(payload, shared.config.head_timeout));
     let late = request.body().late();
     let answer = shared.control.spawn(shared.router.call(request));
@@ -138,9 +150,7 @@ async fn answer_by_plane<H: Handler>(
     match answer.await {
         // The router's answer does not count, because it was made from an incomplete payload.
         Ok(Ok(_)) if late.get() => {
-            count(&shared.tally().bad_requests, 1);
-            debug!(%peer, "request payload not finished in time");
-            let response = Response::text(408, "request payload too slow");
+            let response = refusal::late(shared.tally(), peer, "payload", id);
             to.convert(shared, response.header("Connection", "close"))
         }
         Ok(Ok(mut response)) => {
@@ -148,10 +158,15 @@ async fn answer_by_plane<H: Handler>(
             server.or_insert(HeaderValue::from_static("headwater"));
             response.map(|body| Content::control(body, to.progress))
         }
-        // A panic, which was already reported. A router has no other errors: its type is
-        // `Infallible`.
-        _ => to.convert(shared, Response::text(500, "internal error")),
+        // A panic. A router has no other errors: its type is `Infallible`.
+        _ => to.convert(shared, refusal::failed(&id)),
     }
+}
+
+/// The request's id: the client's, or else a new one.
+fn request_id_of(request: &hyper::Request<Incoming>) -> Arc<str> {
+    let given = request.headers().get(request_id::NAME);
+    given.and_then(|id| request_id::given(id.as_bytes())).unwrap_or_else(request_id::make)
 }
 
 /// When the peer leaves, its request is aborted.
@@ -200,20 +215,14 @@ fn media_request<H: Handler>(
     shared: &Shared<H>,
     peer: SocketAddr,
     request: &hyper::Request<Incoming>,
-) -> Result<Option<Request>, Response> {
-    let target = request.uri().to_string();
-    let read = match request.version() {
-        http::Version::HTTP_2 => head_of_http2(request),
-        _ => Ok(head_of(request, &target)),
+) -> Result<Option<Request>, BadRequest> {
+    let mut head = match request.version() {
+        http::Version::HTTP_2 => head_of_http2(request)?,
+        _ => head_of(request, &request.uri().to_string()),
     };
     // hyper has limited the size of the head. The head written again may be a little longer.
-    match read.and_then(|mut head| Request::parse(&mut head, peer, usize::MAX)) {
-        Ok(request) => Ok(request.filter(|request| shared.accepts(request))),
-        Err(reason) => {
-            log_refusal(shared.tally(), peer, target.as_bytes(), reason);
-            Err(Response::text(reason.status(), reason))
-        }
-    }
+    let request = Request::parse(&mut head, peer, usize::MAX)?;
+    Ok(request.filter(|request| shared.accepts(request)))
 }
 
 /// The head as it was received, or an equivalent one.

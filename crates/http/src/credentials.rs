@@ -106,8 +106,22 @@ impl CertificateFacts {
     }
 }
 
-/// TLS configuration for a listener's new connections: the latest that could be used.
-pub(crate) type Current = watch::Receiver<Arc<ServerConfig>>;
+/// What new connections get of a listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer {
+    pub(crate) config: Arc<ServerConfig>,
+    /// Until when its certificate is valid, in seconds since 1970. `None` without a certificate that is understood.
+    pub(crate) not_after: Option<u64>,
+}
+
+/// Until when a certificate is valid, in seconds since 1970.
+pub(crate) fn not_after(pair: &CertifiedKey) -> Option<u64> {
+    let own = CertificateFacts::of(pair.end_entity_cert().ok()?);
+    own.ok().map(|facts| facts.not_after)
+}
+
+/// The latest offer that could be used.
+pub(crate) type Current = watch::Receiver<Offer>;
 
 impl Credentials {
     /// Reads the files and checks that they belong together. Blocks.
@@ -116,7 +130,11 @@ impl Credentials {
     ///
     /// A file cannot be read or has no certificate or key, or the key does not belong to the
     /// certificate.
-    pub fn load(&self) -> Result<Arc<ServerConfig>, CredentialsError> {
+    pub fn check(&self) -> Result<(), CredentialsError> {
+        self.load().map(drop)
+    }
+
+    fn load(&self) -> Result<Offer, CredentialsError> {
         use CredentialsFile::{Certificate, Key};
         let text = self.read(Certificate)?;
         let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
@@ -138,15 +156,17 @@ impl Credentials {
             }
             error => self.bad(Certificate, error),
         })?;
+        let not_after = not_after(&pair);
         let config = config(Arc::new(SingleCertAndKey::from(pair)));
-        Ok(Arc::new(config.map_err(|error| self.bad(Key, error))?))
+        let config = Arc::new(config.map_err(|error| self.bad(Key, error))?);
+        Ok(Offer { config, not_after })
     }
 
-    /// Reads the files as [`Self::load`] does, and tells what the server's certificate says. Blocks.
+    /// Reads the files as [`Self::check`] does, and tells what the server's certificate says. Blocks.
     ///
     /// # Errors
     ///
-    /// Those of [`Self::load`], and that the certificate is not understood.
+    /// Those of [`Self::check`], and that the certificate is not understood.
     pub fn facts(&self) -> Result<CertificateFacts, CredentialsError> {
         use CredentialsFile::Certificate;
         self.load()?;
@@ -209,7 +229,7 @@ pub(crate) fn config(
 #[derive(Debug)]
 pub(crate) struct Keeper {
     look: Look,
-    current: watch::Sender<Arc<ServerConfig>>,
+    current: watch::Sender<Offer>,
 }
 
 #[derive(Debug)]
@@ -255,27 +275,27 @@ impl Keeper {
             });
             let found;
             (look, found) = looked.await.map_err(io::Error::other)?;
-            if let Some(config) = found {
+            if let Some(offer) = found {
                 let certificate = look.credentials.certificate.display();
                 info!(%certificate, "certificate and key read again");
-                current.send_replace(config);
+                current.send_replace(offer);
             }
         }
     }
 }
 
 impl Look {
-    /// The new configuration, if the files have changed and can be used. An error is logged once.
+    /// The new offer, if the files have changed and can be used. An error is logged once.
     /// The two files are not written at the same moment, so refused ones are tried again each time.
-    fn again(&mut self, asked: bool) -> Option<Arc<ServerConfig>> {
+    fn again(&mut self, asked: bool) -> Option<Offer> {
         let now = self.credentials.states();
         if now == self.seen && self.refused.is_none() && !asked {
             return None;
         }
         match self.credentials.load() {
-            Ok(config) => {
+            Ok(offer) => {
                 (self.seen, self.refused) = (now, None);
-                Some(config)
+                Some(offer)
             }
             Err(error) => {
                 if asked || self.refused.as_ref() != Some(&error) {

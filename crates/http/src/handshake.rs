@@ -31,6 +31,11 @@ impl Identity {
         Self(current)
     }
 
+    /// Until when the newest certificate is valid, in seconds since 1970. `None` while there is none that is understood.
+    pub fn not_after(&self) -> Option<u64> {
+        self.0.borrow().not_after
+    }
+
     /// Makes a TLS connection of an accepted one, with the newest certificate. It costs a signature on the event loop.
     ///
     /// # Errors
@@ -41,7 +46,7 @@ impl Identity {
         limit: Duration,
     ) -> io::Result<impl Transport + use<>> {
         // The protocols of HTTPS are not spoken here.
-        let mut config = ServerConfig::clone(&self.0.borrow());
+        let mut config = ServerConfig::clone(&self.0.borrow().config);
         config.alpn_protocols.clear();
         let handshake = TlsAcceptor::from(Arc::new(config)).accept(stream);
         let accepted = tokio::time::timeout(limit, handshake).await;

@@ -327,7 +327,7 @@ async fn accept<H: Handler>(
         // Connections that arrive while the server drains are answered, but not waited for.
         let task = (!shared.worker.drain.has_begun()).then(|| shared.task());
         let shared = Rc::clone(shared);
-        let tls = tls.map(|current| Arc::clone(&current.borrow()));
+        let tls = tls.map(|current| Arc::clone(&current.borrow().config));
         // Two kinds of tasks, so that a plain connection has no room for TLS.
         match tls {
             None => spawn_local(LogId::connection().scope(async move {

@@ -63,6 +63,8 @@ pub struct Config {
     pub drain: Drain,
     /// The log.
     pub log: Log,
+    /// Where traces go.
+    pub traces: Traces,
 }
 
 /// `[http]`: the listener that serves viewers, the pages and the API.
@@ -298,6 +300,16 @@ pub struct Drain {
 pub struct Log {
     /// How lines are written.
     pub format: log::Format,
+}
+
+/// `[traces]`: a collector of OpenTelemetry that is told how long publishers and viewers wait.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Traces {
+    /// Its http or https URL, to which `/v1/traces` is added; empty means there is none.
+    pub endpoint: String,
+    /// The share of viewers and their requests that is traced.
+    pub sample: Factor,
 }
 
 impl Config {
@@ -553,6 +565,12 @@ impl Control {
 impl Default for Events {
     fn default() -> Self {
         Self { webhook: String::new(), timeout: Time::from_secs(3) }
+    }
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { endpoint: String::new(), sample: Factor::from_thousandths(10) }
     }
 }
 

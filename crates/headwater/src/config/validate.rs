@@ -37,7 +37,7 @@ pub(super) fn check(config: &Config) -> Result<(), Found> {
 fn machine(config: &Config) -> Result<(), Found> {
     let Config { http, webrtc, ladder, access, .. } = config;
     if let Some(credentials) = http.tls.credentials()
-        && let Err(error) = credentials.load()
+        && let Err(error) = credentials.check()
     {
         return match error.file {
             CredentialsFile::Certificate => refuse(&[CERTIFICATE], error.to_string()),
@@ -92,6 +92,7 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
         events,
         drain,
         log: _,
+        traces,
     } = config;
 
     // No machine has more cores; a larger number is a typing error.
@@ -125,6 +126,12 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
     if !events.webhook.is_empty() && !super::is_url(&events.webhook) {
         let message = "must be an http or https URL".to_owned();
         return refuse(&["events.webhook"], message);
+    }
+    let (none, all) = (Factor::from_thousandths(0), Factor::from_thousandths(1000));
+    within("traces.sample", traces.sample, none, all)?;
+    if !traces.endpoint.is_empty() && !super::is_url(&traces.endpoint) {
+        let message = "must be like http://127.0.0.1:4318".to_owned();
+        return refuse(&["traces.endpoint"], message);
     }
     credentials(&http.tls)?;
     domains(&http.tls, vod)?;

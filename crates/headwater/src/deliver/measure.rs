@@ -10,6 +10,7 @@ use http::{Body, BodyStream, Method, Piece, Request, Response, length};
 
 use super::route::{Packaged, Resource};
 use crate::counts::{Carrier, Loop, Wanted};
+use crate::traces::Trace;
 
 /// What an answer is. Those of deliveries with connections of their own have a [`crate::sessions::Meter`].
 pub(super) type Kind = (Wanted, Carrier);
@@ -77,6 +78,58 @@ pub(super) fn count(
             whole
         }
     })
+}
+
+/// Notes that an answer is there, and when the connection gets its first bytes.
+pub(super) fn traced(mut trace: Trace, request: &Request, answer: Response) -> Response {
+    if !trace.is_open() {
+        return answer;
+    }
+    trace.text("url.path", request.path());
+    trace.number("http.response.status_code", answer.status().into());
+    if answer.status() >= 500 {
+        trace.failed(&format_args!("the answer has the status {}", answer.status()));
+        return answer;
+    }
+    trace.has_media();
+    if request.method() != Method::Get {
+        trace.done();
+        return answer;
+    }
+    answer.map_body(|body| match body {
+        Body::Stream(stream) => Body::Stream(Box::new(Traced { stream, trace })),
+        Body::Sized(size, stream) => Body::Sized(size, Box::new(Traced { stream, trace })),
+        whole => {
+            trace.sent(1);
+            whole
+        }
+    })
+}
+
+/// A payload whose first bytes are waited for.
+struct Traced {
+    stream: Box<dyn BodyStream>,
+    trace: Trace,
+}
+
+impl BodyStream for Traced {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
+        let next = self.stream.poll_next(cx);
+        match &next {
+            Poll::Ready(Some(Ok(pieces))) => self.trace.sent(pieces.len()),
+            Poll::Ready(None) => self.trace.done(),
+            _ => {}
+        }
+        next
+    }
+
+    fn drain(&mut self) {
+        self.stream.drain();
+    }
+
+    fn stalled(&mut self) {
+        self.stream.stalled();
+    }
 }
 
 /// A payload whose bytes are counted as it is sent: the viewer may leave before its end.

@@ -48,6 +48,7 @@ use crate::cluster::Unreachable;
 use crate::counts::Loop;
 use crate::path::{self, StreamPath};
 use crate::push::Push;
+use crate::traces::{Doing, Trace};
 use crate::webrtc;
 
 /// The handler of the media plane. Each worker makes its own; all share the origin.
@@ -75,6 +76,7 @@ impl Deliver {
         request: &Request,
         (name, resource): (&str, Resource<'_>),
         grant: Grant,
+        trace: &mut Trace,
     ) -> Response {
         let stream = match self.origin.stream(name).await {
             Ok(Some(stream)) => stream,
@@ -113,7 +115,7 @@ impl Deliver {
                 }
                 Resource::Mp4 => muxed::mp4(request, &self.origin, &stream, grant).await,
                 Resource::Flv => muxed::flv(request, &self.origin, &stream, grant).await,
-                Resource::Push => self.push.respond(request, &stream, grant).await,
+                Resource::Push => self.push.respond(request, &stream, grant, trace).await,
                 Resource::Beacon => told::by_beacon(request, Watched::Live(&stream), &self.origin),
             }
         }))
@@ -159,16 +161,28 @@ impl Handler for Deliver {
 
     async fn handle(&self, mut request: Request) -> Response {
         let token = self.unsign(&mut request);
-        let (request, token) = (&request, token.as_deref());
+        let mut trace = self.origin.traces.request(&request);
+        let answer = self.answer(&request, token.as_deref(), &mut trace).await;
+        measure::traced(trace, &request, answer)
+    }
+}
+
+impl Deliver {
+    async fn answer(&self, request: &Request, token: Option<&str>, trace: &mut Trace) -> Response {
         let (answer, is_personal) = match StreamPath::parse(request.path()) {
             Some(StreamPath::Live(path)) => {
                 let Some((name, resource)) = route::live(path) else { return not_found() };
+                if let Some(delivery) = resource.delivery() {
+                    trace.asks(Doing::Play, delivery, &StreamPath::Live(name));
+                }
                 let lasts = matches!(resource, Resource::Mp4 | Resource::Flv | Resource::Push);
                 let asked = (StreamPath::Live(name), lasts);
-                match may_play(&self.origin, request, asked, token).await {
+                let verdict = may_play(&self.origin, request, asked, token).await;
+                trace.phase("access");
+                match verdict {
                     Ok(grant) => {
                         let is_personal = grant.is_personal;
-                        (self.live(request, (name, resource), grant).await, is_personal)
+                        (self.live(request, (name, resource), grant, trace).await, is_personal)
                     }
                     Err(refusal) => return refused(refusal),
                 }
@@ -177,9 +191,12 @@ impl Handler for Deliver {
                 let asked = route::vod(path);
                 // A folder has the same name with a slash.
                 let title = asked.map_or(path, |(title, _)| title).trim_end_matches('/');
+                trace.asks(Doing::Play, "title", &StreamPath::Vod(title));
                 let lasts = matches!(asked, Some((_, route::Packaged::Push)));
                 let wanted = (StreamPath::Vod(title), lasts);
-                match may_play(&self.origin, request, wanted, token).await {
+                let verdict = may_play(&self.origin, request, wanted, token).await;
+                trace.phase("access");
+                match verdict {
                     Ok(grant) => {
                         let is_personal = grant.is_personal;
                         let viewer = Viewer { grant, signed: token };
@@ -193,9 +210,7 @@ impl Handler for Deliver {
         // Caches that serve others must not keep what one was allowed.
         if is_personal { answer.without_shared_caches() } else { answer }
     }
-}
 
-impl Deliver {
     async fn title(
         &self,
         request: &Request,

@@ -30,6 +30,24 @@ pub(super) enum Resource<'a> {
     Beacon,
 }
 
+impl Resource<'_> {
+    /// Name of the delivery that it belongs to, in traces. A beacon belongs to none.
+    pub(super) fn delivery(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Multivariant
+            | Self::MediaPlaylist { .. }
+            | Self::Header { .. }
+            | Self::Segment { .. } => "hls",
+            Self::Part { .. } => "llhls",
+            Self::Manifest | Self::SegmentAt { .. } => "dash",
+            Self::Mp4 => "mp4",
+            Self::Flv => "flv",
+            Self::Push => "push",
+            Self::Beacon => return None,
+        })
+    }
+}
+
 /// Splits the path after `/live/` into a stream's name and a resource.
 pub(super) fn live(path: &str) -> Option<(&str, Resource<'_>)> {
     let (stream, file) = path.rsplit_once('/')?;

@@ -1,4 +1,4 @@
-//! The keys of `[access]`, and the servers that it, `[events]` and `[http.tls.acme]` speak with.
+//! The keys of `[access]`, and the servers that it, `[events]`, `[http.tls.acme]` and `[traces]` speak with.
 
 use std::path::Path;
 
@@ -12,11 +12,12 @@ pub(super) async fn check(config: &Config) -> Vec<Check> {
     let on_failure = "It cannot decide, so access.webhook.on_failure does";
     let tls = &config.http.tls;
     let directory = if tls.domains.is_empty() { "" } else { &tls.acme.directory };
-    let (keys, webhook, events, authority) = tokio::join!(
+    let (keys, webhook, events, authority, traces) = tokio::join!(
         tokens(access),
         reach("access.webhook.url", &access.webhook.url, on_failure),
         reach("events.webhook", &config.events.webhook, "It is told of no events"),
-        reach("http.tls.acme.directory", directory, "No certificate is got or renewed")
+        reach("http.tls.acme.directory", directory, "No certificate is got or renewed"),
+        reach("traces.endpoint", &config.traces.endpoint, "It gets no traces")
     );
     signed_paths(access)
         .into_iter()
@@ -24,6 +25,7 @@ pub(super) async fn check(config: &Config) -> Vec<Check> {
         .chain(webhook)
         .chain(events)
         .chain(authority)
+        .chain(traces)
         .collect()
 }
 
@@ -120,9 +122,10 @@ mod tests {
         let mut config = Config::default();
         config.access.jwt.keys.clone_from(&closed);
         config.access.webhook.url.clone_from(&closed);
-        config.events.webhook = closed;
+        config.events.webhook.clone_from(&closed);
+        config.traces.endpoint = closed;
         let checks = check(&config).await;
-        assert_eq!(checks.len(), 3);
+        assert_eq!(checks.len(), 4);
         for check in checks {
             assert_eq!(check.level, Level::Problem, "{check}");
             assert!(
@@ -134,6 +137,7 @@ mod tests {
         config.access.jwt.keys = String::new();
         config.access.webhook.url = format!("http://{}/", server.local_addr().unwrap());
         config.events.webhook.clone_from(&config.access.webhook.url);
+        config.traces.endpoint = String::new();
         let checks = check(&config).await;
         assert!(checks.len() == 2 && checks.iter().all(|check| check.level == Level::Ok));
     }

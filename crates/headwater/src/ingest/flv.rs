@@ -7,6 +7,7 @@ use media::Kind;
 use media::flv::{Demuxer, Event, TIMESCALE, TagKind, TrackId};
 
 use super::{Error, Ingest, Source};
+use crate::traces::Trace;
 
 /// A publisher that sends FLV tags.
 #[derive(Debug)]
@@ -28,6 +29,11 @@ impl FlvIngest {
     /// Makes an ingest for this publisher.
     pub fn new(publisher: Seat) -> Self {
         Self { ingest: Ingest::new(publisher), demuxer: Demuxer::new(), jump: None }
+    }
+
+    /// Goes on with what is traced of the publisher, as [`Ingest::trace`].
+    pub fn trace(&mut self, trace: Trace) {
+        self.ingest.trace(trace);
     }
 
     /// The publisher.

@@ -14,6 +14,8 @@ use live::backup::Seat;
 use live::{Refused, UnixMicros};
 use media::{Codec, Sample};
 
+use crate::traces::Trace;
+
 /// Passes a publisher's tracks and samples into its live stream.
 #[derive(Debug)]
 pub struct Ingest {
@@ -27,6 +29,7 @@ pub struct Ingest {
     configured: u64,
     /// Whether the stream has taken any sample.
     good: bool,
+    trace: Trace,
 }
 
 /// A track, as its publisher's protocol identifies it.
@@ -66,7 +69,13 @@ impl Ingest {
             unlogged: 0,
             configured: 0,
             good: false,
+            trace: Trace::default(),
         }
+    }
+
+    /// Goes on with what is traced of the publisher, until viewers can watch.
+    pub fn trace(&mut self, trace: Trace) {
+        self.trace = trace;
     }
 
     /// The publisher.
@@ -114,7 +123,11 @@ impl Ingest {
         now: UnixMicros,
     ) -> Result<(), Error> {
         match self.publisher.sample(track.number(), sample, now) {
-            Ok(()) => self.good = true,
+            Ok(()) => {
+                if !std::mem::replace(&mut self.good, true) {
+                    self.trace.first_media(self.publisher.stream());
+                }
+            }
             // The track was refused when it was announced, and the log says so.
             Err(Refused::UnknownTrack) => {}
             Err(error) => return Err(error.into()),

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::Counters;
+use http::{Counters, Identity};
 use live::Status;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -71,15 +71,17 @@ struct InState {
 pub fn router(
     origin: Arc<Origin>,
     http: Arc<Counters>,
+    identity: Option<Identity>,
     webrtc: Option<Arc<webrtc::Server>>,
 ) -> Router {
-    let state = Arc::new(Metrics { origin, http, webrtc, rendered: Once::default() });
+    let state = Arc::new(Metrics { origin, http, identity, webrtc, rendered: Once::default() });
     Router::new().route("/metrics", get(metrics)).with_state(state).layer(map_response(harmless))
 }
 
 struct Metrics {
     origin: Arc<Origin>,
     http: Arc<Counters>,
+    identity: Option<Identity>,
     webrtc: Option<Arc<webrtc::Server>>,
     rendered: Once<()>,
 }
@@ -90,14 +92,22 @@ async fn metrics(
     uri: Uri,
     headers: HeaderMap,
 ) -> Response {
-    let Metrics { origin, http, webrtc, rendered } = &*metrics;
+    let Metrics { origin, http, identity, webrtc, rendered } = &*metrics;
     if let Err(refusal) = may(origin, Action::Measure, peer, Credentials::of(&uri, &headers)).await
     {
         return refusal.into_response();
     }
     let render = || {
         let mut text = String::new();
-        encode(&mut text, &registry(origin, http, webrtc.as_deref())).ok().map(|()| text.into())
+        let mut registry = registry(origin, http, webrtc.as_deref());
+        if let Some(not_after) = identity.as_ref().and_then(Identity::not_after) {
+            let gauge = Gauge::<i64>::default();
+            gauge.set(whole(not_after));
+            let help = "Until when the certificate of HTTPS and RTMPS is valid, since 1970";
+            let name = "tls_certificate_expiry_timestamp";
+            registry.register_with_unit(name, help, Unit::Seconds, gauge);
+        }
+        encode(&mut text, &registry).ok().map(|()| text.into())
     };
     // Writing to a string does not fail.
     let Some(text) = rendered.get((), render).await else {
@@ -268,6 +278,9 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
     ] {
         registry.register(name, help, ConstCounter::new(value));
     }
+
+    let help = "Spans that no collector took";
+    registry.register("trace_spans_dropped", help, ConstCounter::new(origin.traces.dropped()));
 
     let totals = http.totals();
     let open = Gauge::<i64>::default();

@@ -42,6 +42,7 @@ use crate::access::Grant;
 use crate::broadcast::Broadcasts;
 use crate::path::StreamPath;
 use crate::sessions::{self, Doing, Who};
+use crate::traces::Trace;
 
 /// State that the push viewers of one event loop share.
 pub struct Push {
@@ -84,6 +85,7 @@ impl Push {
         request: &Request,
         stream: &Arc<Stream>,
         grant: Grant,
+        trace: &mut Trace,
     ) -> Response {
         let (accepted, query) = match self.check(request) {
             Ok(checked) => checked,
@@ -94,9 +96,12 @@ impl Push {
         }
         let mut viewer = stream::Viewer::new(self, stream, query);
         match viewer.choose() {
-            Ok(()) => switching(&accepted, move |connection| {
-                go_on(viewer.run(connection, grant));
-            }),
+            Ok(()) => {
+                let trace = std::mem::take(trace);
+                switching(&accepted, move |connection| {
+                    go_on(viewer.run(connection, grant, trace));
+                })
+            }
             Err(refused) => refused,
         }
     }

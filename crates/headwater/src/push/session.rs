@@ -25,6 +25,7 @@ use super::{Push, messages};
 use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
 use crate::sessions::{Over, Session as Listed};
+use crate::traces::Trace;
 
 /// Bytes of one read: more than a TLS record holds.
 const READ: usize = 32 << 10;
@@ -113,6 +114,8 @@ pub(super) struct Session {
     pub(super) listed: Listed,
     /// Nothing more is queued.
     pub(super) over: bool,
+    /// Until it gets its first byte of media.
+    pub(super) trace: Trace,
 }
 
 /// Ready at a time, or when a viewer must leave: when to call [`Session::look_around`].
@@ -144,6 +147,7 @@ impl Session {
             timer: Timer::new(interval),
             listed,
             over: false,
+            trace: Trace::default(),
         }
     }
 
@@ -191,6 +195,7 @@ impl Session {
         let drained = self.wire.transport.holds() && self.wire.transport.try_drain()?;
         let sent = self.send_queue.send(|parts| self.wire.try_write_vectored(parts))?;
         self.listed.meter().add(sent as u64);
+        self.trace.sent(sent);
         self.took(sent > 0 || drained, self.is_idle());
         Ok(())
     }

@@ -12,6 +12,7 @@ use super::*;
 use crate::access::Grant;
 use crate::config::{Config, Size};
 use crate::double::{ALL, Double, PEER, STEP, Source};
+use crate::traces::Trace;
 
 const TITLE: &str = "mp4/two-minutes.mp4";
 
@@ -48,7 +49,7 @@ fn viewer(source: &Source, capacity: usize) -> Peer {
     let mut viewer = stream::Viewer::new(&push, &stream, Query::default());
     assert!(viewer.choose().is_ok());
     let double = Double::new(capacity);
-    spawn_local(viewer.run(upgraded(&double), Grant::default()));
+    spawn_local(viewer.run(upgraded(&double), Grant::default(), Trace::default()));
     Peer { double, input: Vec::new() }
 }
 

@@ -12,6 +12,7 @@ use tracing::field::display;
 use crate::ingest;
 use crate::ingest::flv::FlvIngest;
 use crate::sessions::Meter;
+use crate::traces::Trace;
 
 /// A connection's publisher. Dropping it ends the publication.
 pub(super) struct Publish {
@@ -22,11 +23,13 @@ pub(super) struct Publish {
 }
 
 impl Publish {
-    pub(super) fn new(publisher: Seat, meter: Meter) -> Self {
+    pub(super) fn new(publisher: Seat, meter: Meter, trace: Trace) -> Self {
         let (stream, info) = (publisher.name(), publisher.info());
         let (peer, rendition) = (info.peer.map(display), info.rendition.as_deref());
         tracing::info!(peer, stream, rendition, backup = publisher.is_backup(), "publisher");
-        Self { ingest: FlvIngest::new(publisher), began: Instant::now(), meter }
+        let mut ingest = FlvIngest::new(publisher);
+        ingest.trace(trace);
+        Self { ingest, began: Instant::now(), meter }
     }
 
     /// The stream's name.

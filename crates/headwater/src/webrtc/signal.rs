@@ -30,6 +30,7 @@ use crate::events::Event;
 use crate::ladder::companion::{Sources, Watching};
 use crate::path::{StreamPath, published_as};
 use crate::sessions::{Doing, Meter, Who};
+use crate::traces::{self, Trace};
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
 pub(crate) const MOST_OFFER: usize = 64 << 10;
@@ -92,17 +93,7 @@ fn target(path: &str) -> Option<Target<'_>> {
 pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Response> {
     let target = target(request.path)?;
     let mut response = match (request.method.as_str(), target.session) {
-        ("POST", None) => match allowed(server, request, &target).await {
-            Ok(grant) => begin(server, request, &target, grant).await,
-            Err(refusal) => {
-                let (peer, stream) = (request.peer, target.resource);
-                tracing::info!(%peer, stream, why = %refusal, "webrtc session refused");
-                if target.publishes {
-                    tell_refused(&server.origin, request, target.stream, &refusal);
-                }
-                Ok(refusal.into_response())
-            }
-        },
+        ("POST", None) => post(server, request, &target).await,
         ("PATCH", Some(id)) => patch(server, request, &target, id),
         ("DELETE", Some(id)) => end(server, &target, id),
         ("OPTIONS", _) => Ok(StatusCode::NO_CONTENT.into_response()),
@@ -135,6 +126,36 @@ pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Re
     Some(response)
 }
 
+/// Begins a session, if the peer may have one.
+async fn post(
+    server: &Server,
+    request: &Request<'_>,
+    to: &Target<'_>,
+) -> Result<Response, Refused> {
+    let mut trace = Trace::default();
+    if to.publishes {
+        let parent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
+        trace = server.origin.traces.publisher(parent);
+        trace.asks(traces::Doing::Publish, "whip", &StreamPath::Live(to.stream));
+    }
+    let verdict = allowed(server, request, to).await;
+    trace.phase("access");
+    match verdict {
+        Ok(grant) => begin(server, request, to, grant, &mut trace)
+            .await
+            .inspect_err(|(_, why)| trace.failed(why)),
+        Err(refusal) => {
+            let (peer, stream) = (request.peer, to.resource);
+            tracing::info!(%peer, stream, why = %refusal, "webrtc session refused");
+            trace.failed(&refusal);
+            if to.publishes {
+                tell_refused(&server.origin, request, to.stream, &refusal);
+            }
+            Ok(refusal.into_response())
+        }
+    }
+}
+
 /// Whether the peer may publish, or play.
 async fn allowed(server: &Server, request: &Request<'_>, to: &Target<'_>) -> Verdict {
     let path = StreamPath::Live(to.stream);
@@ -154,6 +175,7 @@ async fn begin(
     request: &Request<'_>,
     to: &Target<'_>,
     grant: Grant,
+    trace: &mut Trace,
 ) -> Result<Response, Refused> {
     let Server { origin, .. } = server;
     let refuse = |status, why: &str| Err((status, why.to_owned()));
@@ -254,7 +276,10 @@ async fn begin(
     let path = StreamPath::Live(to.stream).to_string();
     let listed = origin.sessions.begin(Who { doing, path, by, peer: request.peer }, grant);
     match &mut wanted {
-        Wanted::Publish(publish) => publish.meter = listed.meter().clone(),
+        Wanted::Publish(publish) => {
+            publish.meter = listed.meter().clone();
+            publish.trace(std::mem::take(trace));
+        }
         Wanted::Play(watched) => watched.meter = listed.meter().clone(),
     }
     let waiting = Waiting {

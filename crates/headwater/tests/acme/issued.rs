@@ -1,6 +1,7 @@
 //! Certificates are got, kept, used again, and renewed.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -28,6 +29,16 @@ fn health(server: &Server, name: &str, authority: &Authority) -> String {
     String::from_utf8(Program::output(&mut curl, LIMIT)).unwrap()
 }
 
+/// Until when a certificate is valid, in seconds since 1970, as openssl sees it.
+fn end(certificate: &str) -> String {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(format!("{certificate}-----END CERTIFICATE-----\n").as_bytes()).unwrap();
+    let mut shell = Command::new("sh");
+    let script = "date -d \"$(openssl x509 -noout -enddate -in \"$0\" | cut -d= -f2)\" +%s";
+    let said = Program::output(shell.args(["-c", script]).arg(file.path()), LIMIT);
+    String::from_utf8(said).unwrap().trim().to_owned()
+}
+
 #[test]
 fn by_http_for_https_and_rtmps_and_kept() {
     let mut authority = Authority::prepared(LONG);
@@ -40,6 +51,9 @@ fn by_http_for_https_and_rtmps_and_kept() {
         let rtmps = shown(server.rtmps.unwrap(), name, &authority.root());
         assert!(rtmps.is_good && rtmps.certificate == first, "{rtmps:?}");
     }
+    let told = server.metric("headwater_tls_certificate_expiry_timestamp_seconds");
+    assert_eq!(told.to_string(), end(&first));
+
     // The answers are there only while the authority asks.
     assert_eq!(server.get("/.well-known/acme-challenge/x").status(), 404);
     for name in ["certificate.pem", "account.json"] {

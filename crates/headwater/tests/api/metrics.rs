@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use testkit::http::Client;
-use testkit::{Program, Server, demo_clip, eventually};
+use testkit::{Program, Server, certificate, demo_clip, eventually};
 
 use super::{BINARY, LIMIT, watch};
 
@@ -27,8 +27,12 @@ fn samples(metrics: &str) -> BTreeSet<String> {
 /// A server of which everything is used that has metrics, except a cluster and a store.
 #[test]
 fn what_documents_and_dashboards_name_exists() {
+    let folder = tempfile::tempdir().unwrap();
+    let [pem, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    certificate::make("metrics", &pem, &key);
     let rule = "[[access.rule]]\nactions = [\"publish\"]\nkey = \"a long enough key\"\n";
-    let server = Server::configured(BINARY, rule, ["--demo"]);
+    let options = certificate::table(&pem, &key) + rule;
+    let server = Server::configured(BINARY, &options, ["--demo"]);
     watch(&server);
     let publisher = format!("{}?key=a%20long%20enough%20key", server.rtmp_url("live/x"));
     let _publisher = testkit::publish(demo_clip(), &publisher);

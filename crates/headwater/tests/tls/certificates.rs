@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use testkit::{Program, certificate, eventually};
 
@@ -63,6 +64,18 @@ fn replaced_while_connections_live() {
     let before = size();
     eventually(LIMIT, "the viewer gets more", || size() > before + 100_000);
     assert!(viewer.is_running());
+}
+
+#[test]
+fn the_metrics_tell_until_when_it_is_valid() {
+    const NAME: &str = "headwater_tls_certificate_expiry_timestamp_seconds";
+    let site = Site::start("", &[]);
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    let left = Duration::from_secs(site.metric(NAME)) - UNIX_EPOCH.elapsed().unwrap();
+    assert!(left > days(29) && left <= days(30), "{left:?}");
+    certificate::make_expired("old", &site.certificate(), &site.key());
+    // This is 2 January 2020.
+    eventually(LIMIT, "the new one is told of", || site.metric(NAME) == 1_577_923_200);
 }
 
 #[test]

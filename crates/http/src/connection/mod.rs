@@ -19,8 +19,8 @@ use tracing::debug;
 use self::input::{Input, LINGER, linger};
 use crate::counters::count;
 use crate::io::{Io, Stream};
-use crate::net::{Permit, Timer, Watch};
-use crate::refusal::{MAX_CONTENT, MAX_DISCARD, log_refusal, log_short, log_stall};
+use crate::net::{Permit, Timer, Watch, request_id};
+use crate::refusal::{self, MAX_CONTENT, MAX_DISCARD, log_short, log_stall};
 use crate::send::{self, Outbox};
 use crate::shared::Shared;
 use crate::source::{Broken, Why};
@@ -232,8 +232,10 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                     }
                 }
                 Err(reason) => {
-                    log_refusal(self.shared.tally(), self.peer, &self.input, reason);
-                    Box::pin(self.refuse(Response::text(reason.status(), reason))).await?;
+                    let id = request_id::in_head(&self.input);
+                    let tally = self.shared.tally();
+                    let response = refusal::refused(tally, self.peer, &self.input, reason, id);
+                    Box::pin(self.refuse(response)).await?;
                     return Ok(End::Close { linger: true });
                 }
             }
@@ -328,8 +330,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
 
     /// Refuses a request whose head took too long.
     async fn refuse_late(&mut self) -> Result<(), Fault> {
-        count(&self.shared.tally().bad_requests, 1);
-        debug!(peer = %self.peer, "request head not finished in time");
-        self.refuse(Response::text(408, "request head too slow")).await
+        let id = request_id::in_head(&self.input);
+        self.refuse(refusal::late(self.shared.tally(), self.peer, "head", id)).await
     }
 }

@@ -51,6 +51,12 @@ impl LogId {
         Self { request: Some(id), ..Self::default() }
     }
 
+    /// The same, for a request that has an id.
+    #[must_use]
+    pub(crate) fn and_request(self, id: Arc<str>) -> Self {
+        Self { request: Some(id), ..self }
+    }
+
     /// That of the current task, for another task that goes on with the same.
     pub fn current() -> Self {
         let named = |id: &Self| {

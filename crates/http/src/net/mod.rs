@@ -10,6 +10,7 @@ mod listen;
 mod log_id;
 mod log_limit;
 mod patience;
+pub mod request_id;
 mod tasks;
 mod timer;
 mod worker;

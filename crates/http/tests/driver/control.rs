@@ -76,9 +76,12 @@ fn media_on_a_control_connection() {
         ask("GET", "/media/echo?a=%20b", &[]).text(),
         format!("/media/echo {} a= b", origin.address)
     );
-    assert_eq!(ask("GET", "/media/%2e%2e/hello", &[]).status(), 404);
-    assert_eq!(ask("GET", "/media/hello?%zz", &[]).status(), 400);
-    assert_eq!(ask("GET", "/panic", &[]).status(), 500);
+    for (path, status) in [("/media/%2e%2e/hello", 404), ("/media/hello?%zz", 400), ("/panic", 500)]
+    {
+        assert!(ask("GET", path, &[]).header("X-Request-Id").is_some(), "{path}");
+        let refused = ask("GET", path, &[("X-Request-Id", "r-1")]);
+        assert_eq!((refused.status(), refused.header("X-Request-Id")), (status, Some("r-1")));
+    }
     assert_eq!(ask("GET", "/page", &[]).text(), "page");
     assert_eq!(origin.totals().accepted, 1);
 }

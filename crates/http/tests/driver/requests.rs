@@ -95,6 +95,7 @@ fn malformed() {
         let text = String::from_utf8_lossy(&request[..request.len().min(200)]);
         assert_eq!(statuses(&answer), [*status], "{text:?}\n{answer}");
         assert!(answer.contains("\r\nConnection: close\r\n"), "{text:?}\n{answer}");
+        assert!(answer.contains("\r\nX-Request-Id: "), "{text:?}\n{answer}");
     }
     assert_eq!(origin.totals().bad_requests, cases.len() as u64);
     assert_eq!(origin.totals().requests, 0);

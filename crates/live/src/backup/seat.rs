@@ -12,7 +12,7 @@ use crate::error::{MOST_TRACKS, PublishError, Refused};
 use crate::names::{is_name, is_rendition, shown};
 use crate::publisher::{Publisher, packageable};
 use crate::stream::Entry;
-use crate::{PublisherInfo, UnixMicros};
+use crate::{PublisherInfo, Stream, UnixMicros};
 
 /// A publisher's seat. It takes tracks and samples as [`Publisher`] does. While the publisher waits, it keeps the
 /// configuration of the tracks and drops the samples. Dropping it frees the seat.
@@ -121,6 +121,11 @@ impl Seat {
     /// Information about the publisher.
     pub fn info(&self) -> &PublisherInfo {
         &self.info
+    }
+
+    /// The stream, while this one's media go on.
+    pub fn stream(&self) -> Option<&Arc<Stream>> {
+        self.publisher.as_ref().map(Publisher::stream)
     }
 
     /// Whether it is a backup.

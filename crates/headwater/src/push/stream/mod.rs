@@ -27,6 +27,7 @@ use crate::Origin;
 use crate::access::Grant;
 use crate::broadcast::{BURST, Follower, PIECES, Subscription};
 use crate::path::StreamPath;
+use crate::traces::Trace;
 
 /// Bytes of media taken out of the window at once if the server chooses the rendition. Media that
 /// are taken out cannot be dropped.
@@ -100,9 +101,15 @@ impl Viewer {
     }
 
     /// Runs the viewer to its end.
-    pub(super) fn run(self, connection: Upgraded, grant: Grant) -> impl Future<Output = ()> {
+    pub(super) fn run(
+        self,
+        connection: Upgraded,
+        grant: Grant,
+        trace: Trace,
+    ) -> impl Future<Output = ()> {
         // An async function would store its arguments twice: as arguments and in its state.
         let mut watching = Watching::new(self, connection, grant);
+        watching.session.trace = trace;
         async move {
             let result = watching.run().await;
             Box::pin(watching.end(result)).await;
@@ -341,7 +348,10 @@ impl Watching {
                     }
                 }
                 Stir::Time => self.session.look_around()?,
-                Stir::Next(next) => self.go_on(next)?,
+                Stir::Next(next) => {
+                    self.session.trace.has_media();
+                    self.go_on(next)?;
+                }
                 Stir::Drain => self.session.go_away(),
                 Stir::Left | Stir::Room => {}
             }

@@ -33,6 +33,7 @@ use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
 use crate::sessions::{Over, Session};
 use crate::titles::flv;
+use crate::traces::Trace;
 
 /// How long a peer that has everything, or was told to leave, has to close its side.
 const LINGER: Duration = Duration::from_secs(2);
@@ -129,6 +130,8 @@ pub(super) struct Connection<S> {
     ignored: u32,
     /// Number of refused requests to publish.
     refused: u32,
+    /// Until it gets its first byte of media, or begins to publish.
+    trace: Trace,
 }
 
 impl<S: Transport + 'static> Connection<S> {
@@ -136,6 +139,7 @@ impl<S: Transport + 'static> Connection<S> {
         let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
         let drain = shared.drain.begun();
         let admission = shared.undecided.enter();
+        let trace = shared.origin.traces.accepted();
         Self {
             shared,
             socket: Rc::new(socket),
@@ -158,6 +162,7 @@ impl<S: Transport + 'static> Connection<S> {
             heard: Instant::now(),
             ignored: 0,
             refused: 0,
+            trace,
         }
     }
 
@@ -315,7 +320,10 @@ impl<S: Transport + 'static> Connection<S> {
                     }
                 }
                 next = next(&mut self.role, &self.shared.origin), if idle => match next {
-                    Ok(Next::Send(pieces)) => pieces.into_iter().for_each(|p| self.send_queue.push(p)),
+                    Ok(Next::Send(pieces)) => {
+                        self.trace.has_media();
+                        pieces.into_iter().for_each(|p| self.send_queue.push(p));
+                    }
                     Ok(Next::Complete) => {
                         self.session.play_complete()?;
                         self.collect();
@@ -359,6 +367,7 @@ impl<S: Transport + 'static> Connection<S> {
         let sent = self.send_queue.send(|parts| self.socket.try_write_vectored(parts))?;
         if let Some(listed) = self.listed.as_ref().filter(|_| self.is_player()) {
             listed.meter().add(sent as u64);
+            self.trace.sent(sent);
         }
         if self.is_all_sent() {
             self.blocked = None;

@@ -19,6 +19,7 @@ use crate::rtmp::publish::Publish;
 use crate::rtmp::{Error, REFUSED, file, play};
 use crate::sessions::{Doing, Meter, Who};
 use crate::titles::flv;
+use crate::traces;
 
 /// Unreadable messages of a publisher: how many are logged, and after how many it is disconnected.
 const IGNORED: (u32, u32) = (3, 32);
@@ -162,6 +163,9 @@ impl<S: Transport + 'static> Connection<S> {
             }
         };
         let Some(action) = action else { return Ok(()) };
+        if !matches!(request, AccessRequest::Length { .. }) {
+            self.traced(action);
+        }
         let credentials =
             Credentials { query, query_of_app: &self.app.query, ..Credentials::default() };
         let asked = Asked { action, peer: self.peer, protocol: "rtmp", credentials, lasts: true };
@@ -174,9 +178,22 @@ impl<S: Transport + 'static> Connection<S> {
         }
     }
 
+    /// Notes what the peer asks for.
+    fn traced(&mut self, action: Action<'_>) {
+        let (doing, path) = match action {
+            Action::Publish(path) => (traces::Doing::Publish, path),
+            Action::Play(path) => (traces::Doing::Play, path),
+            _ => return,
+        };
+        self.shared.origin.traces.connection_asks(&mut self.trace, (doing, "rtmp"), &path);
+    }
+
     /// Does what the peer asked for, or tells why not.
     fn decided(&mut self, verdict: Verdict, request: AccessRequest) -> Result<(), Error> {
         let peer = self.peer;
+        if !matches!(request, AccessRequest::Length { .. }) {
+            self.trace.phase("access");
+        }
         let grant = match (verdict, &request) {
             (Ok(grant), _) => grant,
             (Err(why), AccessRequest::Publish { name, .. }) => {
@@ -186,6 +203,7 @@ impl<S: Transport + 'static> Connection<S> {
             }
             (Err(why), AccessRequest::Play { path, .. }) => {
                 tracing::info!(%peer, path = shown(path), %why, "play refused");
+                self.trace.failed(&why);
                 self.session.reject_play(code::PLAY_FAILED, &why.to_string())?;
                 return self.count_refusal();
             }
@@ -240,6 +258,7 @@ impl<S: Transport + 'static> Connection<S> {
             let limit = self.shared.origin.config.rtmp.max_publishers;
             tracing::warn!(%peer, stream = shown(name), limit, "publish refused: too many publishers");
             self.tell_refused(name, &"too many publishers");
+            self.trace.failed(&"too many publishers");
             self.session.reject_publish(code::PUBLISH_DENIED, "too many publishers")?;
             self.leaves = true;
             return Ok(());
@@ -248,7 +267,8 @@ impl<S: Transport + 'static> Connection<S> {
         match self.shared.origin.publish(name, role, info) {
             Ok(publisher) => {
                 let meter = self.list(Doing::Publish, StreamPath::Live(publisher.name()));
-                self.role = Role::Publish(Box::new(Publish::new(publisher, meter)));
+                let trace = std::mem::take(&mut self.trace);
+                self.role = Role::Publish(Box::new(Publish::new(publisher, meter, trace)));
                 self.heard = Instant::now();
                 self.session.accept_publish()?;
             }
@@ -281,6 +301,7 @@ impl<S: Transport + 'static> Connection<S> {
 
     /// Refuses a request to publish. The peer may ask again, up to [`REFUSED`] times.
     fn refuse(&mut self, code: &str, why: &str) -> Result<(), Error> {
+        self.trace.failed(&why);
         self.session.reject_publish(code, why)?;
         self.count_refusal()
     }
@@ -293,6 +314,7 @@ impl<S: Transport + 'static> Connection<S> {
     /// Tells a player that no stream has this name.
     fn refuse_unknown(&mut self, path: &str) -> Result<(), Error> {
         tracing::debug!(peer = %self.peer, path = shown(path), "play: no such stream");
+        self.trace.failed(&"no such stream");
         self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such stream")?;
         Ok(())
     }
@@ -327,6 +349,7 @@ impl<S: Transport + 'static> Connection<S> {
         let limit = self.shared.origin.config.rtmp.max_players;
         tracing::warn!(peer = %self.peer, path = shown(path), limit, "play refused: too many players");
         let limit = "rtmp.max_players";
+        self.trace.failed(&"too many players");
         self.shared.origin.events.tell(Event::ViewerLimit { limit, refused: 1 });
         self.session.reject_play(code::PLAY_FAILED, "too many players")?;
         self.leaves = true;
@@ -391,6 +414,7 @@ impl<S: Transport + 'static> Connection<S> {
             }
             (Err(NoTitle::NotFound), Wanted::Play { path, .. }) => {
                 tracing::debug!(peer = %self.peer, path = shown(&path), "play: no such file");
+                self.trace.failed(&"no such file");
                 self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "no such file")?;
             }
             (Err(NoTitle::Failed(reason)), Wanted::Play { path, .. }) => {

@@ -30,6 +30,7 @@ use layer::Layer;
 use crate::Origin;
 use crate::ingest::{Ingest, Source};
 use crate::sessions::Meter;
+use crate::traces::Trace;
 
 /// Shortest time between two requests for a keyframe that are made for viewers.
 const FOR_VIEWERS: Duration = Duration::from_secs(1);
@@ -134,6 +135,11 @@ impl Publish {
             has_audio: false,
             meter: Meter::default(),
         })
+    }
+
+    /// Goes on with what is traced of the publisher, until viewers can watch.
+    pub(super) fn trace(&mut self, trace: Trace) {
+        self.ingest.trace(trace);
     }
 
     /// The stream's name.
