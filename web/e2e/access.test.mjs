@@ -34,6 +34,7 @@ before(async () => {
   const rule = `[[access.rule]]\nactions = ["play"]\n`;
   server = await startServer({
     vod: folder,
+    operated: true,
     config: `[access]\nsigning_key = ${JSON.stringify(key)}\n${rule}key = ${JSON.stringify(KEY)}
 ${rule}user = "alice"\npassword = ${JSON.stringify(PASSWORD)}\n`,
   });
@@ -130,5 +131,20 @@ test('a page without one says what is needed', { timeout: 3 * PATIENCE }, async 
   await page.goto(`${server.url}/watch/live/demo`);
   await page.getByText('credentials are needed').first().waitFor();
   await keep(page, 'access-refused');
+  await page.context().close();
+});
+
+test('a page whose session is ended says why', { timeout: 3 * PATIENCE }, async () => {
+  // In a browser of its own: it is refused from then on.
+  const { page } = await openPage(browser, { userAgent: 'Mozilla/5.0 (refused)' });
+  await page.goto(`${server.url}${signed}?via=llhls`);
+  await untilCondition(page, 'playing');
+  const sessions = `${server.operators}/api/v1/sessions`;
+  const { sessions: open } = await (await fetch(`${sessions}?stream=live/demo&action=play`)).json();
+  // Pages before may not have left yet.
+  const { id, bytes } = open.at(-1);
+  assert.ok(bytes > 0, JSON.stringify(open));
+  assert.equal((await fetch(`${sessions}/${id}`, { method: 'DELETE' })).status, 204);
+  await page.getByText('an administrator ended this session').first().waitFor();
   await page.context().close();
 });

@@ -171,7 +171,7 @@ withPage('a viewer is listed, and ended by the button', WIDE, async (page, compl
     .getByRole('region', { name: 'Publishers', exact: true })
     .getByText('RTMP', { exact: true })
     .waitFor();
-  const row = page.getByRole('region', { name: 'Viewers with a connection' }).locator('tbody tr');
+  const row = page.getByRole('region', { name: 'Viewers one by one' }).locator('tbody tr');
   await row.getByText('FLV', { exact: true }).first().waitFor();
   // Others may have viewed the stream before, and each leaves in its time.
   await page.waitForFunction(
@@ -192,7 +192,7 @@ withPage('a viewer is listed, and ended by the button', WIDE, async (page, compl
   );
   assert.ok(await end.evaluate((element) => element === document.activeElement), 'the focus stays');
   await page
-    .getByRole('region', { name: 'Viewers with a connection' })
+    .getByRole('region', { name: 'Viewers one by one' })
     .getByRole('button', { name: 'Bytes' })
     .click();
   await page.locator('[aria-labelledby=viewers] th[aria-sort=descending]').getByText('Bytes').waitFor();
@@ -257,7 +257,7 @@ withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
   await assertAccessible(page);
   await keep(page, 'dashboard-overview-narrow-dark');
   await page.goto(`${server.operators}/#stream=live/seldom`);
-  const row = page.getByRole('region', { name: 'Viewers with a connection' }).locator('tbody tr').first();
+  const row = page.getByRole('region', { name: 'Viewers one by one' }).locator('tbody tr').first();
   // The button is in sight, although the table is wider than the page.
   const button = await row.getByRole('button').boundingBox();
   assert.ok(button.x + button.width <= 320, `${button.x} + ${button.width}`);

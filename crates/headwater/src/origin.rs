@@ -53,7 +53,7 @@ pub struct Origin {
     pub rtmp_lookups: Semaphore,
     /// Decides which viewers of files go first when the link is short.
     pub balance: Arc<Balance>,
-    /// Those who publish and play over connections of their own.
+    /// Those who publish and play, one by one.
     pub sessions: Arc<Sessions>,
     /// The figures of the last hour.
     pub history: History,
@@ -145,7 +145,9 @@ impl Origin {
             flv_titles: FlvTitles::new(flv_titles),
             rtmp_lookups: Semaphore::new(titles::LOOKUPS),
             balance: Arc::new(Balance::new(clock.now())),
-            sessions: Arc::default(),
+            sessions: Arc::new(Sessions::new(
+                config.http.per_address(config.http.max_sessions_per_address),
+            )),
             slow_viewers: SlowViewers::new(Arc::clone(&events)),
             history: History::default(),
             events,

@@ -309,6 +309,7 @@ async fn sweep(
             given_up = memory.given_up;
         }
         origin.title_viewers.sweep(origin.now());
+        origin.sessions.sweep();
         if let Some(webrtc) = &webrtc {
             webrtc.sweep();
         }

@@ -58,7 +58,7 @@ pub use sequence::Sequence;
 pub use stream::{State, Stream};
 pub use track::Track;
 pub use unlisted::Unlisted;
-pub use viewers::Viewing;
+pub use viewers::{COUNTED, Viewing};
 pub use window::{Beside, Header, Part, PartIndex, Rendered, SampleLayout, Segment, Window};
 
 /// Microseconds since 1970-01-01T00:00:00Z.

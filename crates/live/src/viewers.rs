@@ -10,7 +10,7 @@ use crate::delivery::Delivery;
 use crate::sessions::{Place, Report, Reporter, Sessions};
 
 /// How long after its last request a viewer that makes requests still counts.
-const MEMORY: Duration = Duration::from_secs(10);
+pub const COUNTED: Duration = Duration::from_secs(10);
 /// The most viewers that make requests which are counted separately.
 const MOST: usize = 100_000;
 
@@ -49,7 +49,7 @@ impl Viewers {
         now: UnixMicros,
         place: impl FnOnce() -> Option<Place>,
     ) -> bool {
-        let is_kept = self.sessions.told(by, report, MEMORY, now, place);
+        let is_kept = self.sessions.told(by, report, COUNTED, now, place);
         if is_kept && report.is_over {
             let mut requesting = self.requesting();
             for delivery in Delivery::ALL {
@@ -64,7 +64,7 @@ impl Viewers {
             .map(|delivery| (delivery, self.connected[delivery as usize].load(Ordering::Relaxed)));
         let players = self.sessions.count(now, &mut counts);
         for (&(delivery, who), &at) in &*self.requesting() {
-            if now.since(at) < MEMORY && !players.contains(&who) {
+            if now.since(at) < COUNTED && !players.contains(&who) {
                 counts[delivery as usize].1 += 1;
             }
         }
@@ -73,7 +73,7 @@ impl Viewers {
 
     /// Forgets viewers whose requests have stopped.
     pub(crate) fn sweep(&self, now: UnixMicros) {
-        self.requesting().retain(|_, &mut at| now.since(at) < MEMORY);
+        self.requesting().retain(|_, &mut at| now.since(at) < COUNTED);
         self.sessions.sweep(now);
     }
 

@@ -20,6 +20,8 @@ export interface Sessions {
   sessions: Session[];
   /** How many more there are. */
   leftOut: number;
+  /** How many viewers are counted and not listed. */
+  onlyCounted: number;
 }
 
 /** Figures of the node. All lists have one entry for each sample. */
@@ -85,9 +87,13 @@ export async function readStreamHistory(stream: string): Promise<StreamHistory |
 
 /** Reads the answer of `GET /api/v1/sessions`. A session without a number is an error. */
 export function parseSessions(answer: unknown): Sessions {
-  const { sessions, left_out } = record(answer);
+  const { sessions, left_out, only_counted } = record(answer);
   if (!Array.isArray(sessions)) throw new BadAnswer('the list of sessions is missing');
-  return { sessions: list(sessions).map(parseSession), leftOut: number(left_out) ?? 0 };
+  return {
+    sessions: list(sessions).map(parseSession),
+    leftOut: number(left_out) ?? 0,
+    onlyCounted: number(only_counted) ?? 0,
+  };
 }
 
 function parseSession(session: Record<string, unknown>): Session {

@@ -10,7 +10,7 @@ const order = (list: Session[]) => list.map(({ id }) => id);
 
 describe('sessions', () => {
   it('are read from the answer', () => {
-    const { sessions, leftOut } = parseSessions({
+    const { sessions, leftOut, onlyCounted } = parseSessions({
       sessions: [
         {
           id: 21,
@@ -27,8 +27,9 @@ describe('sessions', () => {
         { id: 22, since: 'soon' },
       ],
       left_out: 7,
+      only_counted: 3,
     });
-    expect(leftOut).toBe(7);
+    expect([leftOut, onlyCounted]).toEqual([7, 3]);
     expect(sessions[0]).toEqual({
       id: 21,
       action: 'play',

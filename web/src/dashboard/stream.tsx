@@ -56,9 +56,9 @@ export function StreamView({ name, stream }: { name: string; stream: Stream | nu
       />
       <SessionTable
         id="viewers"
-        title="Viewers with a connection"
+        title="Viewers one by one"
         sessions={open.value?.viewers ?? null}
-        none="None. Players of HLS and DASH make requests only, and are counted above."
+        none="Nobody views the stream now."
         sorting={OLDEST}
       />
       <SessionTable

@@ -15,6 +15,9 @@ const HEADINGS: { key: Key; label: string; figure?: boolean }[] = [
   { key: 'rendition', label: 'Rendition' },
 ];
 
+/** Deliveries without a connection that could be cut. */
+const BY_REQUESTS = ['llhls', 'hls', 'dash'];
+
 interface Props {
   id: string;
   title: string;
@@ -150,6 +153,9 @@ export function SessionTable({ id, title, sessions, without = [], none, over = f
       {sessions && sessions.leftOut > 0 && rows.length <= most && (
         <p class="faint">and {format.whole(sessions.leftOut)} more, which the API lists</p>
       )}
+      {sessions && sessions.onlyCounted > 0 && (
+        <p class="faint">{format.whole(sessions.onlyCounted)} more by HLS or DASH, which are only counted</p>
+      )}
       {asked && <Confirm session={asked} end={() => void end(asked)} keep={() => setAsked(null)} />}
     </section>
   );
@@ -195,7 +201,10 @@ function Confirm({ session, end, keep }: { session: Session; end: () => void; ke
         {session.since && `, since ${clock(session.since, new Date())}`}
       </p>
       <p id="confirm-about" class="faint">
-        The {who} may come again at once. Rules in the server’s [access] keep it out.
+        {BY_REQUESTS.includes(session.protocol)
+          ? 'For an hour, this stream is refused to the viewer, and to others with the same address and browser.'
+          : `The ${who} may come again at once.`}{' '}
+        Rules in the server’s [access] keep it out.
       </p>
       <div class="choices">
         <button type="button" class="quiet" onClick={() => dialog.current?.close()}>

@@ -84,7 +84,7 @@ pub struct Http {
     /// Connections at once from one address (IPv6: one /64 network); 0 is no limit.
     pub max_connections_per_address: usize,
     /// Viewers at once of one address (IPv6: one /64 network) that are told apart by what their players
-    /// say (CMCD); 0 is no limit.
+    /// say (CMCD), and players of HLS and DASH that are sessions; 0 is no limit.
     pub max_sessions_per_address: usize,
     /// Networks whose addresses are exempt from these limits, both here and for RTMP.
     pub unlimited_networks: Vec<IpNet>,

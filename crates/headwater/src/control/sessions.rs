@@ -1,4 +1,4 @@
-//! Those who publish and watch over connections of their own, one by one.
+//! Those who publish and watch, one by one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,10 +7,13 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use live::Delivery;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Control, Observer, api, json, rfc3339};
+use crate::Origin;
+use crate::path::StreamPath;
 use crate::sessions::{Doing, Over, Told, Who};
 
 /// Most sessions in one answer.
@@ -57,10 +60,13 @@ pub(super) struct SessionList {
     sessions: Vec<SessionInfo>,
     /// How many more there are. Ask for open ones `after` the last of these.
     left_out: usize,
+    /// Of open ones, about how many players of HLS and DASH are counted as viewers and are no sessions: there are too many, of
+    /// all or of an address, or they tell of themselves (CMCD) and get their media from elsewhere.
+    only_counted: usize,
 }
 
-/// One who publishes or plays over a connection of its own: by RTMP, WebRTC, push, `live.mp4` or `live.flv`. Players of HLS
-/// and DASH make requests only, and are counted.
+/// One who publishes or plays: over a connection of its own by RTMP, WebRTC, push, `live.mp4` or `live.flv`, or by requests
+/// for HLS or DASH.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Session")]
 struct SessionInfo {
@@ -70,9 +76,9 @@ struct SessionInfo {
     action: Action,
     /// The stream or title: `live/NAME` or `vod/PATH`.
     stream: String,
-    /// How: a publisher by `rtmp` or `whip`, a viewer by `rtmp`, `push`, `webrtc`, `mp4` or `flv`.
+    /// How: a publisher by `rtmp` or `whip`, a viewer by `llhls`, `hls`, `dash`, `rtmp`, `push`, `webrtc`, `mp4` or `flv`.
     protocol: &'static str,
-    /// Its address and port. Only administrators get it.
+    /// Its address and port, of its first request if it makes requests. Only administrators get it.
     peer: Option<String>,
     /// When it began.
     #[schemars(extend("format" = "date-time"))]
@@ -95,7 +101,7 @@ struct EndInfo {
     /// When it ended.
     #[schemars(extend("format" = "date-time"))]
     at: String,
-    /// Why. `null` if the peer left, or the stream ended.
+    /// Why. `null` if the peer left or asks for nothing any more, or the stream ended.
     reason: Option<String>,
 }
 
@@ -120,6 +126,7 @@ pub(super) async fn list(
         return (StatusCode::BAD_REQUEST, why).into_response();
     };
     let has = |who: &Who| wanted.has(who);
+    let only_counted = if wanted.ended { 0 } else { only_counted(origin, &wanted) };
     let (sessions, left_out) = if wanted.ended {
         let (ended, left_out) = origin.sessions.ended(MOST, has);
         let infos = ended.iter().map(|ended| {
@@ -131,7 +138,28 @@ pub(super) async fn list(
         let (open, left_out) = origin.sessions.open(wanted.after, MOST, has);
         (open.into_iter().map(|told| info(told, None, is_admin)).collect(), left_out)
     };
-    api(json(&SessionList { sessions, left_out }), true)
+    api(json(&SessionList { sessions, left_out, only_counted }), true)
+}
+
+/// About how many viewers make requests and are no sessions. Both are counted in their own ways.
+fn only_counted(origin: &Origin, wanted: &Wanted) -> usize {
+    let by_requests = [Delivery::LlHls, Delivery::Hls, Delivery::Dash].map(Delivery::name);
+    let has = |path: &str, by: &str| {
+        by_requests.contains(&by)
+            && wanted.stream.as_ref().is_none_or(|stream| stream == path)
+            && wanted.action.is_none_or(|action| action == Action::Play)
+            && wanted.protocol.as_ref().is_none_or(|protocol| protocol == by)
+    };
+    let now = origin.now();
+    let streams = origin.registry.streams().into_iter().map(|stream| {
+        let path = StreamPath::Live(stream.name()).to_string();
+        let counts = stream.viewers(now).into_iter();
+        counts.filter(|(by, _)| has(&path, by.name())).map(|(_, count)| count).sum::<usize>()
+    });
+    let titles = origin.title_viewers.count(now).into_iter();
+    let titles = titles.filter(|((path, by), _)| has(path, by)).map(|(_, count)| count);
+    let counted = streams.chain(titles).sum::<usize>();
+    counted.saturating_sub(origin.sessions.count_visits(|who| wanted.has(who)))
 }
 
 /// Ends a session.

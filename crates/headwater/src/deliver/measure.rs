@@ -10,9 +10,10 @@ use http::{Body, BodyStream, Method, Piece, Request, Response, length};
 
 use super::route::{Packaged, Resource};
 use crate::counts::{Carrier, Loop, Wanted};
+use crate::sessions::{Asking, Over};
 use crate::traces::Trace;
 
-/// What an answer is. Those of deliveries with connections of their own have a [`crate::sessions::Meter`].
+/// What an answer is. Those of deliveries with connections of their own have a [`crate::sessions::Meter`] instead.
 pub(super) type Kind = (Wanted, Carrier);
 
 /// What the answer for a resource of a live stream is.
@@ -57,12 +58,13 @@ pub(super) async fn watch(
     (answer.await, has_waited)
 }
 
-/// Counts an answer.
+/// Counts an answer, also to the session of the player that asks.
 pub(super) fn count(
     own: &Arc<Loop>,
     kind: Option<Kind>,
     request: &Request,
     (answer, has_waited): (Response, bool),
+    asking: Option<Asking>,
 ) -> Response {
     let Some((wanted, carrier)) = kind else { return answer };
     // What did not wait was made right after its request was read: the clock would tell nothing.
@@ -71,10 +73,14 @@ pub(super) fn count(
         return answer;
     }
     answer.map_body(|body| match body {
-        Body::Stream(stream) => Body::Stream(Counted::of(stream, carrier, own)),
-        Body::Sized(size, stream) => Body::Sized(size, Counted::of(stream, carrier, own)),
+        Body::Stream(stream) => Body::Stream(Counted::of(stream, carrier, own, asking)),
+        Body::Sized(size, stream) => Body::Sized(size, Counted::of(stream, carrier, own, asking)),
         whole => {
-            own.sends(carrier, whole.size().unwrap_or(0));
+            let size = whole.size().unwrap_or(0);
+            own.sends(carrier, size);
+            if let Some(asking) = asking {
+                asking.meter().add(size);
+            }
             whole
         }
     })
@@ -137,19 +143,32 @@ struct Counted {
     stream: Box<dyn BodyStream>,
     carrier: Carrier,
     own: Arc<Loop>,
+    asking: Option<Asking>,
 }
 
 impl Counted {
-    fn of(stream: Box<dyn BodyStream>, carrier: Carrier, own: &Arc<Loop>) -> Box<dyn BodyStream> {
-        Box::new(Self { stream, carrier, own: Arc::clone(own) })
+    fn of(
+        stream: Box<dyn BodyStream>,
+        carrier: Carrier,
+        own: &Arc<Loop>,
+        asking: Option<Asking>,
+    ) -> Box<dyn BodyStream> {
+        Box::new(Self { stream, carrier, own: Arc::clone(own), asking })
     }
 }
 
 impl BodyStream for Counted {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
+        if self.asking.as_ref().is_some_and(Asking::is_ended) {
+            return Poll::Ready(Some(Err(io::Error::other(Over::Ended.to_string()))));
+        }
         let next = self.stream.poll_next(cx);
         if let Poll::Ready(Some(Ok(pieces))) = &next {
-            self.own.sends(self.carrier, length(pieces));
+            let bytes = length(pieces);
+            self.own.sends(self.carrier, bytes);
+            if let Some(asking) = &self.asking {
+                asking.meter().add(bytes);
+            }
         }
         next
     }

@@ -11,6 +11,8 @@
 //!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
 //!
+//! Requests for HLS and DASH belong to a session of their player, of which `visit` knows.
+//!
 //! Nothing is made for one viewer alone. A playlist is rendered once for each state of its track. A
 //! segment's bytes are regions of the window. An FLV tag is written once.
 
@@ -26,6 +28,7 @@ mod route;
 mod segment;
 mod told;
 mod unfold;
+mod visit;
 mod vod;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -41,6 +44,7 @@ use recent::Recent;
 use relay::Relays;
 use route::Resource;
 use told::Watched;
+use visit::Visit;
 
 use crate::Origin;
 use crate::access::{Action, Asked, Credentials, Grant, Refusal, Verdict};
@@ -78,6 +82,10 @@ impl Deliver {
         grant: Grant,
         trace: &mut Trace,
     ) -> Response {
+        let visit = match visit::live(request, &self.origin, name, resource) {
+            Ok(visit) => visit,
+            Err(refused) => return refused,
+        };
         let stream = match self.origin.stream(name).await {
             Ok(Some(stream)) => stream,
             Ok(None) => return not_found(),
@@ -123,7 +131,14 @@ impl Deliver {
         if made.1 && made.0.status() == 200 && !stream.is_mirrored() {
             self.delayed(&stream, resource);
         }
-        measure::count(&self.timings, kind, request, made)
+        let Some(visit) = visit else {
+            return measure::count(&self.timings, kind, request, made, None);
+        };
+        if made.0.status() < 300 {
+            visit.gets_live(&stream, resource);
+        }
+        let (answer, asking) = visit.answered(made.0);
+        measure::count(&self.timings, kind, request, (answer, made.1), asking)
     }
 
     /// Notes how long after its publication that came out which somebody waited for.
@@ -199,7 +214,7 @@ impl Deliver {
                 match verdict {
                     Ok(grant) => {
                         let is_personal = grant.is_personal;
-                        let viewer = Viewer { grant, signed: token };
+                        let viewer = Viewer { grant, signed: token, visit: None };
                         (self.title(request, asked, viewer).await, is_personal)
                     }
                     Err(refusal) => return refused(refusal),
@@ -218,10 +233,15 @@ impl Deliver {
         viewer: Viewer<'_>,
     ) -> Response {
         let Self { origin, recent, files, push, .. } = self;
+        let visit = match visit::title(request, origin, asked) {
+            Ok(visit) => visit,
+            Err(refused) => return refused,
+        };
         let kind = measure::title(asked.map(|(_, resource)| resource));
         let made = measure::watch(pin!(async {
             match asked {
                 Some(asked) => {
+                    let viewer = Viewer { visit: visit.as_ref(), ..viewer };
                     vod::respond(request, origin, recent, files, (push, viewer), asked).await
                 }
                 None => {
@@ -230,7 +250,11 @@ impl Deliver {
             }
         }))
         .await;
-        measure::count(&self.timings, kind, request, made)
+        let (answer, asking) = match visit {
+            Some(visit) => visit.answered(made.0),
+            None => (made.0, None),
+        };
+        measure::count(&self.timings, kind, request, (answer, made.1), asking)
     }
 
     /// Takes the token off a signed path. What is left is the path that was signed.
@@ -252,6 +276,8 @@ struct Viewer<'a> {
     grant: Grant,
     /// The token of the signed path.
     signed: Option<&'a str>,
+    /// The request as one of its session.
+    visit: Option<&'a Visit<'a>>,
 }
 
 /// Whether a request may have what it asks for: something of a stream or title, by an answer that may last.

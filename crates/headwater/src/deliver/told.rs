@@ -43,13 +43,31 @@ pub(super) fn by_beacon(request: &Request, watched: Watched<'_>, origin: &Origin
     Response::new(204).header("Cache-Control", "no-store")
 }
 
-fn take(
-    request: &Request,
-    watched: Watched<'_>,
-    delivery: Option<Delivery>,
-    is_regular: bool,
-    origin: &Origin,
-) -> bool {
+/// What a player tells of its session.
+#[derive(Default)]
+pub(super) struct Said {
+    /// The key of the session, if the player names one.
+    pub(super) session: Option<u64>,
+    /// The delivery by which it makes requests.
+    pub(super) delivery: Option<Delivery>,
+    /// Whether it has ended.
+    pub(super) is_over: bool,
+}
+
+/// What a request tells of its player's session, if it tells something.
+pub(super) fn said(request: &Request, is_live: bool, origin: &Origin) -> Option<Said> {
+    if !is_told(request) && request.content().is_empty() {
+        return None;
+    }
+    read(request, |told| Said {
+        session: told.session.map(|session| origin.reporters.key(session)),
+        delivery: delivery_of(told, is_live),
+        is_over: told.over,
+    })
+}
+
+/// Reads all that a request tells.
+fn read<T>(request: &Request, take: impl FnOnce(&Told<'_>) -> T) -> Option<T> {
     let parameter = request.parameter("CMCD");
     let content = std::str::from_utf8(request.content()).unwrap_or_default();
     let fields = cmcd::HEADERS.into_iter().flat_map(|name| request.header_values(name));
@@ -57,22 +75,32 @@ fn take(
     for text in fields.chain(parameter.as_deref()).chain([content]) {
         told.add(text);
     }
-    if told == Told::default() {
-        return false;
-    }
-    let player = match watched {
-        Watched::Live(_) => player(request),
-        Watched::Title(_, player) => player,
+    (told != Told::default()).then(|| take(&told))
+}
+
+fn take(
+    request: &Request,
+    watched: Watched<'_>,
+    delivery: Option<Delivery>,
+    is_regular: bool,
+    origin: &Origin,
+) -> bool {
+    let taken = |told: &Told<'_>| {
+        let player = match watched {
+            Watched::Live(_) => player(request),
+            Watched::Title(_, player) => player,
+        };
+        let session = told.session.map_or(player, |session| origin.reporters.key(session));
+        let (by, now) = (Reporter { session, player }, origin.now());
+        let delivery = delivery.or_else(|| delivery_of(told, matches!(watched, Watched::Live(_))));
+        let report = Report { delivery, is_regular, ..report(told) };
+        let place = || origin.reporters.place(request.peer().ip());
+        match watched {
+            Watched::Live(stream) => stream.told(by, &report, now, place),
+            Watched::Title(title, _) => origin.title_viewers.told(title, by, &report, now, place),
+        }
     };
-    let session = told.session.map_or(player, |session| origin.reporters.key(session));
-    let (by, now) = (Reporter { session, player }, origin.now());
-    let delivery = delivery.or_else(|| delivery_of(&told, matches!(watched, Watched::Live(_))));
-    let report = Report { delivery, is_regular, ..report(&told) };
-    let place = || origin.reporters.place(request.peer().ip());
-    match watched {
-        Watched::Live(stream) => stream.told(by, &report, now, place),
-        Watched::Title(title, _) => origin.title_viewers.told(title, by, &report, now, place),
-    }
+    read(request, taken).unwrap_or(false)
 }
 
 /// The delivery by which a player makes requests. One that has a connection is counted by that.

@@ -1,17 +1,19 @@
-//! Those who publish and play over connections of their own, one by one: who they are, what they got, and how an
-//! administrator ends them.
+//! Those who publish and play, one by one: who they are, what they got, and how an administrator ends them.
 //!
 //! ```text
 //! rtmp, push, webrtc, mp4, flv ─ Session ─┬▶ Sessions   list, end     control plane
-//!        ▲                                └▶ history    those that ended within an hour
+//! hls, dash ──────────────────── Asking ──┴▶ history    those that ended within an hour
+//!        ▲
 //!        └── poll_over: the permission has expired, or an administrator ends it
 //! ```
 //!
-//! Players of HLS and DASH have no connections of their own: [`crate::deliver`] counts them by their requests.
+//! Players of HLS and DASH have no connections of their own: `requests` has their sessions.
+
+mod requests;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -19,15 +21,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
-use http::net::LogId;
+use http::net::{LogId, PerAddress};
 use live::UnixMicros;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::access::{Again, EXPIRED, Grant, REVOKED};
 use crate::clock::wall_clock;
+pub use requests::Asking;
+use requests::{Network, Visit, Visits};
 
-/// How long a session is remembered after its end, and how many viewers that left are at most, and how many others.
+/// How long a session is remembered after its end, and how many are at most: of viewers with a connection that left, of
+/// those that made requests, and of others.
 const REMEMBERED: (Duration, usize) = (Duration::from_secs(3600), 10_000);
+
+/// How many of those that made requests are remembered of one network whose sessions are limited.
+const OF_NETWORK: usize = 1_000;
 
 /// Number of maps with a lock each, so that event loops seldom wait for each other or for a list.
 const SHARDS: usize = 16;
@@ -122,6 +130,8 @@ impl Meter {
 #[derive(Debug)]
 pub struct Sessions {
     open: [Mutex<HashMap<u64, Arc<Entry>>>; SHARDS],
+    /// Players of HLS and DASH.
+    visits: Visits,
     ended: Mutex<Kept>,
     /// How many there have been.
     count: AtomicU64,
@@ -179,16 +189,11 @@ pub struct Ended {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self {
-            open: std::array::from_fn(|_| Mutex::default()),
-            ended: Mutex::default(),
-            count: AtomicU64::default(),
-            gone: Mutex::default(),
-        }
+        Self::new(None)
     }
 }
 
-/// What all sessions got and sent.
+/// What all sessions with a connection of their own got and sent.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     /// Bytes so far, by what sessions do and by which protocol.
@@ -198,6 +203,17 @@ pub struct Figures {
 }
 
 impl Sessions {
+    /// Has no session. `per_address` limits those that are made of requests.
+    pub fn new(per_address: Option<PerAddress>) -> Self {
+        Self {
+            open: std::array::from_fn(|_| Mutex::default()),
+            visits: Visits::new(per_address),
+            ended: Mutex::default(),
+            count: AtomicU64::default(),
+            gone: Mutex::default(),
+        }
+    }
+
     /// Begins a session. It ends when it is dropped.
     pub fn begin(self: &Arc<Self>, who: Who, grant: Grant) -> Session {
         let id = self.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -230,11 +246,14 @@ impl Sessions {
         for shard in &self.open {
             let shard = lock(shard);
             let shard = shard.values().filter(|entry| entry.id > after && wanted(&entry.who));
-            found.extend(shard.cloned());
+            found.extend(shard.cloned().map(|entry| (entry.id, Open::Entry(entry))));
         }
-        found.sort_unstable_by_key(|entry| entry.id);
+        let visits = self.visits.open().into_iter();
+        let visits = visits.filter(|visit| visit.id > after && wanted(&visit.who()));
+        found.extend(visits.map(|visit| (visit.id, Open::Visit(visit))));
+        found.sort_unstable_by_key(|(id, _)| *id);
         let left_out = found.len().saturating_sub(most);
-        (found.iter().take(most).map(|entry| entry.tell()).collect(), left_out)
+        (found.iter().take(most).map(|(_, open)| open.tell()).collect(), left_out)
     }
 
     /// The sessions that ended within the last hour and that `wanted` selects, the last one first: `most` of them, and how
@@ -244,6 +263,7 @@ impl Sessions {
             let mut kept = lock(&self.ended);
             kept.forget();
             let all = kept.notable.iter().chain(&kept.others);
+            let all = all.chain(kept.visits.iter().map(|(_, ended)| ended));
             all.filter(|ended| wanted(&ended.session.who)).cloned().collect()
         };
         found.sort_by_key(|ended| std::cmp::Reverse(ended.when));
@@ -252,7 +272,7 @@ impl Sessions {
         (found, left_out)
     }
 
-    /// What all sessions got and sent.
+    /// What all sessions with a connection of their own got and sent. Others are counted where they are answered.
     pub fn figures(&self) -> Figures {
         // A counter must not go down. So no session is counted as gone meanwhile.
         let gone = lock(&self.gone);
@@ -283,9 +303,16 @@ impl Sessions {
         found
     }
 
-    /// Ends a session. Returns whether there is one with this number. Its task ends it soon. The first reason counts.
+    /// Ends a session. Returns whether there is one with this number. Its task ends it soon. The first reason counts. One that
+    /// is made of requests is over at once, and its player is refused for an hour.
     pub fn end(&self, id: u64, over: Over) -> bool {
-        let Some(entry) = self.shard(id).get(&id).cloned() else { return false };
+        let entry = self.shard(id).get(&id).cloned();
+        let Some(entry) = entry else {
+            let visit = self.visits.bar(id);
+            return visit
+                .map(|visit| self.remember_visit(&visit, Some(over.to_string())))
+                .is_some();
+        };
         let _ = entry.ended.set(over);
         entry.waker.wake();
         true
@@ -299,6 +326,21 @@ impl Sessions {
 
     fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
         lock(&self.open[(id % SHARDS as u64) as usize])
+    }
+}
+
+/// A session that is open.
+enum Open {
+    Entry(Arc<Entry>),
+    Visit(Arc<Visit>),
+}
+
+impl Open {
+    fn tell(&self) -> Told {
+        match self {
+            Self::Entry(entry) => entry.tell(),
+            Self::Visit(visit) => visit.tell(),
+        }
     }
 }
 
@@ -389,16 +431,7 @@ impl Drop for Session {
         let Some(entry) = entry else { return };
         let reason = lock(&entry.reason).take();
         let (session, at, when) = (entry.tell(), wall_clock(), Instant::now());
-        let mut kept = lock(&self.sessions.ended);
-        // Viewers who come and go do not drive out the rest.
-        let is_notable = reason.is_some() || session.who.doing == Doing::Publish;
-        let ended = Arc::new(Ended { session, at, reason, when });
-        if is_notable {
-            kept.notable.push_back(ended);
-        } else {
-            kept.others.push_back(ended);
-        }
-        kept.forget();
+        lock(&self.sessions.ended).add(Ended { session, at, reason, when }, None);
     }
 }
 
@@ -409,16 +442,55 @@ struct Kept {
     notable: VecDeque<Arc<Ended>>,
     /// Viewers that left.
     others: VecDeque<Arc<Ended>>,
+    /// Players that made requests and make no more, with their networks.
+    visits: VecDeque<(Network, Arc<Ended>)>,
+    /// How many of these each network has.
+    of_network: HashMap<IpAddr, usize>,
 }
 
 impl Kept {
+    /// Remembers a session. `network` is that of one that was made of requests.
+    fn add(&mut self, ended: Ended, network: Option<Network>) {
+        // Viewers who come and go do not drive out the rest.
+        let is_notable = ended.reason.is_some() || ended.session.who.doing == Doing::Publish;
+        let ended = Arc::new(ended);
+        match network {
+            _ if is_notable => self.notable.push_back(ended),
+            None => self.others.push_back(ended),
+            Some(network) => {
+                // Neither do the players that one address makes up.
+                let count = network.map(|address| self.of_network.entry(address).or_default());
+                if let Some(count) = count {
+                    *count += 1;
+                    if *count > OF_NETWORK
+                        && let Some(first) = self.visits.iter().position(|(of, _)| *of == network)
+                    {
+                        *count -= 1;
+                        self.visits.remove(first);
+                    }
+                }
+                self.visits.push_back((network, ended));
+            }
+        }
+        self.forget();
+    }
+
     /// Forgets what ended too long ago, or too many sessions ago.
     fn forget(&mut self) {
         let (time, most) = REMEMBERED;
+        let is_old = |first: &Arc<Ended>| first.when.elapsed() >= time;
         for ended in [&mut self.notable, &mut self.others] {
-            let is_old = |first: &Arc<Ended>| first.when.elapsed() >= time;
             while ended.len() > most || ended.front().is_some_and(is_old) {
                 ended.pop_front();
+            }
+        }
+        while self.visits.len() > most || self.visits.front().is_some_and(|it| is_old(&it.1)) {
+            let Some((Some(network), _)) = self.visits.pop_front() else { continue };
+            if let Some(count) = self.of_network.get_mut(&network) {
+                *count -= 1;
+                if *count == 0 {
+                    self.of_network.remove(&network);
+                }
             }
         }
     }

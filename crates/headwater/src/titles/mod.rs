@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use http::{OpenFile, Piece};
 use tokio::task::spawn_blocking;
-pub use viewers::{Viewers, Viewing};
+pub use viewers::{COUNTED, Viewers, Viewing};
 use vod::Title;
 
 /// Most lookups that share their turns at the same time. Each holds a thread, and other files need

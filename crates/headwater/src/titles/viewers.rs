@@ -15,7 +15,7 @@ use crate::path::StreamPath;
 
 /// How long a viewer counts after its last request. Players with much in their buffer seldom send
 /// requests.
-const COUNTED: Duration = Duration::from_secs(30);
+pub const COUNTED: Duration = Duration::from_secs(30);
 /// How long a viewer's delivery is remembered, so that it is known after a pause.
 const KNOWN: Duration = Duration::from_secs(600);
 /// Most viewers that are told apart.
@@ -89,11 +89,12 @@ impl Viewers {
         }
     }
 
-    /// Notes that a viewer asked for media of a title.
-    pub(crate) fn watches(&self, key: u64, now: UnixMicros) {
-        if let Some(viewer) = self.shard(key).get_mut(&key) {
-            viewer.last = now;
-        }
+    /// Notes that a viewer asked for media of a title. Returns its delivery, if that is known.
+    pub(crate) fn watches(&self, key: u64, now: UnixMicros) -> Option<Delivery> {
+        let mut shard = self.shard(key);
+        let viewer = shard.get_mut(&key)?;
+        viewer.last = now;
+        Some(viewer.delivery)
     }
 
     /// Takes what a viewer of `title`, a path below the root, tells of itself. `place` is asked for a place if it is a new

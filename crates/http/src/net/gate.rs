@@ -81,6 +81,13 @@ impl Gate {
     }
 }
 
+impl Permit {
+    /// The address or network whose connections are limited. `None` if it has no limit of its own.
+    pub fn network(&self) -> Option<IpAddr> {
+        self.address
+    }
+}
+
 impl Drop for Permit {
     fn drop(&mut self) {
         self.gate.open.fetch_sub(1, Ordering::Relaxed);

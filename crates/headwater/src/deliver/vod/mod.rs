@@ -40,6 +40,7 @@ use super::files::{self, Opened};
 use super::recent::Recent;
 use super::route::Packaged;
 use super::told::{self, Watched};
+use super::visit::Visit;
 use super::{Viewer, may_play, not_found, refused};
 use crate::Origin;
 use crate::access::Grant;
@@ -66,13 +67,13 @@ pub(super) async fn respond(
     {
         return beacon(request, origin, recent, path).await;
     }
-    let push = (push, viewer.grant);
+    let (push, visit) = ((push, viewer.grant), viewer.visit);
     let (version, now) = (request.parameter("v"), origin.now());
     let is_named = |title: &Title| version.as_deref() == Some(&title.version.to_string());
     if let Some(title) = recent.find(path, now).filter(|title| is_named(title))
         && title.is_intact()
     {
-        return reply(request, origin, push, &title, true, resource).await;
+        return reply(request, origin, push, (&title, visit), true, resource).await;
     }
     // A title may already be segmented: its files go first. In a store, nothing is below an object
     // that has a title of this version.
@@ -81,7 +82,7 @@ pub(super) async fn respond(
         origin.titles.foresee(path);
     }
     if let Some(title) = known.and_then(Result::ok).filter(|title| is_named(title)) {
-        return reply(request, origin, push, &title, true, resource).await;
+        return reply(request, origin, push, (&title, visit), true, resource).await;
     }
     let file = match is_object(origin, path).await {
         true => None,
@@ -112,7 +113,7 @@ pub(super) async fn respond(
     if !named && !any {
         return unknown.unwrap_or_else(not_found);
     }
-    reply(request, origin, push, &title, named, resource).await
+    reply(request, origin, push, (&title, visit), named, resource).await
 }
 
 /// Answers what a player tells of itself.
@@ -170,7 +171,7 @@ async fn reply(
     request: &Request,
     origin: &Origin,
     push: (&Rc<Push>, Grant),
-    title: &Arc<Title>,
+    (title, visit): (&Arc<Title>, Option<&Visit<'_>>),
     named: bool,
     resource: Packaged<'_>,
 ) -> Response {
@@ -204,7 +205,7 @@ async fn reply(
         },
         found => found,
     };
-    answer(request, origin, title, named, resource, segment).unwrap_or_else(not_found)
+    answer(request, origin, (title, visit), named, resource, segment).unwrap_or_else(not_found)
 }
 
 /// If a title has more segments and I-frames than this, its playlists are written on another thread
@@ -250,7 +251,7 @@ fn written(title: &Title, name: &str) -> Option<Rendered> {
 fn answer(
     request: &Request,
     origin: &Origin,
-    title: &Title,
+    (title, visit): (&Title, Option<&Visit<'_>>),
     named: bool,
     resource: Packaged<'_>,
     segment: Option<Vec<Piece>>,
@@ -258,7 +259,13 @@ fn answer(
     let cache = if named { IMMUTABLE } else { REVALIDATE };
     let viewer = viewer(request, title);
     let watched = Watched::Title(&title.path, viewer);
+    let shows = |delivery| {
+        if let Some(visit) = visit {
+            visit.shows(delivery);
+        }
+    };
     let opened = |delivery| {
+        shows(delivery);
         if told::with(request, watched, Some(delivery), origin) {
             return;
         }
@@ -267,7 +274,8 @@ fn answer(
     };
     let watches = || {
         if !told::with(request, watched, None, origin) {
-            origin.title_viewers.watches(viewer, origin.now());
+            // It is back from a pause.
+            origin.title_viewers.watches(viewer, origin.now()).map(shows);
         }
     };
     let media = |kind, suffix: &str, name: &str, pieces: Vec<Piece>| {
@@ -295,6 +303,11 @@ fn answer(
         Packaged::Segment { track, number } => {
             let track = title.track(track)?;
             let name = format!("{}-{number}", track.name);
+            if let (Some(visit), Kind::Video) = (visit, track.media.kind()) {
+                let is_video = |track: &&Track| track.media.kind() == Kind::Video;
+                let several = || title.tracks.iter().filter(is_video).nth(1).is_some();
+                visit.gets(&track.name, several);
+            }
             media(kind(track), "iso.segment", &name, segment?)
         }
         Packaged::IFrame { track, number } => {
