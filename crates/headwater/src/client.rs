@@ -77,7 +77,7 @@ fn tls(needed: bool, authorities: &[CertificateDer<'_>]) -> Result<ClientConfig,
             return Err(Unusable::NoAuthorities);
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider);
     let config = config.with_safe_default_protocol_versions()?;
     Ok(config.with_root_certificates(roots).with_no_client_auth())

@@ -146,7 +146,7 @@ impl Credentials {
             Err(pem::Error::NoItemsFound) => Err(self.bad(Key, "has no private key in it")),
             key => key.map_err(|error| self.bad(Key, error)),
         }?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let signer = provider.key_provider.load_private_key(key.clone_key());
         signer.map_err(|error| self.bad(Key, error))?;
         let pair = CertifiedKey::from_der(chain, key, &provider).map_err(|error| match error {
@@ -213,7 +213,7 @@ impl Credentials {
 pub(crate) fn config(
     certificates: Arc<dyn ResolvesServerCert>,
 ) -> Result<ServerConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
@@ -221,7 +221,7 @@ pub(crate) fn config(
     config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
     // Returning clients are recognized by tickets that they keep, not by sessions that the
     // server keeps. A new certificate has a new ticket key, so all clients see it.
-    config.ticketer = rustls::crypto::ring::Ticketer::new()?;
+    config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
     Ok(config)
 }
 

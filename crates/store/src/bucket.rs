@@ -51,7 +51,7 @@ impl Bucket {
         }
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
         // The client's TLS takes the process's cryptography, and another one may be set already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let options = ClientOptions::new()
             .with_allow_http(settings.allow_http)
             .with_connect_timeout(settings.timeout.min(Duration::from_secs(5)))

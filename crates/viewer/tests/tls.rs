@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
-use rustls::crypto::ring;
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use support::*;
@@ -61,12 +61,13 @@ impl Keys {
     fn before(&self, plain: SocketAddr, alpn: &[&[u8]]) -> SocketAddr {
         let certificate = CertificateDer::from_pem_file(self.file("certificate.pem")).unwrap();
         let key = PrivateKeyDer::from_pem_file(self.file("key.pem")).unwrap();
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)
-            .unwrap();
+        let mut config =
+            ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_no_client_auth()
+                .with_single_cert(vec![certificate], key)
+                .unwrap();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         let listener = TcpListener::bind("0.0.0.0:0").unwrap();
         let address = ([127, 0, 0, 1], listener.local_addr().unwrap().port()).into();

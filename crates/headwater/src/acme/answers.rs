@@ -74,7 +74,7 @@ fn with_digest(name: &str, digest: &[u8]) -> Result<CertifiedKey, String> {
     };
     let (certificate, key) = made().map_err(|error| error.to_string())?;
     let key = PrivatePkcs8KeyDer::from(key).into();
-    let key = rustls::crypto::ring::default_provider().key_provider.load_private_key(key);
+    let key = rustls::crypto::aws_lc_rs::default_provider().key_provider.load_private_key(key);
     // rustls does not compare the two: it does not know the extension, which is critical.
     Ok(CertifiedKey::new(vec![certificate], key.map_err(|error| error.to_string())?))
 }

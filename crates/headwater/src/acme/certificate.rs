@@ -37,7 +37,7 @@ impl Certificate {
         let own = own.clone();
         let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| format!("the private key: {error}"))?;
-        let provider = rustls::crypto::ring::default_provider();
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
         let key = CertifiedKey::from_der(chain, key, &provider);
         let key = Arc::new(key.map_err(|error| error.to_string())?);
         let parsed = x509_cert::Certificate::from_der(&own).map_err(|error| error.to_string())?;

@@ -141,7 +141,7 @@ fn tls() -> anyhow::Result<ClientConfig> {
     if roots.is_empty() {
         bail!("this system has no certificates of authorities: SSL_CERT_FILE may name a file");
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let mut config = config?.with_root_certificates(roots).with_no_client_auth();

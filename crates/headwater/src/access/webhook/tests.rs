@@ -144,7 +144,7 @@ async fn servers_that_nobody_vouches_for_decide_nothing() {
     testkit::certificate::make("localhost", &certificate, &key);
     let certificate = CertificateDer::from_pem_file(certificate).unwrap();
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.unwrap().with_no_client_auth().with_single_cert(vec![certificate], key);
