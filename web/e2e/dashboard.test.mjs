@@ -248,6 +248,35 @@ withPage('events appear, can be chosen, and are followed again after a cut', WID
   await log.getByText('live/short is live').waitFor();
 });
 
+withPage('the log of the server is followed while it is open', WIDE, async (page) => {
+  const refused = () =>
+    fetch(`${server.url}/live/demo/whip`, {
+      method: 'POST',
+      body: 'none',
+      headers: { 'Content-Type': 'application/sdp' },
+    });
+  await page.goto(`${server.operators}/`);
+  await page.getByText('Log of the server').click();
+  await page.getByTestId('log-connection').getByText('following', { exact: true }).waitFor();
+  const log = page.getByRole('region', { name: 'Newest lines of the log' });
+  // What was logged before the page came.
+  await log.getByText(/ready http=/).waitFor();
+  await refused();
+  await log
+    .getByText(/webrtc offer refused/)
+    .first()
+    .waitFor();
+  await fits(page);
+  await assertAccessible(page);
+  await keep(page, 'dashboard-log');
+  await page.getByRole('checkbox', { name: 'Only warnings and errors' }).check();
+  await log.getByText(/ready http=/).waitFor({ state: 'detached' });
+  await page.route('**/api/v1/log*', (route) => route.fulfill({ status: 403, body: 'only administrators' }));
+  await page.reload();
+  await page.getByText('Log of the server').click();
+  await page.getByTestId('log-connection').getByText('only administrators may read this').waitFor();
+});
+
 withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
   const viewer = await view('seldom');
   await page.goto(`${server.operators}/`);

@@ -1,6 +1,6 @@
 //! The control plane: web pages, API, health checks. It may be slow; media delivery may not.
 
-mod events;
+mod follow;
 mod history;
 mod nodes;
 mod once;
@@ -82,7 +82,7 @@ struct Control {
 impl Control {
     fn new(origin: Arc<Origin>, webrtc: Option<Arc<webrtc::Server>>) -> Self {
         let (list, single, nodes) = (Once::default(), Once::default(), Once::default());
-        let followers = events::places();
+        let followers = follow::places();
         let openapi = openapi::Document::make();
         let looks = titles::turns();
         Self { origin, webrtc, list, single, nodes, looks, followers, openapi }
@@ -186,14 +186,15 @@ fn for_viewers() -> [(&'static str, MethodRouter<Arc<Control>>); 7] {
 }
 
 /// The routes for operators' programs.
-fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 8] {
+fn for_operators() -> [(&'static str, MethodRouter<Arc<Control>>); 9] {
     [
         ("/api/v1/streams", get(streams::list)),
         ("/api/v1/sessions", get(sessions::list)),
         ("/api/v1/titles", get(titles::list)),
         ("/api/v1/titles/{*path}", get(titles::single)),
         ("/api/v1/posters/{*path}", get(titles::show)),
-        ("/api/v1/events", get(events::follow)),
+        ("/api/v1/events", get(follow::events)),
+        ("/api/v1/log", get(follow::log)),
         ("/api/v1/history", get(history::show)),
         ("/api/v1/cluster", get(nodes::list)),
     ]

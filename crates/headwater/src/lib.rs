@@ -25,6 +25,7 @@ pub mod doctor;
 #[cfg(test)]
 mod double;
 pub mod events;
+pub mod followed;
 mod health;
 pub mod heap;
 pub mod history;

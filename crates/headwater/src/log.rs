@@ -15,7 +15,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,34 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::registry::LookupSpan;
 
 use self::format::Own;
+use crate::followed::Followed;
+
+/// Lines that are kept for those who follow the log, and how many bytes of each.
+const TAIL: (usize, usize) = (500, 1 << 10);
+
+static RECENT: LazyLock<Arc<Followed<String>>> = LazyLock::new(|| Arc::new(Followed::new(TAIL.0)));
+
+/// The newest lines, also those that standard error did not take. They are cut after a kilobyte, and have no colours.
+pub fn tail() -> &'static Arc<Followed<String>> {
+    &RECENT
+}
+
+/// Keeps a line for those who follow the log.
+fn keep(line: &[u8]) {
+    let line = String::from_utf8_lossy(line);
+    let mut text = String::new();
+    // Of a line, only the colours of its own have escape characters: ESC [ … m.
+    let mut parts = line.trim_end().split('\x1b');
+    text.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        text.push_str(part.split_once('m').map_or(part, |(_, rest)| rest));
+    }
+    if text.len() > TAIL.1 {
+        text.truncate(text.floor_char_boundary(TAIL.1));
+        text.push('…');
+    }
+    RECENT.add(|_| text);
+}
 
 /// The target of the log's own lines.
 const TARGET: &str = module_path!();
@@ -236,6 +264,7 @@ impl Write for &Queue {
         if line.is_empty() {
             return Ok(0);
         }
+        keep(line);
         let size = line.len() + OVERHEAD;
         if self.size.fetch_add(size, Relaxed) + size > QUEUE {
             self.size.fetch_sub(size, Relaxed);
@@ -284,6 +313,7 @@ fn write(lines: &Receiver<Entry>, queue: &Queue, limits: &Limits, mut sink: impl
                 format::own(&mut notices, is_json, text, &fields);
             }
         }
+        notices.lines().for_each(|line| keep(line.as_bytes()));
         if !notices.is_empty() && sink.write_all(notices.as_bytes()).is_err() {
             // The report was not written, so these lines still count as unreported.
             queue.dropped.fetch_add(dropped, Relaxed);
@@ -336,6 +366,17 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn the_tail_has_lines_without_colours_and_cut() {
+        keep(b"\x1b[2m2026\x1b[0m \x1b[33m WARN\x1b[0m a line\n");
+        keep("é".repeat(TAIL.1).as_bytes());
+        // Other tests log too.
+        let kept = tail().kept();
+        let has = |line: &str| kept.iter().any(|kept| **kept == *line);
+        assert!(has("2026  WARN a line"), "{kept:?}");
+        assert!(has(&format!("{}…", "é".repeat(TAIL.1 / 2))), "{kept:?}");
     }
 
     #[test]

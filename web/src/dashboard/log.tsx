@@ -1,25 +1,17 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import { add, chosen, KINDS, type Kind, type Line, NAMES, parseEvent } from './events';
+import { CONNECTION, type Connection, type Source, useFollowed } from './follow';
 import { streamHref } from './model';
 import { Mark } from './parts';
+import { addEntries, type Entry, important, parseEntry } from './server-log';
 import { clock } from './sessions';
 
-/** Lines are drawn so often at most, in milliseconds, however many events there are. */
-const DRAWN = 250;
-/** After so many milliseconds the page tries again where the browser gives up. */
-const AGAIN = 5_000;
-
-type Connection = 'connecting' | 'open' | 'cut';
-
-const CONNECTION: Record<Connection, string> = {
-  connecting: 'connecting…',
-  open: 'following',
-  cut: 'cut off, trying again…',
-};
+const EVENTS: Source<Line> = { path: '/api/v1/events', names: NAMES, parse: parseEvent, add };
+const ENTRIES: Source<Entry> = { path: '/api/v1/log', names: ['line'], parse: parseEntry, add: addEntries };
 
 /** What happened last, the newest first. */
-export function Log() {
-  const { lines, lost, connection } = useEvents();
+export function Events() {
+  const { lines, lost, connection } = useFollowed(EVENTS);
   const [hidden, setHidden] = useState<ReadonlySet<Kind>>(new Set());
   const shown = chosen(lines, hidden);
   const toggle = (kind: Kind) => {
@@ -32,9 +24,7 @@ export function Log() {
     <section class="log" aria-labelledby="events">
       <header class="over">
         <h2 id="events">Events</h2>
-        <p class={`connection connection-${connection}`} aria-live="polite" data-testid="connection">
-          {CONNECTION[connection]}
-        </p>
+        <Following connection={connection} id="connection" />
       </header>
       <div class="card">
         <fieldset class="chips">
@@ -74,54 +64,51 @@ export function Log() {
   );
 }
 
-/** Follows the events, from the oldest that the server has. Connects again by itself. */
-function useEvents(): { lines: Line[]; lost: number; connection: Connection } {
-  const [log, setLog] = useState<{ lines: Line[]; lost: number }>({ lines: [], lost: 0 });
-  const [connection, setConnection] = useState<Connection>('connecting');
-  useEffect(() => {
-    let source: EventSource;
-    let again: ReturnType<typeof setTimeout> | undefined;
-    let drawing: ReturnType<typeof setTimeout> | undefined;
-    let news: Line[] = [];
-    let [key, last, missed] = [0, '0', 0];
-    const draw = () => {
-      drawing ??= setTimeout(() => {
-        drawing = undefined;
-        const [lines, more] = [news, missed];
-        [news, missed] = [[], 0];
-        setLog((log) => ({ lines: add(log.lines, lines), lost: log.lost + more }));
-      }, DRAWN);
-    };
-    const take = ({ data, lastEventId }: MessageEvent<string>) => {
-      if (lastEventId !== '') last = lastEventId;
-      const line = parseEvent(data);
-      if (!line) return;
-      news.push({ ...line, key: key++ });
-      draw();
-    };
-    const skip = ({ data }: MessageEvent<string>) => {
-      missed += Number(/\d+/.exec(data)?.[0] ?? 0);
-      draw();
-    };
-    const follow = () => {
-      source = new EventSource(`/api/v1/events?after=${last}`);
-      for (const name of NAMES) source.addEventListener(name, take);
-      source.addEventListener('lost', skip);
-      source.addEventListener('open', () => setConnection('open'));
-      source.addEventListener('error', () => {
-        setConnection('cut');
-        // The browser tries again after a broken connection, but not after a refusal.
-        if (source.readyState !== EventSource.CLOSED) return;
-        clearTimeout(again);
-        again = setTimeout(follow, AGAIN);
-      });
-    };
-    follow();
-    return () => {
-      source.close();
-      clearTimeout(again);
-      clearTimeout(drawing);
-    };
-  }, []);
-  return { ...log, connection };
+/** The log of the server, the newest line first. It is followed only while it is open. */
+export function ServerLog() {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details class="card how" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>Log of the server</summary>
+      {isOpen && <Entries />}
+    </details>
+  );
+}
+
+function Entries() {
+  const { lines, lost, connection } = useFollowed(ENTRIES);
+  const [isShort, setShort] = useState(false);
+  const shown = isShort ? lines.filter(important) : lines;
+  return (
+    <>
+      <div class="over">
+        <label class="chip">
+          <input type="checkbox" checked={isShort} onChange={() => setShort(!isShort)} />
+          Only warnings and errors
+        </label>
+        <Following connection={connection} id="log-connection" />
+      </div>
+      {lost > 0 && <p class="faint">{lost} earlier lines are no longer kept.</p>}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard */}
+      <section class="tail lines" tabIndex={0} aria-label="Newest lines of the log">
+        {shown.length === 0 && <p class="faint">No line yet.</p>}
+        <ol>
+          {shown.map(({ key, tone, text }) => (
+            <li key={key}>
+              {tone === null ? <span /> : <Mark tone={tone} />}
+              <code>{text}</code>
+            </li>
+          ))}
+        </ol>
+      </section>
+    </>
+  );
+}
+
+function Following({ connection, id }: { connection: Connection; id: string }) {
+  return (
+    <p class={`connection connection-${connection}`} aria-live="polite" data-testid={id}>
+      {CONNECTION[connection]}
+    </p>
+  );
 }

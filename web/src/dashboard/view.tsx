@@ -3,7 +3,7 @@ import { type Overview, readOverview } from '../shared/api';
 import { askTime } from '../shared/clock';
 import { Messages, usePolled } from '../shared/polled';
 import { ALL, StreamList } from './list';
-import { Log } from './log';
+import { Events, ServerLog } from './log';
 import { changes, streamHref, streamOf, summary } from './model';
 import { LastHour } from './overview';
 import { serverClock } from './parts';
@@ -81,8 +81,9 @@ export function Dashboard() {
               </details>
             </div>
           )}
-          <Log />
+          <Events />
         </div>
+        {isOverview && <ServerLog />}
       </main>
     </>
   );

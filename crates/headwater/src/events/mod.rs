@@ -11,17 +11,16 @@
 pub(crate) mod streams;
 pub(crate) mod webhook;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::net::LogLimit;
 use live::UnixMicros;
 use serde::Serialize;
-use tokio::sync::watch;
 
 use crate::clock::wall_clock;
+use crate::followed::Followed;
 
 /// How many events are kept for those who read them.
 const KEPT: usize = 1000;
@@ -174,17 +173,15 @@ fn is_zero(count: &u64) -> bool {
 /// The newest events.
 #[derive(Debug)]
 pub struct Events {
-    recent: Mutex<VecDeque<Arc<Record>>>,
+    recent: Arc<Followed<Record>>,
     /// Limits of refusals, of reached limits, and of slow viewers.
     limits: [Mutex<LogLimit>; 3],
-    /// The number of the newest event.
-    newest: watch::Sender<u64>,
 }
 
 impl Default for Events {
     fn default() -> Self {
         let limits = std::array::from_fn(|_| Mutex::new(LogLimit::new(CAUSED.0, CAUSED.1)));
-        Self { recent: Mutex::default(), limits, newest: watch::Sender::new(0) }
+        Self { recent: Arc::new(Followed::new(KEPT)), limits }
     }
 }
 
@@ -208,64 +205,12 @@ impl Events {
                 left_out
             }
         };
-        let mut recent = self.recent();
-        let id = *self.newest.borrow() + 1;
-        recent.push_back(Arc::new(Record { id, at: wall_clock(), left_out, event }));
-        if recent.len() > KEPT {
-            recent.pop_front();
-        }
-        self.newest.send_replace(id);
+        self.recent.add(|id| Record { id, at: wall_clock(), left_out, event });
     }
 
-    /// Reads events that come after the one with the number `after`; from the next one on if that is `None`.
-    pub fn read(self: &Arc<Self>, after: Option<u64>) -> Reader {
-        let newest = self.newest.subscribe();
-        let known = *newest.borrow();
-        // A number of another run of the process says nothing here.
-        let after = after.filter(|&after| after <= known).unwrap_or(known);
-        Reader { events: Arc::clone(self), newest, after }
-    }
-
-    fn recent(&self) -> MutexGuard<'_, VecDeque<Arc<Record>>> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One who reads events.
-#[derive(Debug)]
-pub struct Reader {
-    events: Arc<Events>,
-    newest: watch::Receiver<u64>,
-    /// The number of the last event that was read.
-    after: u64,
-}
-
-/// What a reader gets.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// The next event.
-    Event(Arc<Record>),
-    /// So many events are missing, because the reader was too slow.
-    Lost(u64),
-}
-
-impl Reader {
-    /// Waits for the next event. Cancel safe.
-    pub async fn next(&mut self) -> Next {
-        let after = self.after;
-        // The sender lives as long as the events, of which this reader holds one end.
-        let _ = self.newest.wait_for(|&newest| newest > after).await;
-        let recent = self.events.recent();
-        let Some(oldest) = recent.front().map(|first| first.id) else {
-            return Next::Lost(0);
-        };
-        if oldest > after + 1 {
-            self.after = oldest - 1;
-            return Next::Lost(oldest - 1 - after);
-        }
-        self.after = after + 1;
-        let place = usize::try_from(self.after - oldest).unwrap_or(usize::MAX);
-        recent.get(place).map_or(Next::Lost(0), |record| Next::Event(Arc::clone(record)))
+    /// The newest events, to be read.
+    pub fn recent(&self) -> &Arc<Followed<Record>> {
+        &self.recent
     }
 }
 
@@ -277,47 +222,18 @@ mod tests {
         Event::StreamStarted { stream: format!("live/{name}") }
     }
 
-    async fn next(reader: &mut Reader) -> String {
-        match reader.next().await {
-            Next::Event(record) => format!("{} {}", record.id, record.event.name()),
-            Next::Lost(lost) => format!("{lost} lost"),
-        }
-    }
-
-    #[tokio::test]
-    async fn readers_get_all_events_in_order_or_learn_how_many_are_missing() {
-        let events = Arc::new(Events::default());
-        events.tell(started(1));
-        let (mut new, mut old) = (events.read(None), events.read(Some(0)));
-        let mut of_another_run = events.read(Some(70));
-        events.tell(Event::StreamEnded { stream: "live/1".to_owned() });
-        for reader in [&mut new, &mut of_another_run] {
-            assert_eq!(next(reader).await, "2 stream_ended");
-        }
-        assert_eq!(next(&mut old).await, "1 stream_started");
-        assert_eq!(next(&mut old).await, "2 stream_ended");
-        for name in 0..KEPT as u64 + 3 {
-            events.tell(started(name));
-        }
-        assert_eq!(next(&mut old).await, "3 lost");
-        assert_eq!(next(&mut old).await, "6 stream_started");
-        let mut reader = events.read(None);
-        let waits = tokio::time::timeout(Duration::ZERO, reader.next());
-        assert!(waits.await.is_err(), "nothing new came");
-    }
-
-    #[tokio::test]
-    async fn what_peers_cause_drives_nothing_out() {
-        let events = Arc::new(Events::default());
-        let mut reader = events.read(None);
+    #[test]
+    fn what_peers_cause_drives_nothing_out() {
+        let events = Events::default();
         events.tell(started(1));
         let peer = "192.0.2.1:5".parse().unwrap();
         for _ in 0..KEPT * 2 {
             events.tell(Event::refused("live/x", "whip", peer, &"no"));
         }
-        assert_eq!(next(&mut reader).await, "1 stream_started");
-        assert_eq!(events.recent().len(), 1 + CAUSED.0 as usize);
-        assert!(events.recent().iter().all(|record| record.left_out == 0));
+        let kept = events.recent.kept();
+        assert_eq!(kept[0].event.name(), "stream_started");
+        assert_eq!(kept.len(), 1 + CAUSED.0 as usize);
+        assert!(kept.iter().all(|record| record.left_out == 0));
     }
 
     #[test]

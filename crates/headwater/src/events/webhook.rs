@@ -6,9 +6,10 @@ use std::time::Duration;
 use reqwest::{Client, Url, header};
 use tokio::time::{sleep, timeout};
 
-use super::{Events, Next};
+use super::Events;
 use crate::client::{self, Unusable};
 use crate::config;
+use crate::followed::Next;
 
 /// How often one event is tried.
 const TRIES: u32 = 4;
@@ -41,14 +42,14 @@ impl Webhook {
     /// times and then left out. If the server is so slow that events are lost, the next one says how many in the header
     /// `Headwater-Events-Lost`.
     pub(crate) async fn run(&self, events: &Arc<Events>) {
-        let (mut reader, mut lost, mut failing) = (events.read(None), 0, false);
+        let (mut place, mut lost, mut failing) = (events.recent().read(None), 0, false);
         loop {
-            let record = match reader.next().await {
+            let record = match events.recent().next(&mut place).await {
                 Next::Lost(more) => {
                     lost += more;
                     continue;
                 }
-                Next::Event(record) => record,
+                Next::Entry(_, record) => record,
             };
             match self.deliver(record.json(true), lost).await {
                 Ok(()) => {

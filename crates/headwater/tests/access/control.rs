@@ -8,7 +8,7 @@ use testkit::{NO_ARGUMENTS, Server, http};
 use crate::support::{BINARY, LIMIT, ask, operated, server};
 
 /// What is for operators.
-const OPERATORS: [&str; 10] = [
+const OPERATORS: [&str; 11] = [
     "/",
     "/nodes",
     "/metrics",
@@ -18,6 +18,7 @@ const OPERATORS: [&str; 10] = [
     "/api/v1/titles/vod/x.mp4",
     "/api/v1/posters/vod/x.mp4",
     "/api/v1/events",
+    "/api/v1/log",
     "/api/v1/cluster",
 ];
 

@@ -7,14 +7,18 @@ use testkit::http::Client;
 use testkit::{Server, eventually};
 
 use crate::hook::hook;
-use crate::support::{LIMIT, publish, server, wait_for};
+use crate::support::{LIMIT, operated, publish, server, wait_for};
 
 /// Follows the events of a server.
 struct Follower<R>(Lines<BufReader<R>>);
 
 fn asks_to_follow(server: &Server, query: &str, headers: &[(&str, &str)]) -> Client {
-    let mut client = Client::connect(server.http, LIMIT).unwrap();
-    client.send("GET", &format!("/api/v1/events{query}"), headers, b"").unwrap();
+    asks(server, &format!("/api/v1/events{query}"), headers)
+}
+
+fn asks(server: &Server, path: &str, headers: &[(&str, &str)]) -> Client {
+    let mut client = Client::connect(server.operators(), LIMIT).unwrap();
+    client.send("GET", path, headers, b"").unwrap();
     client
 }
 
@@ -100,4 +104,34 @@ fn events_reach_followers_and_the_operators_server() {
     let names = names();
     assert_eq!(names[..2], ["stream_started", "stream_started"], "the first was tried again");
     assert_eq!(names.iter().filter(|name| *name == "publisher_refused").count(), 1);
+}
+
+#[test]
+fn administrators_follow_the_log() {
+    let server = operated(
+        "[control]\nadmin = []\n\
+         [[access.rule]]\nactions = [\"api\"]\nuser = \"op\"\npassword = \"pw\"\n\
+         [[access.rule]]\nactions = [\"publish\"]\nkey = \"right\"\n",
+    );
+    // Lines have addresses, so not everybody who may observe gets them.
+    for (server, status) in [(&operated("[control]\nadmin = []\n"), 403), (&server, 401)] {
+        let (head, _) = asks(server, "/api/v1/log", &[]).begin().unwrap();
+        assert_eq!(head.status, status);
+    }
+    // `op:pw`
+    let known = ("Authorization", "Basic b3A6cHc=");
+    let mut client = asks(&server, "/api/v1/log?after=0", &[known]);
+    let mut follower = follow(&mut client);
+    let mut wait_for = |text: &str| loop {
+        let line = follower.next()["line"].as_str().unwrap().to_owned();
+        assert!(!line.contains("secret-1"), "{line}");
+        if line.contains(text) {
+            return line;
+        }
+    };
+    // What was logged before, and what is logged now.
+    assert!(wait_for("ready http=").contains(" INFO "));
+    assert!(!publish(&server, "live/cam?key=secret-1").wait(LIMIT).status.success());
+    let line = wait_for("publish refused");
+    assert!(line.contains("127.0.0.1:") && line.contains(" WARN "), "{line}");
 }

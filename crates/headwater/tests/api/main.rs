@@ -254,14 +254,17 @@ fn answers_are_as_the_document_says() {
         assert_eq!(answers.ask(&alone, ("GET", &whole, history), &[], "").status(), status);
     }
     sessions(&mut answers, &alone);
-    // The events have no end, so only their beginning is judged.
-    let events = "/api/v1/events";
-    let mut client = Client::connect(alone.operators(), LIMIT).unwrap();
-    client.send("GET", events, &[("Last-Event-ID", "0")], b"").unwrap();
-    let (head, body) = client.begin().unwrap();
-    let first = BufReader::new(body).lines().take(3).collect::<Result<Vec<_>, _>>().unwrap();
-    assert_eq!((head.status, &*first[0]), (200, "event: stream_started"));
-    answers.add(("GET", events), &head, &first.join("\n"));
+    // These have no end, so only their beginning is judged.
+    for (path, begins) in
+        [("/api/v1/events", "event: stream_started"), ("/api/v1/log", "event: line")]
+    {
+        let mut client = Client::connect(alone.operators(), LIMIT).unwrap();
+        client.send("GET", path, &[("Last-Event-ID", "0")], b"").unwrap();
+        let (head, body) = client.begin().unwrap();
+        let first = BufReader::new(body).lines().take(3).collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!((head.status, &*first[0]), (200, begins));
+        answers.add(("GET", path), &head, &first.join("\n"));
+    }
     assert_eq!(answers.get(&alone, "/api/v1/cluster").status(), 404);
     for (stream, status) in [("demo", 200), ("gone", 200), ("none", 404), ("none?absent=null", 200)]
     {
