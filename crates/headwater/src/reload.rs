@@ -1,6 +1,7 @@
 //! What SIGHUP reads again: `[access]` of the configuration's file, and the files that it names.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
@@ -25,15 +26,15 @@ impl File {
     ///
     /// # Errors
     /// The file cannot be read or used, and why. Then nothing changes.
-    pub async fn reload(&self, access: &Access) -> Result<&'static str, String> {
-        let path = self.path.clone();
-        let read = spawn_blocking(move || Config::load(Some(&path))).await;
-        let config = read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        access.reload(&config.access)?;
+    pub async fn reload(&self, access: &Arc<Access>) -> Result<&'static str, String> {
+        let (path, access) = (self.path.clone(), Arc::clone(access));
+        let read = spawn_blocking(move || {
+            let config = Config::load(Some(&path)).map_err(|error| error.to_string())?;
+            access.reload(&config.access).map(|()| config)
+        });
+        let config = read.await.map_err(|error| error.to_string())??;
         Ok(match self.differs(config) {
-            true => {
-                "took [access] from the configuration; what else has changed there needs a restart"
-            }
+            true => "took [access] from the configuration; other changes there need a restart",
             false => "took [access] from the configuration",
         })
     }

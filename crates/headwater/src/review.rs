@@ -15,10 +15,10 @@ use crate::sessions::{Over, Sessions};
 /// be asked or computed.
 const EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// About how many sessions something is asked or computed at a time.
+/// How many hashes and questions to the webhook run at a time.
 const AT_A_TIME: usize = 16;
 
-/// For how long that goes on before the next look. Those who had to wait longest come first then.
+/// How long one look may take. Whoever was not reached comes first in the next look.
 const AT_MOST: Duration = Duration::from_secs(30);
 
 /// Ends sessions that are no longer allowed, until the future is dropped.
@@ -30,6 +30,7 @@ pub(crate) async fn run(access: &Access, sessions: &Sessions) {
         let every = access.policy().recheck().unwrap_or(most).clamp(least, most);
         tokio::select! {
             () = sleep(every) => {}
+            // `access` has the sender, so this does not fail.
             _ = changed.changed() => {}
         }
         look(access, sessions, &mut asked).await;

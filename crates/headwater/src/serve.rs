@@ -145,14 +145,14 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
 
     let looks = match tls.credentials() {
         Some(_) => "looks at certificate and key",
-        None => "has no files of certificate and key",
+        None => "no certificate files",
     };
     let access = Arc::clone(&origin.access);
     let hang_ups = async move {
         while hang_up.recv().await.is_some() {
             let read = match &file {
                 Some(file) => file.reload(&access).await,
-                None => Ok("has no configuration's file"),
+                None => Ok("no configuration file"),
             };
             match read {
                 Ok(took) => tracing::info!("SIGHUP: {looks}, {took}"),

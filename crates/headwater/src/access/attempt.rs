@@ -102,13 +102,12 @@ impl Attempt {
         // The first of a name counts.
         for pair in query_of_app.rsplit('&').chain(query.rsplit('&')) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let field = match name {
-                "user" => &mut attempt.user,
-                // The second name is that of MediaMTX.
-                "password" | "pass" => &mut attempt.password,
-                "key" => &mut attempt.key,
-                "token" | "jwt" => &mut attempt.token,
-                _ => continue,
+            let field = match Field::of(name) {
+                Some(Field::User) => &mut attempt.user,
+                Some(Field::Password) => &mut attempt.password,
+                Some(Field::Key) => &mut attempt.key,
+                Some(Field::Token) => &mut attempt.token,
+                None => continue,
             };
             *field = http::percent_decode(value).map(Cow::into_owned).unwrap_or_default();
         }
@@ -149,11 +148,31 @@ impl Attempt {
     }
 }
 
+/// What of the credentials a query may have.
+enum Field {
+    User,
+    Password,
+    Key,
+    Token,
+}
+
+impl Field {
+    fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "user" => Self::User,
+            // The second name is that of MediaMTX.
+            "password" | "pass" => Self::Password,
+            "key" => Self::Key,
+            "token" | "jwt" => Self::Token,
+            _ => return None,
+        })
+    }
+}
+
 /// Whether a query has credentials.
 pub(super) fn has_credentials(query: &str) -> bool {
-    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    let names = ["user", "password", "pass", "key", "token", "jwt"];
-    pairs.into_iter().any(|(name, value)| names.contains(&name) && !value.is_empty())
+    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.any(|(name, value)| Field::of(name).is_some() && !value.is_empty())
 }
 
 /// User and password of RFC 7617.

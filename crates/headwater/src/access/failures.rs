@@ -26,11 +26,6 @@ impl Failures {
         Self { most, paid: Mutex::default() }
     }
 
-    /// Most in a minute; 0 is no limit.
-    pub(super) fn most(&self) -> u32 {
-        self.most
-    }
-
     /// How long an address must wait until it may try again.
     pub(super) fn wait(&self, address: IpAddr) -> Option<Duration> {
         let paid = *self.paid().get(&network(address))?;

@@ -25,9 +25,10 @@ mod turns;
 mod webhook;
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use arc_swap::ArcSwap;
 pub(crate) use attempt::Attempt;
 pub use attempt::{Asked, Credentials};
 use axum::http::uri::Authority;
@@ -218,7 +219,7 @@ pub type Verdict = Result<Grant, Refusal>;
 
 /// Who may do what.
 pub struct Access {
-    policy: RwLock<Arc<Policy>>,
+    policy: ArcSwap<Policy>,
     /// Told when the policy is another one.
     changed: watch::Sender<()>,
     /// Where what takes time happens: not on an event loop that serves viewers.
@@ -240,21 +241,20 @@ impl Access {
     /// The option that cannot be used, and why.
     pub fn load(config: &config::Access) -> Result<Self, String> {
         Ok(Self {
-            policy: RwLock::new(Arc::new(Policy::load(config, None)?)),
+            policy: ArcSwap::from_pointee(Policy::load(config, None)?),
             changed: watch::Sender::default(),
             runtime: Handle::try_current().ok(),
             refused: Family::default(),
         })
     }
 
-    /// Decides by another configuration from now on. Which secrets were right is forgotten, and who guessed is not. Those
-    /// who are here already are looked at again at once.
+    /// Decides by another configuration from now on. Reads files. Addresses that guessed stay slowed down. Open sessions are
+    /// looked at again at once.
     ///
     /// # Errors
     /// The option that cannot be used, and why. Then nothing changes.
     pub fn reload(&self, config: &config::Access) -> Result<(), String> {
-        let policy = Arc::new(Policy::load(config, Some(&self.policy()))?);
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.policy.store(Arc::new(Policy::load(config, Some(&self.policy()))?));
         self.changed.send_replace(());
         self.warn();
         Ok(())
@@ -267,7 +267,7 @@ impl Access {
 
     /// Whether there are signed paths.
     pub(crate) fn signs(&self) -> bool {
-        self.policy().signs()
+        self.policy.load().signs()
     }
 
     /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
@@ -282,7 +282,7 @@ impl Access {
             tokio::select! {
                 () = keeping => {}
                 changed = changed.changed() => {
-                    // This has the sender.
+                    // `self` has the sender, so this does not happen.
                     let Ok(()) = changed else { return };
                 }
             }
@@ -296,7 +296,7 @@ impl Access {
 
     /// What decides now.
     pub(crate) fn policy(&self) -> Arc<Policy> {
-        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+        self.policy.load_full()
     }
 
     /// Looks at the query of the application to which an RTMP peer connects, before it says what it wants. Returns the
@@ -353,10 +353,7 @@ impl Access {
     /// # Errors
     /// It takes time: [`Self::finish`] decides.
     pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
-        // Many threads decide, so this does not count references.
-        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
-        let verdict = policy.at_once(asked)?;
-        drop(policy);
+        let verdict = self.policy.load().at_once(asked)?;
         let verdict = self.counted(asked.action.kind(), asked.protocol, verdict);
         let again = || asked.lasts.then(|| Again(Arc::new(Attempt::read(asked))));
         Ok(verdict.map(|grant| Grant { again: again(), ..grant }))

@@ -9,7 +9,6 @@ use std::time::Duration;
 use credentials::jwt::Refused;
 use credentials::signed::Signer;
 use http::net::LogLimit;
-use ipnet::IpNet;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -45,13 +44,13 @@ pub(crate) struct Rejected {
 
 /// Who may do what, by one configuration.
 pub(crate) struct Policy {
-    publish_from: Vec<IpNet>,
-    rules: Rules,
+    config: config::Access,
+    rules: Arc<Rules>,
     signer: Option<Signer>,
     /// Asks encoders for user and password, if it is to.
     adobe: Option<Adobe>,
-    tokens: Option<(Tokens, Vec<Kind>)>,
-    webhook: Option<(Webhook, config::Webhook)>,
+    tokens: Option<Arc<Tokens>>,
+    webhook: Option<Arc<Webhook>>,
     failures: Arc<Failures>,
     hashing: Semaphore,
     turns: Turns,
@@ -60,42 +59,52 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Reads the keys that the configuration names. Who guessed `before` has guessed.
+    /// Reads the keys that the configuration names. What is the same as `before` goes on with all that it knows: which
+    /// secrets were right, the keys from a URL, the webhook's answers, who guessed.
     ///
     /// # Errors
     /// The option that cannot be used, and why.
     pub(super) fn load(config: &config::Access, before: Option<&Self>) -> Result<Self, String> {
         let option = |name: &'static str| move |why: String| format!("access.{name}: {why}");
+        let before = |is_same: fn(&config::Access, &config::Access) -> bool| {
+            before.filter(|before| is_same(&before.config, config))
+        };
         let signer = match config.signing_key.as_os_str().is_empty() {
             true => None,
             false => Some(config::signing_key(&config.signing_key).map_err(option("signing_key"))?),
         };
-        let tokens = match &config.jwt {
-            jwt if jwt.keys.is_empty() => None,
-            jwt => Some((Tokens::new(jwt).map_err(option("jwt.keys"))?, jwt.actions.clone())),
+        let jwt = &config.jwt;
+        // A file may have other keys now.
+        let same_url = before(|before, now| before.jwt == now.jwt && config::is_url(&now.jwt.keys));
+        let tokens = match same_url {
+            Some(before) => before.tokens.clone(),
+            None if jwt.keys.is_empty() => None,
+            None => Some(Arc::new(Tokens::new(jwt).map_err(option("jwt.keys"))?)),
         };
-        let webhook = match &config.webhook {
-            hook if hook.url.is_empty() => None,
-            hook => {
+        let hook = &config.webhook;
+        let webhook = match before(|before, now| before.webhook == now.webhook) {
+            Some(before) => before.webhook.clone(),
+            None if hook.url.is_empty() => None,
+            None => {
                 let asks = Webhook::new(&hook.url, hook.timeout.into(), hook.cache.into());
-                let asks =
-                    asks.map_err(|error| error.to_string()).map_err(option("webhook.url"))?;
-                Some((asks, hook.clone()))
+                let asks = asks.map_err(|error| error.to_string());
+                Some(Arc::new(asks.map_err(option("webhook.url"))?))
             }
         };
+        let rules = before(|before, now| before.rule == now.rule)
+            .map_or_else(|| Arc::new(Rules::new(&config.rule)), |before| Arc::clone(&before.rules));
+        let failures = before(|before, now| before.max_failures == now.max_failures).map_or_else(
+            || Arc::new(Failures::new(config.max_failures)),
+            |before| Arc::clone(&before.failures),
+        );
         Ok(Self {
-            publish_from: config.publish_from.clone(),
-            rules: Rules::new(&config.rule),
+            config: config.clone(),
+            rules,
             adobe: config.rtmp_challenge.then(Adobe::new),
             signer,
             tokens,
             webhook,
-            failures: match before {
-                Some(before) if before.failures.most() == config.max_failures => {
-                    Arc::clone(&before.failures)
-                }
-                _ => Arc::new(Failures::new(config.max_failures)),
-            },
+            failures,
             hashing: Semaphore::new(HASHES),
             turns: Turns::default(),
             told: Mutex::new(LogLimit::new(LINES.0, LINES.1)),
@@ -118,7 +127,7 @@ impl Policy {
 
     /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
     pub(super) async fn keep_fresh(&self) {
-        if let Some((tokens, _)) = &self.tokens {
+        if let Some(tokens) = &self.tokens {
             tokens.keep_fresh().await;
         }
     }
@@ -191,13 +200,13 @@ impl Policy {
     pub(super) fn is_closed(&self, kind: Kind) -> bool {
         kind == Kind::Play && self.signer.is_some()
             || self.rules.names(kind)
-            || self.tokens.as_ref().is_some_and(|(_, kinds)| kinds.contains(&kind))
-            || self.webhook.as_ref().is_some_and(|(_, hook)| hook.actions.contains(&kind))
+            || self.tokens.is_some() && self.config.jwt.actions.contains(&kind)
+            || self.webhook.is_some() && self.config.webhook.actions.contains(&kind)
     }
 
     /// Whether everybody with this address may do what is not closed.
     fn is_open_to(&self, kind: Kind, ip: IpAddr) -> bool {
-        kind != Kind::Publish || contains(&self.publish_from, ip.to_canonical())
+        kind != Kind::Publish || contains(&self.config.publish_from, ip.to_canonical())
     }
 
     /// A permission without an end.
@@ -207,8 +216,9 @@ impl Policy {
     }
 
     /// The server that decides about this, if one does.
-    fn hook(&self, attempt: &Attempt) -> Option<&(Webhook, config::Webhook)> {
-        self.webhook.as_ref().filter(|(_, hook)| hook.actions.contains(&attempt.kind))
+    fn hook(&self, attempt: &Attempt) -> Option<&Webhook> {
+        let hook = self.webhook.as_deref()?;
+        self.config.webhook.actions.contains(&attempt.kind).then_some(hook)
     }
 
     /// Decides by what is known, if the path is not signed for this. [`Self::slowly`] has the same order.
@@ -218,11 +228,9 @@ impl Policy {
         if let Some(Ok(grant)) = token {
             return Some(Ok(grant));
         }
-        let answer =
-            self.hook(attempt).map(|(hook, terms)| (hook.known(&question(attempt)), terms));
+        let answer = self.hook(attempt).map(|hook| hook.known(&question(attempt)));
         if let Some(wait) = self.failures.wait(attempt.ip) {
-            let is_known =
-                self.rules.known(attempt) || matches!(answer, Some((Some(Answer::Allowed), _)));
+            let is_known = self.rules.known(attempt) || answer == Some(Some(Answer::Allowed));
             return Some(match answer {
                 _ if is_known => Ok(self.grant(attempt)),
                 // Nothing was tried: there is no reason to wait.
@@ -240,7 +248,7 @@ impl Policy {
         }
         match answer {
             None => Some(Err(self.refuse(attempt))),
-            Some((answer, terms)) => Some(self.obey(answer?, terms, attempt)),
+            Some(answer) => Some(self.obey(answer?, attempt)),
         }
     }
 
@@ -250,7 +258,7 @@ impl Policy {
             return Err(Refusal::TooOften(Duration::from_secs(1)));
         };
         if let Some(Err(UnknownKey)) = self.token(&attempt, unix_now())
-            && let Some((tokens, _)) = &self.tokens
+            && let Some(tokens) = &self.tokens
         {
             tokens.fetch_again().await;
             if let Some(Ok(grant)) = self.token(&attempt, unix_now()) {
@@ -267,7 +275,7 @@ impl Policy {
                 return Ok(self.grant(&attempt));
             }
         }
-        let Some((hook, terms)) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
+        let Some(hook) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
         let question = question(&attempt);
         if hook.known(&question).is_none()
             && let Some(wait) = self.failures.wait(attempt.ip)
@@ -275,7 +283,7 @@ impl Policy {
             return Err(Refusal::TooOften(wait));
         }
         let answer = hook.ask(question).await;
-        self.obey(answer, terms, &attempt)
+        self.obey(answer, &attempt)
     }
 
     /// Whether a hashed secret is right, which takes a processor for some time. `turn` is one of those that may.
@@ -315,15 +323,15 @@ impl Policy {
         }
     }
 
-    /// The same, however long it takes. `asks_hook` is whether the webhook is asked again; if not, those whom it may have
-    /// let in may stay. `None` if this cannot be found out now.
+    /// As [`Self::still`], but it may wait. `asks_hook`: whether to ask the webhook. If it is not asked, those whom it may have
+    /// let in stay. `None` if this cannot be found out now.
     pub(crate) async fn still_slowly(
         self: Arc<Self>,
         attempt: &Attempt,
         asks_hook: bool,
     ) -> Option<bool> {
         if let Some(Err(UnknownKey)) = self.token(attempt, unix_now())
-            && let Some((tokens, _)) = &self.tokens
+            && let Some(tokens) = &self.tokens
         {
             tokens.fetch_again().await;
             if let Some(Ok(_)) = self.token(attempt, unix_now()) {
@@ -339,7 +347,7 @@ impl Policy {
                 return Some(true);
             }
         }
-        let Some((hook, _)) = self.hook(attempt) else { return Some(false) };
+        let Some(hook) = self.hook(attempt) else { return Some(false) };
         if !asks_hook {
             return None;
         }
@@ -355,17 +363,17 @@ impl Policy {
 
     /// How often the webhook is asked about somebody who was let in. `None` for never.
     pub(crate) fn recheck(&self) -> Option<Duration> {
-        let (_, terms) = self.webhook.as_ref()?;
-        Some(terms.recheck.into()).filter(|every: &Duration| !every.is_zero())
+        self.webhook.as_ref()?;
+        Some(self.config.webhook.recheck.into()).filter(|every: &Duration| !every.is_zero())
     }
 
-    fn obey(&self, answer: Answer, terms: &config::Webhook, attempt: &Attempt) -> Verdict {
+    fn obey(&self, answer: Answer, attempt: &Attempt) -> Verdict {
         match answer {
             // It may have allowed the address, whatever was given besides.
             Answer::Allowed => Ok(Grant { by_secret: false, ..self.grant(attempt) }),
             Answer::Refused => Err(self.refuse(attempt)),
             Answer::None(why) => {
-                let is_allowed = terms.on_failure == OnFailure::Allow;
+                let is_allowed = self.config.webhook.on_failure == OnFailure::Allow;
                 let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Some(left_out) = told.take(std::time::Instant::now()) {
                     let (action, path) = (attempt.kind.name(), &attempt.path);
@@ -398,10 +406,12 @@ impl Policy {
     /// after the time of theirs is over: that is no guess.
     fn is_genuine(&self, attempt: &Attempt) -> bool {
         let is_signed = |signer: &Signer| signer.check(&attempt.signed).is_ok();
-        let is_token = |(tokens, _): &(Tokens, _)| match tokens.look(&attempt.token, unix_now()) {
+        let is_token = |tokens: &Arc<Tokens>| match tokens.look(&attempt.token, unix_now()) {
             Token::Good(_) => true,
             Token::Bad(why) => why == Refused::Expired,
-            Token::UnknownKey | Token::NoKeys => false,
+            Token::UnknownKey => false,
+            // Nobody can tell yet whether this token is good, so it is no guess.
+            Token::NoKeys => true,
         };
         self.signer.as_ref().is_some_and(is_signed) || self.tokens.as_ref().is_some_and(is_token)
     }
@@ -423,8 +433,8 @@ impl Policy {
     /// The permission of a token.
     fn token(&self, attempt: &Attempt, now: u64) -> Option<Result<Grant, UnknownKey>> {
         let kind = attempt.kind;
-        let (tokens, kinds) = self.tokens.as_ref()?;
-        if attempt.token.is_empty() || !kinds.contains(&kind) {
+        let tokens = self.tokens.as_ref()?;
+        if attempt.token.is_empty() || !self.config.jwt.actions.contains(&kind) {
             return None;
         }
         match tokens.look(&attempt.token, now) {
@@ -446,7 +456,7 @@ impl Policy {
 /// The set of keys may have the key of a token by now.
 struct UnknownKey;
 
-/// A time in seconds since 1970, which is `now`. One beyond all limits is no time.
+/// The instant of `at`. `at` and `now` are in seconds since 1970. `None` if the clock cannot hold it.
 fn at_unix(at: u64, now: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_secs(at.saturating_sub(now)))
 }
@@ -462,6 +472,7 @@ pub(super) fn question(attempt: &Attempt) -> Question {
     Question { action: kind, path, protocol, ip, user, password, token, query, recheck: false }
 }
 
+/// Encodes each byte, so that no byte means something in a query.
 fn percent_encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }

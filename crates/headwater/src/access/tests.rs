@@ -440,3 +440,30 @@ async fn who_was_let_in_is_looked_at_again() {
         assert_eq!(format!("{again:?}"), "Again", "it has secrets");
     }
 }
+
+#[tokio::test]
+async fn what_is_configured_as_before_goes_on_with_what_it_knows() {
+    let hashed = "[[access.rule]]\nactions = [\"play\"]\nuser = \"a\"\npassword = \"HASH\"\n"
+        .replace("HASH", &hashed());
+    let (_folder, access) = access(&hashed);
+    let query = "user=a&password=right";
+    let credentials = Credentials { query, ..Credentials::default() };
+    let play = asked("play", "live/a", PEER, credentials);
+    assert!(access.at_once(&play).is_err(), "a hash must be computed");
+    assert!(access.may(&play).await.is_ok());
+    let reload = |text: &str| {
+        let config = config::Config::parse(text, Path::new("headwater.toml")).unwrap();
+        access.reload(&config.access).unwrap();
+    };
+    reload(&hashed);
+    assert!(access.at_once(&play).is_ok_and(|verdict| verdict.is_ok()), "no hash is computed");
+    reload(&(hashed.clone() + "[[access.rule]]\nactions = [\"play\"]\nkey = \"k\"\n"));
+    assert!(access.at_once(&play).is_err(), "the rules are others");
+    // A key set that has not come yet makes nobody a guesser.
+    reload("[access]\nmax_failures = 1\n[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\n");
+    let query = "token=a.b.c";
+    let credentials = Credentials { query, ..Credentials::default() };
+    let play = asked("play", "live/a", PEER, credentials);
+    assert_eq!(access.may(&play).await, Err(Refusal::Wrong));
+    assert_eq!(access.policy().wait("192.0.2.1".parse().unwrap()), None);
+}

@@ -90,7 +90,7 @@ fn sessions_end_when_the_rule_that_let_them_in_is_gone() {
     fs::write(&file, rule("stays") + "[live]\nwindow = \"20s\"\n").unwrap();
     let log = server.whole_log();
     let line = log.lines().rfind(|line| line.contains("SIGHUP: ")).unwrap();
-    assert!(line.contains("took [access]") && line.contains("needs a restart"), "{line}");
+    assert!(line.contains("took [access]") && line.contains("need a restart"), "{line}");
     assert_eq!(status(&server, "/live/cam/index.m3u8?key=goes", &[]), 403);
     crowd.wait_for_end(&server, REASON, || ());
     others_go_on(&server);
