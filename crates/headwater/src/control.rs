@@ -45,7 +45,8 @@ struct Pages;
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Policy of the dashboard and of the page that publishes: their own files, and requests to this
-/// server. Pictures of titles reach a video element as `blob:` URLs. No other page may show them in a frame, where it could trick users into clicks.
+/// server. Pictures of titles reach a video element as `blob:` URLs. No other page may show these
+/// two in a frame, where it could trick users into clicks.
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

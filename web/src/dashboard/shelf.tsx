@@ -17,14 +17,14 @@ import {
   trail,
 } from './titles';
 
-/** A folder is listed so often, in milliseconds. */
+/** How often a folder is listed, in milliseconds. */
 const LISTED = 5_000;
-/** Titles are opened so many at once. */
+/** How many titles are opened at once. */
 const turns = new Turns(2);
 
 /** The titles in a folder, with pictures. */
 export function Shelf({ folder }: { folder: string }) {
-  // Where the next pages begin that were asked for.
+  // The names after which the further pages begin.
   const [pages, setPages] = useState<readonly string[]>([]);
   const asked = useRef(pages);
   asked.current = pages;

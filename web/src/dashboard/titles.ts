@@ -34,7 +34,7 @@ export interface Folder {
   next: string | null;
 }
 
-/** Lists a folder, from behind a name on. */
+/** Lists a folder. The list begins after the name `after`. */
 export async function readFolder(path: string, after = ''): Promise<Folder> {
   const query = `folder=${encodeURIComponent(path)}&after=${encodeURIComponent(after)}`;
   return parseFolder(await ask(`/api/v1/titles?${query}`));

@@ -30,9 +30,9 @@ export function credentialsOf(search: string): Credentials {
 }
 
 function authorize(token: string, user: string, password: string, key: string): string | null {
-  // What else there may be is no token, and could not be in a header.
+  // A token with other characters is never valid, and no header could carry it.
   if (/^[\x21-\x7e]+$/.test(token)) return `Bearer ${token}`;
-  // The server takes a password of nobody for a key, and tells a webhook the same as of `?key=`.
+  // The server takes a password without a user as a key.
   const secret = password || key;
   if (user === '' && secret === '') return null;
   return `Basic ${btoa(String.fromCharCode(...new TextEncoder().encode(`${user}:${secret}`)))}`;

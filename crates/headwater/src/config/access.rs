@@ -98,7 +98,7 @@ pub struct Webhook {
     pub timeout: Time,
     /// How long an answer holds for the same address, credentials, path and query.
     pub cache: Time,
-    /// How often it is asked again about those who go on, who end if it refuses; zero for never.
+    /// How often the webhook is asked again about open sessions. A refusal ends the session. Zero is never.
     pub recheck: Time,
     /// What happens if it does not answer in time, or with something else than an answer.
     pub on_failure: OnFailure,

@@ -28,7 +28,7 @@ const MOST: usize = 1000;
 /// Most names that are looked at for one answer. A folder may have very many files that are no titles.
 const LOOKED_AT: usize = 10_000;
 
-/// How many look at once. Media need threads, too.
+/// How many requests read the disk at once. Each holds a thread that media may need.
 const TURNS: usize = 2;
 
 /// The path of the root.
@@ -46,6 +46,8 @@ type Refused = (StatusCode, &'static str);
 const NO_FOLDER: Refused = (StatusCode::NOT_FOUND, "no such folder, or it cannot be read\n");
 const NO_TITLE: Refused = (StatusCode::NOT_FOUND, "no such title, or it cannot be read\n");
 const NO_POSTER: Refused = (StatusCode::NOT_FOUND, "no picture of such a title\n");
+const TOO_MANY: Refused =
+    (StatusCode::UNPROCESSABLE_ENTITY, "the folder has too many names to list\n");
 const FAILED: Refused = (StatusCode::INTERNAL_SERVER_ERROR, "reading failed\n");
 
 pub(super) fn turns() -> Arc<Semaphore> {
@@ -147,7 +149,7 @@ pub(super) async fn single(
     answer(&control, move |origin| title(origin, &path)).await
 }
 
-/// Answers with a picture of a title. It is for operators, who need not be allowed to play, and nobody watches by that.
+/// Answers with a picture of a title. Operators get it even if they may not play the title. It counts no viewer.
 pub(super) async fn show(
     State(control): State<Arc<Control>>,
     _: Observer,
@@ -192,7 +194,7 @@ async fn look<T: Send + 'static>(
     looked.await.unwrap_or(Err(FAILED))
 }
 
-/// The path below the root that a client names. `None` if it is none that viewers could name.
+/// The path below the root. `None` if viewers could not name it.
 fn below_root(path: &str) -> Option<&str> {
     if path == ROOT {
         return Some("");
@@ -220,10 +222,7 @@ fn folder(origin: &Origin, path: &str, after: &str) -> Result<TitleList, Refused
             return Err(FAILED);
         }
     };
-    let names = folder.names().ok_or((
-        StatusCode::UNPROCESSABLE_ENTITY,
-        "the folder has more than 100,000 names, too many to list\n",
-    ))?;
+    let names = folder.names().ok_or(TOO_MANY)?;
     // The root itself is no title.
     list.is_title = folder.is_title() && !below.is_empty();
     let viewers = viewers(origin, path);

@@ -92,7 +92,7 @@ impl Deliver {
             Err(error) => return unreachable(error),
         };
         let relays = &self.relays;
-        // What shows the delivery is counted where that is known.
+        // Playlists, manifests and beacons are counted where they are answered.
         let shows = matches!(
             resource,
             Resource::MediaPlaylist { .. } | Resource::Manifest | Resource::Beacon
@@ -276,7 +276,7 @@ struct Viewer<'a> {
     grant: Grant,
     /// The token of the signed path.
     signed: Option<&'a str>,
-    /// The request as one of its session.
+    /// The session that the request belongs to.
     visit: Option<&'a Visit<'a>>,
 }
 

@@ -167,7 +167,7 @@ function letIn({ headers }: Credentials): Partial<HlsConfig> {
   if (all.length === 0) return {};
   return {
     xhrSetup(xhr, url) {
-      // hls.js opens requests later, and headers are for open ones.
+      // Headers can only be set on an open request, and hls.js opens it after this call.
       xhr.open('GET', url, true);
       for (const [name, value] of all) xhr.setRequestHeader(name, value);
     },

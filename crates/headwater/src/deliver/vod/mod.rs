@@ -274,7 +274,7 @@ fn answer(
     };
     let watches = || {
         if !told::with(request, watched, None, origin) {
-            // It is back from a pause.
+            // The viewer is known: its session begins again after a pause.
             origin.title_viewers.watches(viewer, origin.now()).map(shows);
         }
     };
