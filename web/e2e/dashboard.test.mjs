@@ -248,7 +248,7 @@ withPage('events appear, can be chosen, and are followed again after a cut', WID
   await log.getByText('live/short is live').waitFor();
 });
 
-withPage('the log of the server is followed while it is open', WIDE, async (page) => {
+withPage('the log of the server is followed while it is open', NARROW, async (page) => {
   const refused = () =>
     fetch(`${server.url}/live/demo/whip`, {
       method: 'POST',
@@ -268,7 +268,7 @@ withPage('the log of the server is followed while it is open', WIDE, async (page
     .waitFor();
   await fits(page);
   await assertAccessible(page);
-  await keep(page, 'dashboard-log');
+  await keep(page, 'dashboard-log-narrow-dark');
   await page.getByRole('checkbox', { name: 'Only warnings and errors' }).check();
   await log.getByText(/ready http=/).waitFor({ state: 'detached' });
   await page.route('**/api/v1/log*', (route) => route.fulfill({ status: 403, body: 'only administrators' }));
