@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use tokio::time::{Instant, sleep};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::access::{Access, Again};
 use crate::sessions::{Over, Sessions};
@@ -23,32 +24,53 @@ const AT_MOST: Duration = Duration::from_secs(30);
 
 /// Ends sessions that are no longer allowed, until the future is dropped.
 pub(crate) async fn run(access: &Access, sessions: &Sessions) {
-    let mut changed = access.changes();
-    let mut asked = HashMap::new();
-    loop {
-        let [least, most] = EVERY;
-        let every = access.policy().recheck().unwrap_or(most).clamp(least, most);
-        tokio::select! {
-            () = sleep(every) => {}
-            // `access` has the sender, so this does not fail.
-            _ = changed.changed() => {}
+    let quickly = async {
+        let mut changed = access.changes();
+        loop {
+            look(access, sessions);
+            until_due(access, &mut changed).await;
         }
-        look(access, sessions, &mut asked).await;
+    };
+    // Whoever must be asked may not answer for long, so this does not keep the other one waiting.
+    let slowly = async {
+        let (mut changed, mut asked) = (access.changes(), HashMap::new());
+        loop {
+            look_slowly(access, sessions, &mut asked).await;
+            until_due(access, &mut changed).await;
+        }
+    };
+    tokio::join!(quickly, slowly);
+}
+
+/// Waits for some time, or until another configuration decides.
+async fn until_due(access: &Access, changed: &mut watch::Receiver<()>) {
+    let [least, most] = EVERY;
+    let every = access.policy().recheck().unwrap_or(most).clamp(least, most);
+    // `access` has the sender, so waiting for changes does not fail.
+    let _ = timeout(every, changed.changed()).await;
+}
+
+/// Looks at each session once, as far as nothing must be asked or computed.
+fn look(access: &Access, sessions: &Sessions) {
+    let policy = access.policy();
+    for (id, again) in sessions.let_in() {
+        if policy.still(again.attempt()) == Some(false) {
+            revoke(sessions, id, &again);
+        }
     }
 }
 
-/// Looks at each session once. `asked` has when the webhook was asked last about each session, or when its turn began.
-async fn look(access: &Access, sessions: &Sessions, asked: &mut HashMap<u64, Instant>) {
-    let (policy, now) = (access.policy(), Instant::now());
+/// Looks at each session about which something must be asked or computed. `asked` has when the webhook was asked last about
+/// each session, or when its turn began.
+async fn look_slowly(access: &Access, sessions: &Sessions, asked: &mut HashMap<u64, Instant>) {
+    let (policy, now, mut changed) = (access.policy(), Instant::now(), access.changes());
     let mut before = std::mem::take(asked);
     let mut slow = Vec::new();
     for (id, again) in sessions.let_in() {
         let last = before.remove(&id).unwrap_or(now);
         asked.insert(id, last);
-        match policy.still(again.attempt()) {
-            Some(true) => {}
-            Some(false) => revoke(sessions, id, &again),
-            None => slow.push((last, id, again)),
+        if policy.still(again.attempt()).is_none() {
+            slow.push((last, id, again));
         }
     }
     slow.sort_unstable_by_key(|(last, id, _)| (*last, *id));
@@ -57,14 +79,19 @@ async fn look(access: &Access, sessions: &Sessions, asked: &mut HashMap<u64, Ins
         let policy = Arc::clone(&policy);
         async move {
             let asks = recheck.is_some_and(|every| now.duration_since(last) >= every);
-            if policy.still_slowly(again.attempt(), asks).await == Some(false) {
+            if policy.still_slowly(&again, asks).await == Some(false) {
                 revoke(sessions, id, &again);
             }
             asks.then_some(id)
         }
     });
-    let time = pin!(sleep(AT_MOST));
-    let mut slow = slow.buffer_unordered(AT_A_TIME).take_until(time);
+    let end = pin!(async {
+        tokio::select! {
+            () = sleep(AT_MOST) => {}
+            _ = changed.changed() => {}
+        }
+    });
+    let mut slow = slow.buffer_unordered(AT_A_TIME).take_until(end);
     while let Some(found) = slow.next().await {
         if let Some(id) = found {
             asked.insert(id, now);

@@ -135,7 +135,8 @@ impl Adobe {
     }
 }
 
-fn respond(secret: [&str; 3], challenges: [&str; 2]) -> String {
+/// The response of somebody with user, salt and password to a challenge and an own one.
+pub(super) fn respond(secret: [&str; 3], challenges: [&str; 2]) -> String {
     let secret = STANDARD.encode(Md5::digest(secret.concat()));
     STANDARD.encode(Md5::digest(secret + &challenges.concat()))
 }

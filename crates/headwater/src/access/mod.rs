@@ -26,6 +26,7 @@ mod webhook;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -94,13 +95,21 @@ pub struct Grant {
     pub is_personal: bool,
     /// Whether the peer proved that it knows a secret, and was not let in for its address alone.
     pub by_secret: bool,
+    /// Whether the webhook decided.
+    pub by_hook: bool,
     /// What the peer gave, if it stays for some time and so must be looked at again.
     pub again: Option<Again>,
 }
 
 /// What somebody gave who was let in for some time. `Debug` hides it.
 #[derive(Clone)]
-pub struct Again(Arc<Attempt>);
+pub struct Again(Arc<LetIn>);
+
+struct LetIn {
+    attempt: Attempt,
+    /// Whether the webhook decided, now or later.
+    by_hook: AtomicBool,
+}
 
 impl std::fmt::Debug for Again {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -109,9 +118,13 @@ impl std::fmt::Debug for Again {
 }
 
 impl Again {
+    fn new(attempt: Attempt, grant: &Grant) -> Self {
+        Self(Arc::new(LetIn { attempt, by_hook: AtomicBool::new(grant.by_hook) }))
+    }
+
     /// What was given, as it was tried.
     pub(crate) fn attempt(&self) -> &Attempt {
-        &self.0
+        &self.0.attempt
     }
 }
 
@@ -311,8 +324,8 @@ impl Access {
         ip: IpAddr,
     ) -> Result<String, Rejected> {
         self.policy().connects(query, program, ip.to_canonical()).inspect_err(|rejected| {
-            if rejected.is_wrong {
-                let _ = self.counted(Kind::Publish, "rtmp", Err(Refusal::Wrong));
+            if let Some(why) = rejected.why {
+                let _ = self.counted(Kind::Publish, "rtmp", Err(why));
             }
         })
     }
@@ -329,14 +342,17 @@ impl Access {
     /// goes away has guessed all the same.
     pub(crate) async fn finish(&self, attempt: Box<Attempt>) -> Verdict {
         let (kind, protocol) = (attempt.kind, attempt.protocol);
-        let again = attempt.lasts.then(|| Again(Arc::new((*attempt).clone())));
+        let lasting = attempt.lasts.then(|| (*attempt).clone());
         let decided = LogId::current().scope(self.policy().slowly(attempt));
         let task = match &self.runtime {
             Some(runtime) => runtime.spawn(decided),
             None => tokio::spawn(decided),
         };
         let verdict = task.await.unwrap_or(Err(Refusal::Undecided));
-        self.counted(kind, protocol, verdict).map(|grant| Grant { again, ..grant })
+        self.counted(kind, protocol, verdict).map(|grant| {
+            let again = lasting.map(|attempt| Again::new(attempt, &grant));
+            Grant { again, ..grant }
+        })
     }
 
     /// Counts a verdict if it is a refusal.
@@ -355,8 +371,10 @@ impl Access {
     pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
         let verdict = self.policy.load().at_once(asked)?;
         let verdict = self.counted(asked.action.kind(), asked.protocol, verdict);
-        let again = || asked.lasts.then(|| Again(Arc::new(Attempt::read(asked))));
-        Ok(verdict.map(|grant| Grant { again: again(), ..grant }))
+        Ok(verdict.map(|grant| {
+            let again = asked.lasts.then(|| Again::new(Attempt::read(asked), &grant));
+            Grant { again, ..grant }
+        }))
     }
 }
 

@@ -3,6 +3,7 @@
 //! Most is decided at once, on the event loop. What takes long happens elsewhere while the peer waits.
 
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use super::rules::{Rules, Tried};
 use super::tokens::{Token, Tokens};
 use super::turns::Turns;
 use super::webhook::{Answer, Question, Webhook};
-use super::{Asked, Attempt, Grant, Kind, Refusal, Verdict, contains, unix_now};
+use super::{Again, Asked, Attempt, Grant, Kind, Refusal, Verdict, contains, unix_now};
 use crate::config;
 use crate::config::OnFailure;
 
@@ -38,19 +39,21 @@ const ENCODER: &str = "FMLE/";
 pub(crate) struct Rejected {
     /// What the peer is told.
     pub(crate) told: String,
-    /// Whether its credentials are wrong.
-    pub(crate) is_wrong: bool,
+    /// Why, if it was for its credentials.
+    pub(crate) why: Option<Refusal>,
 }
 
 /// Who may do what, by one configuration.
 pub(crate) struct Policy {
     config: config::Access,
-    rules: Arc<Rules>,
-    signer: Option<Signer>,
+    rules: Rules,
+    signer: Option<Arc<Signer>>,
     /// Asks encoders for user and password, if it is to.
     adobe: Option<Adobe>,
     tokens: Option<Arc<Tokens>>,
     webhook: Option<Arc<Webhook>>,
+    /// Whose signed paths and tokens were good under the configuration before: players that still have them do not guess.
+    former: (Option<Arc<Signer>>, Option<Arc<Tokens>>),
     failures: Arc<Failures>,
     hashing: Semaphore,
     turns: Turns,
@@ -71,7 +74,10 @@ impl Policy {
         };
         let signer = match config.signing_key.as_os_str().is_empty() {
             true => None,
-            false => Some(config::signing_key(&config.signing_key).map_err(option("signing_key"))?),
+            false => {
+                let signer = config::signing_key(&config.signing_key);
+                Some(Arc::new(signer.map_err(option("signing_key"))?))
+            }
         };
         let jwt = &config.jwt;
         // A file may have other keys now.
@@ -91,14 +97,15 @@ impl Policy {
                 Some(Arc::new(asks.map_err(option("webhook.url"))?))
             }
         };
-        let rules = before(|before, now| before.rule == now.rule)
-            .map_or_else(|| Arc::new(Rules::new(&config.rule)), |before| Arc::clone(&before.rules));
+        let rules = Rules::new(&config.rule, before(|_, _| true).map(|before| &before.rules));
         let failures = before(|before, now| before.max_failures == now.max_failures).map_or_else(
             || Arc::new(Failures::new(config.max_failures)),
             |before| Arc::clone(&before.failures),
         );
+        let former = before(|_, _| true).map(|it| (it.signer.clone(), it.tokens.clone()));
         Ok(Self {
             config: config.clone(),
+            former: former.unwrap_or_default(),
             rules,
             adobe: config.rtmp_challenge.then(Adobe::new),
             signer,
@@ -140,32 +147,34 @@ impl Policy {
         ip: IpAddr,
     ) -> Result<String, Rejected> {
         let Some(adobe) = &self.adobe else { return Ok(query) };
-        let told = |told| Err(Rejected { told, is_wrong: false });
-        let wrong = || Err(Rejected { told: Adobe::refuse(), is_wrong: true });
+        let told = |told| Err(Rejected { told, why: None });
+        let refused = |why| Err(Rejected { told: Adobe::refuse(), why: Some(why) });
         let now = unix_now();
         match Step::of(&query) {
             Step::Nothing => {
                 let is_encoder = program.starts_with(ENCODER);
-                let must = is_encoder && !has_credentials(&query) && self.is_closed(Kind::Publish);
+                let is_open = !self.is_closed(Kind::Publish) || self.rules.are_open_from(ip);
+                let must = is_encoder && !is_open && !has_credentials(&query);
                 if must { told(Adobe::ask()) } else { Ok(query) }
             }
             Step::Named(user) => told(adobe.challenge(user, ip, now)),
-            Step::Unknown => wrong(),
+            Step::Unknown => refused(Refusal::Wrong),
             Step::Answered(answer) if !adobe.holds(&answer, ip, now) => {
                 told(adobe.challenge(answer.user, ip, now))
             }
             Step::Answered(answer) => {
-                if self.failures.wait(ip).is_some() {
-                    return wrong();
-                }
-                match self.rules.password(answer.user, |password| adobe.knows(&answer, password)) {
-                    Some(password) => {
+                let wait = self.failures.wait(ip);
+                let is_right = |password: &str| adobe.knows(&answer, password);
+                let right = self.rules.password((answer.user, ip), wait.is_some(), is_right);
+                match (right, wait) {
+                    (Some(password), _) => {
                         let [user, password] = [answer.user, password].map(percent_encoded);
                         Ok(format!("user={user}&password={password}"))
                     }
-                    None => {
+                    (None, Some(wait)) => refused(Refusal::TooOften(wait)),
+                    (None, None) => {
                         self.failures.count(ip);
-                        wrong()
+                        refused(Refusal::Wrong)
                     }
                 }
             }
@@ -254,6 +263,10 @@ impl Policy {
 
     /// Decides what [`Self::look`] did not, in the same order.
     pub(super) async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
+        // This may be another policy than the one that did not decide at once.
+        if !self.is_closed(attempt.kind) && self.is_open_to(attempt.kind, attempt.ip) {
+            return Ok(Grant::default());
+        }
         let Some(_turn) = self.turns.take(attempt.ip).await else {
             return Err(Refusal::TooOften(Duration::from_secs(1)));
         };
@@ -271,7 +284,9 @@ impl Policy {
             if let Some(wait) = self.failures.wait(attempt.ip) {
                 return Err(Refusal::TooOften(wait));
             }
-            if self.hashed(&attempt, turn).await {
+            // Others have tried the same meanwhile.
+            let is_known = matches!(self.rules.look(&attempt), Tried::Right);
+            if is_known || self.hashed(&attempt, turn).await {
                 return Ok(self.grant(&attempt));
             }
         }
@@ -323,13 +338,14 @@ impl Policy {
         }
     }
 
-    /// As [`Self::still`], but it may wait. `asks_hook`: whether to ask the webhook. If it is not asked, those whom it may have
-    /// let in stay. `None` if this cannot be found out now.
+    /// As [`Self::still`], but it may wait. `asks_hook`: whether to ask the webhook about those whom it let in. If it is not
+    /// asked, they stay. `None` if this cannot be found out now.
     pub(crate) async fn still_slowly(
         self: Arc<Self>,
-        attempt: &Attempt,
+        again: &Again,
         asks_hook: bool,
     ) -> Option<bool> {
+        let attempt = again.attempt();
         if let Some(Err(UnknownKey)) = self.token(attempt, unix_now())
             && let Some(tokens) = &self.tokens
         {
@@ -343,20 +359,27 @@ impl Policy {
         }
         if let Tried::Slow = self.rules.look(attempt) {
             let turn = self.hashing.acquire().await;
-            if self.hashed(attempt, turn).await {
+            let is_known = matches!(self.rules.look(attempt), Tried::Right);
+            if is_known || self.hashed(attempt, turn).await {
                 return Some(true);
             }
         }
         let Some(hook) = self.hook(attempt) else { return Some(false) };
-        if !asks_hook {
+        let was_by_hook = again.0.by_hook.load(Ordering::Relaxed);
+        if was_by_hook && !asks_hook {
             return None;
         }
         match hook.ask(Question { recheck: true, ..question(attempt) }).await {
-            Answer::Allowed => Some(true),
+            Answer::Allowed => {
+                again.0.by_hook.store(true, Ordering::Relaxed);
+                Some(true)
+            }
             Answer::Refused => Some(false),
             Answer::None(why) => {
                 tracing::debug!(path = attempt.path, ip = %attempt.ip, why, "not asked again");
-                None
+                // What else let the peer in is gone, so nobody allows this any more.
+                let is_allowed = self.config.webhook.on_failure == OnFailure::Allow;
+                if was_by_hook || is_allowed { None } else { Some(false) }
             }
         }
     }
@@ -370,7 +393,7 @@ impl Policy {
     fn obey(&self, answer: Answer, attempt: &Attempt) -> Verdict {
         match answer {
             // It may have allowed the address, whatever was given besides.
-            Answer::Allowed => Ok(Grant { by_secret: false, ..self.grant(attempt) }),
+            Answer::Allowed => Ok(Grant { by_secret: false, by_hook: true, ..self.grant(attempt) }),
             Answer::Refused => Err(self.refuse(attempt)),
             Answer::None(why) => {
                 let is_allowed = self.config.webhook.on_failure == OnFailure::Allow;
@@ -383,7 +406,7 @@ impl Policy {
                         "the webhook does not decide"
                     );
                 }
-                let grant = Grant { by_secret: false, ..self.grant(attempt) };
+                let grant = Grant { by_secret: false, by_hook: true, ..self.grant(attempt) };
                 if is_allowed { Ok(grant) } else { Err(Refusal::Undecided) }
             }
         }
@@ -393,6 +416,12 @@ impl Policy {
     fn refuse(&self, attempt: &Attempt) -> Refusal {
         if attempt.is_anonymous() {
             return Refusal::Anonymous;
+        }
+        if let Some(Err(UnknownKey)) = self.token(attempt, unix_now())
+            && self.tokens.as_ref().is_some_and(|tokens| !tokens.has_keys())
+        {
+            // Nobody can tell yet whether this token is good.
+            return Refusal::Undecided;
         }
         if attempt.guesses() || !self.is_genuine(attempt) {
             self.failures.count(attempt.ip);
@@ -405,15 +434,15 @@ impl Policy {
     /// Whether a signed path or a token is ours, though it does not allow this, or not any more. Players go on to ask
     /// after the time of theirs is over: that is no guess.
     fn is_genuine(&self, attempt: &Attempt) -> bool {
-        let is_signed = |signer: &Signer| signer.check(&attempt.signed).is_ok();
+        let is_signed = |signer: &Arc<Signer>| signer.check(&attempt.signed).is_ok();
         let is_token = |tokens: &Arc<Tokens>| match tokens.look(&attempt.token, unix_now()) {
             Token::Good(_) => true,
             Token::Bad(why) => why == Refused::Expired,
-            Token::UnknownKey => false,
-            // Nobody can tell yet whether this token is good, so it is no guess.
-            Token::NoKeys => true,
+            Token::UnknownKey | Token::NoKeys => false,
         };
-        self.signer.as_ref().is_some_and(is_signed) || self.tokens.as_ref().is_some_and(is_token)
+        let (signer, tokens) = &self.former;
+        [&self.signer, signer].into_iter().flatten().any(is_signed)
+            || [&self.tokens, tokens].into_iter().flatten().any(is_token)
     }
 
     /// The permission of a signed path. It cannot be guessed, so it counts however often others of the address tried.
@@ -441,7 +470,7 @@ impl Policy {
             Token::Good(claims) if claims.allows(kind, &attempt.path) => {
                 let until = claims.expires.and_then(|until| at_unix(until, now));
                 let is_personal = attempt.is_personal;
-                Some(Ok(Grant { until, is_personal, by_secret: true, again: None }))
+                Some(Ok(Grant { until, is_personal, by_secret: true, ..Grant::default() }))
             }
             Token::UnknownKey | Token::NoKeys => Some(Err(UnknownKey)),
             Token::Good(_) => None,

@@ -52,7 +52,7 @@ pub(crate) fn token(claims: &str) -> String {
 }
 
 const ALLOWED: Verdict =
-    Ok(Grant { until: None, is_personal: false, by_secret: false, again: None });
+    Ok(Grant { until: None, is_personal: false, by_secret: false, by_hook: false, again: None });
 
 #[tokio::test]
 async fn with_nothing_configured_only_near_addresses_publish() {
@@ -349,7 +349,17 @@ fn reloads_of_a_player_are_one_question() {
 
 #[tokio::test]
 async fn encoders_are_asked_for_user_and_password_if_they_give_nothing() {
-    let rule = "[[access.rule]]\nactions = [\"publish\"]\nuser = \"a\"\npassword = \"p\"\n";
+    let rule = |user: &str, terms: &str| {
+        format!("[[access.rule]]\nuser = \"{user}\"\npassword = \"p\"\n{terms}\n")
+    };
+    let publishes = "actions = [\"publish\"]";
+    let rule = &[
+        rule("a", publishes),
+        rule("new", publishes),
+        rule("op", "actions = [\"api\"]"),
+        rule("far", &format!("{publishes}\naddresses = [\"10.0.0.0/8\"]")),
+    ]
+    .concat();
     let (_folder, off) = access(rule);
     let on = format!("[access]\nrtmp_challenge = true\nmax_failures = 2\n{rule}");
     let (_other, access) = access(&on);
@@ -357,7 +367,7 @@ async fn encoders_are_asked_for_user_and_password_if_they_give_nothing() {
     let encoder = "FMLE/3.0 (compatible; FMSc/1.0)";
     let connects = |access: &Access, query: &str, program| {
         let connected = access.connects(query.to_owned(), program, ip);
-        connected.map_err(|rejected| (rejected.told, rejected.is_wrong))
+        connected.map_err(|rejected| (rejected.told, rejected.why.is_some()))
     };
     for (access, query, program) in [
         (&off, "", encoder),
@@ -368,6 +378,9 @@ async fn encoders_are_asked_for_user_and_password_if_they_give_nothing() {
     ] {
         assert_eq!(connects(access, query, program), Ok(query.to_owned()), "{query} {program}");
     }
+    let open = format!("{on}[[access.rule]]\n{publishes}\naddresses = [\"192.0.2.0/24\"]\n");
+    let (_near, open) = self::access(&open);
+    assert_eq!(connects(&open, "", encoder), Ok(String::new()), "the address may publish");
     for (query, expected, is_wrong) in [
         ("", "code=403 need auth; authmod=adobe", false),
         ("backup=1&key=", "code=403 need auth; authmod=adobe", false),
@@ -384,21 +397,32 @@ async fn encoders_are_asked_for_user_and_password_if_they_give_nothing() {
         let (told, wrong) = connects(&access, query, encoder).unwrap_err();
         assert!(told.contains(expected) && wrong == is_wrong, "{query}: {told}");
     }
-    // Wrong answers are guesses.
-    let (told, _) = connects(&access, "authmod=adobe&user=a", encoder).unwrap_err();
-    let challenge = told.split_once("opaque=").unwrap().1;
-    let answer = format!("authmod=adobe&user=a&challenge=c&response=r&opaque={challenge}");
-    for _ in 0..3 {
-        let (told, is_wrong) = connects(&access, &answer, encoder).unwrap_err();
+    let answer = |user: &str, password: &str| {
+        let (told, _) =
+            connects(&access, &format!("authmod=adobe&user={user}"), encoder).unwrap_err();
+        let [salt, challenge] = ["salt=", "opaque="].map(|name| {
+            let (_, rest) = told.split_once(name).unwrap();
+            rest.split('&').next().unwrap().to_owned()
+        });
+        let response = adobe::respond([user, &salt, password], [&challenge, "c"]);
+        let answer = format!("authmod=adobe&user={user}&challenge=c&response={response}");
+        connects(&access, &format!("{answer}&opaque={challenge}"), encoder)
+    };
+    assert_eq!(answer("a", "p"), Ok("user=%61&password=%70".to_owned()));
+    // Wrong answers are guesses, also those with passwords that are good for something else only.
+    for (user, password) in [("a", "q"), ("b", "p"), ("op", "p"), ("far", "p")] {
+        let (told, is_wrong) = answer(user, password).unwrap_err();
         assert!(told.contains("?reason=authfailed") && is_wrong, "{told}");
     }
     assert!(access.policy().wait(ip).is_some());
+    assert!(answer("a", "p").is_ok(), "who was let in before goes on");
+    assert!(answer("new", "p").is_err(), "others must wait");
 }
 
 /// Whether somebody who was let in still is, however long that takes to find out.
 async fn still(access: &Access, again: &Again) -> Option<bool> {
     match access.policy().still(again.attempt()) {
-        None => access.policy().still_slowly(again.attempt(), true).await,
+        None => access.policy().still_slowly(again, true).await,
         known => known,
     }
 }
@@ -423,9 +447,11 @@ async fn who_was_let_in_is_looked_at_again() {
         (&secret, "user=alice&pass=right", &secret.replace("alice", "bob"), Some(false)),
         (jwt, &given, jwt, Some(true)),
         (jwt, &given, &format!("{jwt}issuer = \"them\"\n"), Some(false)),
-        // The keys were not fetched yet, and a webhook does not answer: nobody knows.
+        // The keys were not fetched yet: nobody knows.
         (jwt, &given, "[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\n", None),
-        ("", "", "[access.webhook]\nurl = \"http://127.0.0.1:1/\"\n", None),
+        // Nothing allows it, and the webhook does not.
+        ("", "", "[access.webhook]\nurl = \"http://127.0.0.1:1/\"\n", Some(false)),
+        ("", "", "[access.webhook]\nurl = \"http://127.0.0.1:1/\"\non_failure = \"allow\"\n", None),
     ] {
         let (folder, access) = access(before);
         let key = folder.path().join("key");
@@ -457,13 +483,16 @@ async fn what_is_configured_as_before_goes_on_with_what_it_knows() {
     };
     reload(&hashed);
     assert!(access.at_once(&play).is_ok_and(|verdict| verdict.is_ok()), "no hash is computed");
-    reload(&(hashed.clone() + "[[access.rule]]\nactions = [\"play\"]\nkey = \"k\"\n"));
-    assert!(access.at_once(&play).is_err(), "the rules are others");
+    reload(&("[[access.rule]]\nactions = [\"play\"]\nkey = \"k\"\n".to_owned() + &hashed));
+    assert!(access.at_once(&play).is_ok_and(|verdict| verdict.is_ok()), "the secret is the same");
+    let other = hashed.replace("\"a\"", "\"b\"");
+    reload(&other);
+    assert!(access.at_once(&play).is_ok_and(|verdict| verdict.is_err()), "the user is another");
     // A key set that has not come yet makes nobody a guesser.
     reload("[access]\nmax_failures = 1\n[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\n");
     let query = "token=a.b.c";
     let credentials = Credentials { query, ..Credentials::default() };
     let play = asked("play", "live/a", PEER, credentials);
-    assert_eq!(access.may(&play).await, Err(Refusal::Wrong));
+    assert_eq!(access.may(&play).await, Err(Refusal::Undecided));
     assert_eq!(access.policy().wait("192.0.2.1".parse().unwrap()), None);
 }

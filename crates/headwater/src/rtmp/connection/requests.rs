@@ -106,9 +106,9 @@ impl<S: Transport + 'static> Connection<S> {
                 *self.app = App { path: app, query, grant: Grant::default() };
                 self.session.accept_connect()?;
             }
-            Err(Rejected { told, is_wrong }) => {
-                if is_wrong {
-                    tracing::warn!(%peer, app = shown(&app), "connection refused: wrong user or password");
+            Err(Rejected { told, why }) => {
+                if let Some(why) = why {
+                    tracing::warn!(%peer, app = shown(&app), %why, "connection refused");
                 }
                 self.session.reject_connect(code::CONNECT_REJECTED, &told)?;
                 self.leaves = true;
@@ -443,7 +443,8 @@ impl<S: Transport + 'static> Connection<S> {
     }
 }
 
-/// As much of a name from a peer as goes into a log.
+/// As much of a name from a peer as goes into a log. What stands behind a sign of queries may be a mistyped key.
 fn shown(name: &str) -> &str {
+    let name = name.split(['?', '&', ';', '%']).next().unwrap_or_default();
     name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
 }
