@@ -188,10 +188,9 @@ impl Deliver {
             Some(StreamPath::Live(path)) => {
                 let Some((name, resource)) = route::live(path) else { return not_found() };
                 if let Some(delivery) = resource.delivery() {
-                    trace.asks(Doing::Play, delivery, &StreamPath::Live(name));
+                    trace.asks(Doing::Play, delivery.name(), &StreamPath::Live(name));
                 }
-                let lasts = matches!(resource, Resource::Mp4 | Resource::Flv | Resource::Push);
-                let asked = (StreamPath::Live(name), lasts);
+                let asked = (StreamPath::Live(name), resource.is_endless());
                 let verdict = may_play(&self.origin, request, asked, token).await;
                 trace.phase("access");
                 match verdict {
