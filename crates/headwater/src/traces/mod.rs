@@ -6,7 +6,8 @@
 //!      event loops                                          main runtime
 //! ```
 //!
-//! Without an endpoint, and for whom is not sampled, a [`Trace`] is nothing: no memory is allocated, and no clock is read.
+//! Without an endpoint, a [`Trace`] is empty: it allocates nothing and reads no clock. So is that of an HTTP request that
+//! is not sampled. An RTMP connection is sampled when it asks for something.
 //! docs/traces.md tells operators what the spans are.
 
 mod context;
@@ -26,6 +27,7 @@ use context::{Context, random};
 pub use exporter::Exporter;
 
 use crate::config;
+use crate::sessions::Doing;
 
 /// Most traces that wait for the collector. A trace has a kilobyte at most, but for what its peer named.
 const QUEUE: usize = 2048;
@@ -45,15 +47,6 @@ struct Kept {
     /// Of 2^64 random numbers, those below this are sampled.
     sampled_below: u64,
     dropped: AtomicU64,
-}
-
-/// What a trace is about: the name of its first span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
-    /// Somebody begins to publish.
-    Publish,
-    /// Somebody begins to play, or asks for a piece of media or a playlist.
-    Play,
 }
 
 impl Traces {
@@ -233,9 +226,9 @@ impl Trace {
         }
     }
 
-    /// Notes that the connection took this many bytes. Where media are there, no more is waited for.
-    pub fn sent(&mut self, bytes: usize) {
-        if bytes > 0 && self.0.as_ref().is_some_and(|open| open.has_media) {
+    /// Bytes went to the connection. Where media are there, no more is waited for.
+    pub fn sent(&mut self) {
+        if self.0.as_ref().is_some_and(|open| open.has_media) {
             self.phase("first byte");
             self.done();
         }
@@ -357,13 +350,12 @@ mod tests {
             drop(traces.accepted());
             let mut trace = traces.accepted();
             traces.connection_asks(&mut trace, (Doing::Play, "rtmp"), &"live/x");
-            trace.sent(1);
+            trace.sent();
             assert!(trace.is_open(), "these bytes were no media");
             trace.has_media();
             trace.has_media();
-            trace.sent(0);
             assert!(trace.is_open());
-            trace.sent(1);
+            trace.sent();
             assert!(!trace.is_open());
         }
         // All of it, `connect`, `wait for media` and `first byte`.
