@@ -277,8 +277,17 @@ fn registry(
         registry.register(name, help, ConstCounter::new(value));
     }
 
-    let help = "Spans that no collector took";
-    registry.register("trace_spans_dropped", help, ConstCounter::new(origin.traces.dropped()));
+    let traces = &origin.traces;
+    for (name, help, value) in [
+        ("trace_spans_dropped", "Spans that no collector took", traces.dropped()),
+        (
+            "trace_requests_over_limit",
+            "Requests that are not traced, because too many clients want it",
+            traces.not_granted(),
+        ),
+    ] {
+        registry.register(name, help, ConstCounter::new(value));
+    }
 
     if let Some(not_after) = identity.and_then(Identity::not_after) {
         let gauge = Gauge::<i64>::default();
