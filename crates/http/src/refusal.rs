@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 use crate::counters::{Tally, count};
+use crate::net::request_id::NAME;
 use crate::net::{LogId, LogLimit};
 use crate::source::Broken;
 use crate::{BadRequest, Response};
@@ -22,9 +23,6 @@ pub(crate) const MAX_CONTENT: u64 = 16 << 10;
 /// Most characters of a request line in a log line.
 const LOGGED: usize = 200;
 
-/// Name of the field by which an answer tells under which name the log has its request.
-const REQUEST_ID: &str = "X-Request-Id";
-
 /// Counts and logs a refused request, and answers it. `line` is its beginning.
 pub(crate) fn refused(
     tally: &Tally,
@@ -33,7 +31,7 @@ pub(crate) fn refused(
     reason: BadRequest,
     id: Arc<str>,
 ) -> Response {
-    let response = Response::text(reason.status(), reason).header(REQUEST_ID, &id);
+    let response = Response::text(reason.status(), reason).header(NAME, &id);
     LogId::current().and_request(id).within(|| log_refusal(tally, peer, line, reason));
     response
 }
@@ -42,7 +40,7 @@ pub(crate) fn refused(
 pub(crate) fn late(tally: &Tally, peer: SocketAddr, part: &'static str, id: Arc<str>) -> Response {
     count(&tally.bad_requests, 1);
     let text = format_args!("request {part} too slow");
-    let response = Response::text(408, text).header(REQUEST_ID, &id);
+    let response = Response::text(408, text).header(NAME, &id);
     LogId::current()
         .and_request(id)
         .within(|| debug!(%peer, "request {part} not finished in time"));
@@ -51,7 +49,7 @@ pub(crate) fn late(tally: &Tally, peer: SocketAddr, part: &'static str, id: Arc<
 
 /// Answers a request of the control plane that panicked, which was already logged.
 pub(crate) fn failed(id: &str) -> Response {
-    Response::text(500, "internal error").header(REQUEST_ID, id)
+    Response::text(500, "internal error").header(NAME, id)
 }
 
 fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {

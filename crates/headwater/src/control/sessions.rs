@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Control, Observer, api, json, rfc3339};
 use crate::Origin;
 use crate::path::StreamPath;
-use crate::sessions::{Doing, Over, Told, Who};
+use crate::sessions::{Doing, Over, Told};
 
 /// Most sessions in one answer.
 const MOST: usize = 1000;
@@ -106,10 +106,10 @@ struct EndInfo {
 }
 
 impl Wanted {
-    fn has(&self, who: &Who) -> bool {
-        self.stream.as_ref().is_none_or(|stream| *stream == who.path)
-            && self.action.is_none_or(|action| action == who.doing.into())
-            && self.protocol.as_ref().is_none_or(|protocol| *protocol == who.by)
+    fn has(&self, doing: Doing, path: &str, by: &str) -> bool {
+        self.stream.as_ref().is_none_or(|stream| stream == path)
+            && self.action.is_none_or(|action| action == doing.into())
+            && self.protocol.as_ref().is_none_or(|protocol| protocol == by)
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) async fn list(
         let why = "action is publish or play, ended is true or false, after is a number\n";
         return (StatusCode::BAD_REQUEST, why).into_response();
     };
-    let has = |who: &Who| wanted.has(who);
+    let has = |doing: Doing, path: &str, by: &str| wanted.has(doing, path, by);
     let only_counted = if wanted.ended { 0 } else { only_counted(origin, &wanted) };
     let (sessions, left_out) = if wanted.ended {
         let (ended, left_out) = origin.sessions.ended(MOST, has);
@@ -144,12 +144,7 @@ pub(super) async fn list(
 /// About how many viewers make requests and are no sessions. Both are counted in their own ways.
 fn only_counted(origin: &Origin, wanted: &Wanted) -> usize {
     let by_requests = [Delivery::LlHls, Delivery::Hls, Delivery::Dash].map(Delivery::name);
-    let has = |path: &str, by: &str| {
-        by_requests.contains(&by)
-            && wanted.stream.as_ref().is_none_or(|stream| stream == path)
-            && wanted.action.is_none_or(|action| action == Action::Play)
-            && wanted.protocol.as_ref().is_none_or(|protocol| protocol == by)
-    };
+    let has = |path: &str, by: &str| by_requests.contains(&by) && wanted.has(Doing::Play, path, by);
     let now = origin.now();
     let streams = origin.registry.streams().into_iter().map(|stream| {
         let path = StreamPath::Live(stream.name()).to_string();
@@ -159,7 +154,8 @@ fn only_counted(origin: &Origin, wanted: &Wanted) -> usize {
     let titles = origin.title_viewers.count(now).into_iter();
     let titles = titles.filter(|((path, by), _)| has(path, by)).map(|(_, count)| count);
     let counted = streams.chain(titles).sum::<usize>();
-    counted.saturating_sub(origin.sessions.count_visits(|who| wanted.has(who)))
+    counted
+        .saturating_sub(origin.sessions.count_visits(|doing, path, by| wanted.has(doing, path, by)))
 }
 
 /// Ends a session.

@@ -93,7 +93,7 @@ pub(super) fn traced(mut trace: Trace, request: &Request, answer: Response) -> R
     }
     trace.text("url.path", request.path());
     trace.number("http.response.status_code", answer.status().into());
-    if answer.status() >= 500 {
+    if answer.status() >= 400 {
         trace.failed(&format_args!("the answer has the status {}", answer.status()));
         return answer;
     }
@@ -106,7 +106,7 @@ pub(super) fn traced(mut trace: Trace, request: &Request, answer: Response) -> R
         Body::Stream(stream) => Body::Stream(Box::new(Traced { stream, trace })),
         Body::Sized(size, stream) => Body::Sized(size, Box::new(Traced { stream, trace })),
         whole => {
-            trace.sent(1);
+            trace.sent();
             whole
         }
     })
@@ -122,9 +122,10 @@ impl BodyStream for Traced {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Vec<Piece>>>> {
         let next = self.stream.poll_next(cx);
         match &next {
-            Poll::Ready(Some(Ok(pieces))) => self.trace.sent(pieces.len()),
+            Poll::Ready(Some(Ok(pieces))) if !pieces.is_empty() => self.trace.sent(),
+            Poll::Ready(Some(Err(error))) => self.trace.failed(error),
             Poll::Ready(None) => self.trace.done(),
-            _ => {}
+            Poll::Ready(Some(Ok(_))) | Poll::Pending => {}
         }
         next
     }

@@ -52,7 +52,8 @@ use crate::cluster::Unreachable;
 use crate::counts::Loop;
 use crate::path::{self, StreamPath};
 use crate::push::Push;
-use crate::traces::{Doing, Trace};
+use crate::sessions::Doing;
+use crate::traces::Trace;
 use crate::webrtc;
 
 /// The handler of the media plane. Each worker makes its own; all share the origin.
@@ -188,10 +189,9 @@ impl Deliver {
             Some(StreamPath::Live(path)) => {
                 let Some((name, resource)) = route::live(path) else { return not_found() };
                 if let Some(delivery) = resource.delivery() {
-                    trace.asks(Doing::Play, delivery, &StreamPath::Live(name));
+                    trace.asks(Doing::Play, delivery.name(), &StreamPath::Live(name));
                 }
-                let lasts = matches!(resource, Resource::Mp4 | Resource::Flv | Resource::Push);
-                let asked = (StreamPath::Live(name), lasts);
+                let asked = (StreamPath::Live(name), resource.is_endless());
                 let verdict = may_play(&self.origin, request, asked, token).await;
                 trace.phase("access");
                 match verdict {
@@ -214,7 +214,7 @@ impl Deliver {
                 match verdict {
                     Ok(grant) => {
                         let is_personal = grant.is_personal;
-                        let viewer = Viewer { grant, signed: token, visit: None };
+                        let viewer = Viewer { grant, signed: token, visit: None, trace };
                         (self.title(request, asked, viewer).await, is_personal)
                     }
                     Err(refusal) => return refused(refusal),
@@ -278,6 +278,7 @@ struct Viewer<'a> {
     signed: Option<&'a str>,
     /// The session that the request belongs to.
     visit: Option<&'a Visit<'a>>,
+    trace: &'a mut Trace,
 }
 
 /// Whether a request may have what it asks for: something of a stream or title, by an answer that may last.

@@ -1,5 +1,7 @@
 //! Finds the resource that a path names.
 
+use live::Delivery;
+
 /// The name of the resource to which players tell of themselves.
 pub(super) const BEACON: &str = "cmcd";
 
@@ -31,20 +33,25 @@ pub(super) enum Resource<'a> {
 }
 
 impl Resource<'_> {
-    /// Name of the delivery that it belongs to, in traces. A beacon belongs to none.
-    pub(super) fn delivery(self) -> Option<&'static str> {
+    /// The delivery that it belongs to, if the query says nothing else. A beacon belongs to none.
+    pub(super) fn delivery(self) -> Option<Delivery> {
         Some(match self {
             Self::Multivariant
             | Self::MediaPlaylist { .. }
             | Self::Header { .. }
-            | Self::Segment { .. } => "hls",
-            Self::Part { .. } => "llhls",
-            Self::Manifest | Self::SegmentAt { .. } => "dash",
-            Self::Mp4 => "mp4",
-            Self::Flv => "flv",
-            Self::Push => "push",
+            | Self::Segment { .. } => Delivery::Hls,
+            Self::Part { .. } => Delivery::LlHls,
+            Self::Manifest | Self::SegmentAt { .. } => Delivery::Dash,
+            Self::Mp4 => Delivery::Mp4,
+            Self::Flv => Delivery::Flv,
+            Self::Push => Delivery::Push,
             Self::Beacon => return None,
         })
+    }
+
+    /// Whether its answer lasts as long as the stream, and is a session of its own.
+    pub(super) fn is_endless(self) -> bool {
+        matches!(self, Self::Mp4 | Self::Flv | Self::Push)
     }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response};
-use live::{Delivery, Stream, Track};
+use live::{Delivery, Stream, Track, Window};
 use media::Kind;
 
 use super::route::{Packaged, Resource};
 use super::told::{self, Said};
 use super::{measure, player};
 use crate::Origin;
-use crate::counts::{Carrier, Wanted};
+use crate::counts::Wanted;
 use crate::path::StreamPath;
 use crate::sessions::{Asking, Doing, Over, Who};
 use crate::titles;
@@ -54,16 +54,15 @@ pub(super) fn live<'a>(
     name: &'a str,
     resource: Resource<'_>,
 ) -> Result<Option<Visit<'a>>, Response> {
-    if let Resource::Mp4 | Resource::Flv | Resource::Push = resource {
+    if resource.is_endless() {
         return Ok(None);
     }
     let is_beacon = resource == Resource::Beacon;
     let visit = Visit::new(request, origin, StreamPath::Live(name), is_beacon)?;
-    match measure::live(resource, request) {
-        Some((Wanted::Reload, Carrier::LlHls)) => visit.shows(Delivery::LlHls),
-        _ if matches!(resource, Resource::MediaPlaylist { .. }) => visit.shows(Delivery::Hls),
-        _ if resource == Resource::Manifest => visit.shows(Delivery::Dash),
-        _ => {}
+    // Other resources do not show the delivery: players of another one may ask for them.
+    if let Resource::MediaPlaylist { .. } | Resource::Manifest = resource {
+        let is_reload = matches!(measure::live(resource, request), Some((Wanted::Reload, _)));
+        visit.delivery.set(if is_reload { Some(Delivery::LlHls) } else { resource.delivery() });
     }
     Ok(Some(visit))
 }
@@ -127,36 +126,23 @@ impl<'a> Visit<'a> {
     }
 
     /// Notes what the answer for media of a live stream has.
-    pub(super) fn gets_live(&self, stream: &Stream, resource: Resource<'_>) -> Option<()> {
-        let asking = self.asking.as_ref()?;
+    pub(super) fn gets_live(&self, stream: &Stream, resource: Resource<'_>) {
+        let Some(asking) = &self.asking else { return };
         let (Resource::Part { track, .. }
         | Resource::Segment { track, .. }
         | Resource::SegmentAt { track, .. }) = resource
         else {
-            return None;
+            return;
         };
-        let track = stream.track(track)?;
+        let Some(track) = stream.track(track) else { return };
         if track.kind == Kind::Video {
             let is_video = |it: &&Arc<Track>| it.kind == Kind::Video;
             let several = || stream.state().tracks.iter().filter(is_video).nth(1).is_some();
             asking.gets(&track.name, several);
         }
-        let window = track.window();
-        let newest = window.newest()?;
-        let sent = match resource {
-            Resource::Part { msn, part, .. } => {
-                let part = window.segment(msn)?.parts.get(part)?;
-                part.start + i64::from(part.duration)
-            }
-            Resource::Segment { msn, .. } => window.segment(msn)?.end(),
-            Resource::SegmentAt { time, .. } => {
-                window.all().rev().find(|segment| segment.presents == time)?.end()
-            }
-            _ => return None,
-        };
-        let behind = newest.end().saturating_sub(sent) as f64;
-        asking.meter().is_behind(behind / f64::from(newest.header.track.timescale.max(1)));
-        Some(())
+        if let Some(seconds) = behind(&track.window(), resource) {
+            asking.meter().is_behind(seconds);
+        }
     }
 
     /// Takes the answer. Begins the session if there is none and the request shows the delivery. Returns the answer, or
@@ -195,6 +181,24 @@ impl<'a> Visit<'a> {
             Err(over) => (refused(over), None),
         }
     }
+}
+
+/// How far media are behind the newest of their track, in seconds.
+fn behind(window: &Window, resource: Resource<'_>) -> Option<f64> {
+    let newest = window.newest()?;
+    let sent = match resource {
+        Resource::Part { msn, part, .. } => {
+            let part = window.segment(msn)?.parts.get(part)?;
+            part.start + i64::from(part.duration)
+        }
+        Resource::Segment { msn, .. } => window.segment(msn)?.end(),
+        Resource::SegmentAt { time, .. } => {
+            window.all().rev().find(|segment| segment.presents == time)?.end()
+        }
+        _ => return None,
+    };
+    let behind = newest.end().saturating_sub(sent) as f64;
+    Some(behind / f64::from(newest.header.track.timescale.max(1)))
 }
 
 fn refused(over: Over) -> Response {

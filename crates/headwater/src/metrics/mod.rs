@@ -99,14 +99,7 @@ async fn metrics(
     }
     let render = || {
         let mut text = String::new();
-        let mut registry = registry(origin, http, webrtc.as_deref());
-        if let Some(not_after) = identity.as_ref().and_then(Identity::not_after) {
-            let gauge = Gauge::<i64>::default();
-            gauge.set(whole(not_after));
-            let help = "Until when the certificate of HTTPS and RTMPS is valid, since 1970";
-            let name = "tls_certificate_expiry_timestamp";
-            registry.register_with_unit(name, help, Unit::Seconds, gauge);
-        }
+        let registry = registry(origin, http, identity.as_ref(), webrtc.as_deref());
         encode(&mut text, &registry).ok().map(|()| text.into())
     };
     // Writing to a string does not fail.
@@ -119,7 +112,12 @@ async fn metrics(
 
 /// Collects all metrics. Streams come and go, so their metrics are collected anew each time and not
 /// kept.
-fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -> Registry {
+fn registry(
+    origin: &Origin,
+    http: &Counters,
+    identity: Option<&Identity>,
+    webrtc: Option<&webrtc::Server>,
+) -> Registry {
     let mut registry = Registry::with_prefix("headwater");
     let now = origin.now();
 
@@ -279,8 +277,25 @@ fn registry(origin: &Origin, http: &Counters, webrtc: Option<&webrtc::Server>) -
         registry.register(name, help, ConstCounter::new(value));
     }
 
-    let help = "Spans that no collector took";
-    registry.register("trace_spans_dropped", help, ConstCounter::new(origin.traces.dropped()));
+    let traces = &origin.traces;
+    for (name, help, value) in [
+        ("trace_spans_dropped", "Spans that no collector took", traces.dropped()),
+        (
+            "trace_requests_over_limit",
+            "Requests that are not traced, because too many clients want it",
+            traces.not_granted(),
+        ),
+    ] {
+        registry.register(name, help, ConstCounter::new(value));
+    }
+
+    if let Some(not_after) = identity.and_then(Identity::not_after) {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(whole(not_after));
+        let help = "Until when the certificate of HTTPS and RTMPS is valid, since 1970";
+        let name = "tls_certificate_expiry_timestamp";
+        registry.register_with_unit(name, help, Unit::Seconds, gauge);
+    }
 
     let totals = http.totals();
     let open = Gauge::<i64>::default();

@@ -107,15 +107,24 @@ impl Push {
     }
 
     /// Answers a request for `/vod/PATH/push`.
-    pub fn play(self: &Rc<Self>, request: &Request, title: &Arc<Title>, grant: Grant) -> Response {
+    pub fn play(
+        self: &Rc<Self>,
+        request: &Request,
+        title: &Arc<Title>,
+        grant: Grant,
+        trace: &mut Trace,
+    ) -> Response {
         let (accepted, query) = match self.check(request) {
             Ok(checked) => checked,
             Err(response) => return response,
         };
         match title::Viewer::new(self, title, query) {
-            Ok(viewer) => switching(&accepted, move |connection| {
-                go_on(viewer.run(connection, grant));
-            }),
+            Ok(viewer) => {
+                let trace = std::mem::take(trace);
+                switching(&accepted, move |connection| {
+                    go_on(viewer.run(connection, grant, trace));
+                })
+            }
             Err(refused) => refused,
         }
     }

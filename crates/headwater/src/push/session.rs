@@ -129,7 +129,7 @@ pub(super) fn poll_time(
 }
 
 impl Session {
-    pub(super) fn new(push: Rc<Push>, connection: Upgraded, listed: Listed) -> Self {
+    pub(super) fn new(push: Rc<Push>, connection: Upgraded, listed: Listed, trace: Trace) -> Self {
         let interval: Duration = push.origin.config.push.ping_interval.into();
         let Upgraded { transport, input, held, drain, peer } = connection;
         Self {
@@ -147,7 +147,7 @@ impl Session {
             timer: Timer::new(interval),
             listed,
             over: false,
-            trace: Trace::default(),
+            trace,
         }
     }
 
@@ -195,7 +195,9 @@ impl Session {
         let drained = self.wire.transport.holds() && self.wire.transport.try_drain()?;
         let sent = self.send_queue.send(|parts| self.wire.try_write_vectored(parts))?;
         self.listed.meter().add(sent as u64);
-        self.trace.sent(sent);
+        if sent > 0 {
+            self.trace.sent();
+        }
         self.took(sent > 0 || drained, self.is_idle());
         Ok(())
     }

@@ -269,7 +269,7 @@ fn watch(origin: &Arc<Origin>, path: &str, pace: Option<Pace>, capacity: usize) 
     let query = Query { pace, ..Query::default() };
     let viewer = title::Viewer::new(&Push::new(Arc::clone(origin)), &title, query);
     let double = Double::new(capacity);
-    spawn_local(viewer.ok().unwrap().run(upgraded(&double), Grant::default()));
+    spawn_local(viewer.ok().unwrap().run(upgraded(&double), Grant::default(), Trace::default()));
     Peer { double, input: Vec::new() }
 }
 

@@ -27,6 +27,7 @@ use crate::access::Grant;
 use crate::pace::{Hand, Pace, Plan, Schedule, Share};
 use crate::path::StreamPath;
 use crate::titles::{Viewing, gather};
+use crate::traces::Trace;
 
 /// Bytes that one viewer may be sent before other tasks of its thread get their turn.
 const BURST: usize = 512 << 10;
@@ -76,8 +77,8 @@ impl Viewer {
     }
 
     /// Runs the viewer to its end.
-    pub(super) async fn run(self, connection: Upgraded, grant: Grant) {
-        let mut watching = Box::new(Watching::new(self, connection, grant));
+    pub(super) async fn run(self, connection: Upgraded, grant: Grant, trace: Trace) {
+        let mut watching = Box::new(Watching::new(self, connection, grant, trace));
         let result = watching.run().await;
         Box::pin(watching.end(result)).await;
     }
@@ -147,7 +148,7 @@ enum Stir {
 }
 
 impl Watching {
-    fn new(viewer: Viewer, connection: Upgraded, grant: Grant) -> Self {
+    fn new(viewer: Viewer, connection: Upgraded, grant: Grant, trace: Trace) -> Self {
         let Viewer { push, mut cursor, choice, abr, plan, from } = viewer;
         let origin = &push.origin;
         let name = name(cursor.title());
@@ -158,7 +159,7 @@ impl Watching {
         let place = is_paced.then(|| Share::new(&origin.balance));
         cursor.seek(from);
         Self {
-            session: Session::new(push, connection, listed),
+            session: Session::new(push, connection, listed, trace),
             began: cursor.next().map_or(Duration::ZERO, |item| item.start),
             cursor,
             choice,
@@ -286,6 +287,7 @@ impl Watching {
         let size = pieces.iter().map(Piece::len).sum::<u64>();
         let head = Head::new(Opcode::Binary, usize::try_from(size).unwrap_or(usize::MAX));
         self.has_begun = false;
+        self.session.trace.has_media();
         self.media.push(Bytes::copy_from_slice(head.as_ref()));
         for each in pieces {
             self.media.push_piece(each)?;
@@ -360,6 +362,7 @@ impl Watching {
         self.burst += written;
         self.session.listed.meter().add(written as u64);
         self.has_begun = true;
+        self.session.trace.sent();
         let left = self.media.size();
         self.session.took(true, left == 0 && self.session.is_idle());
         if let Some(Sending { from, until, size }) = &self.sending {

@@ -9,16 +9,16 @@
 //!
 //! Players of HLS and DASH have no connections of their own: `requests` has their sessions.
 
+mod ended;
 mod requests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use http::net::{LogId, PerAddress};
@@ -27,15 +27,10 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::access::{Again, EXPIRED, Grant, REVOKED};
 use crate::clock::wall_clock;
+pub use ended::Ended;
+use ended::Kept;
 pub use requests::Asking;
-use requests::{Network, Visit, Visits};
-
-/// How long a session is remembered after its end, and how many are at most: of viewers with a connection that left, of
-/// those that made requests, and of others.
-const REMEMBERED: (Duration, usize) = (Duration::from_secs(3600), 10_000);
-
-/// How many of those that made requests are remembered of one network whose sessions are limited.
-const OF_NETWORK: usize = 1_000;
+use requests::{Visit, Visits};
 
 /// Number of maps with a lock each, so that event loops seldom wait for each other or for a list.
 const SHARDS: usize = 16;
@@ -63,6 +58,12 @@ pub struct Who {
     pub by: &'static str,
     /// The address and port.
     pub peer: SocketAddr,
+}
+
+impl Who {
+    fn is(&self, wanted: &impl Fn(Doing, &str, &str) -> bool) -> bool {
+        wanted(self.doing, &self.path, self.by)
+    }
 }
 
 /// Why a session must end.
@@ -174,25 +175,6 @@ pub struct Told {
     pub rendition: Option<Arc<str>>,
 }
 
-/// A session that is over.
-#[derive(Debug, Clone)]
-pub struct Ended {
-    /// The session as it was at its end.
-    pub session: Told,
-    /// When it ended, by the wall clock.
-    pub at: UnixMicros,
-    /// Why. `None` if the peer left, or the stream ended.
-    pub reason: Option<String>,
-    /// When it ended, by a clock that never steps.
-    when: Instant,
-}
-
-impl Default for Sessions {
-    fn default() -> Self {
-        Self::new(None)
-    }
-}
-
 /// What all sessions with a connection of their own got and sent.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
@@ -200,6 +182,12 @@ pub struct Figures {
     pub bytes: BTreeMap<(Doing, &'static str), u64>,
     /// How far open players are behind, in milliseconds, by their protocol.
     pub behind: BTreeMap<&'static str, Vec<u32>>,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::new(None)
+    }
 }
 
 impl Sessions {
@@ -234,22 +222,22 @@ impl Sessions {
         Session { sessions: Arc::clone(self), entry, until: grant.until, expires: None, over: None }
     }
 
-    /// The open sessions after a number that `wanted` selects, by the time they began: `most` of them, and how many are
-    /// left out.
+    /// The open sessions after a number that `wanted` selects by what they do, the path and the protocol, by the time they
+    /// began: `most` of them, and how many are left out.
     pub fn open(
         &self,
         after: u64,
         most: usize,
-        wanted: impl Fn(&Who) -> bool,
+        wanted: impl Fn(Doing, &str, &str) -> bool,
     ) -> (Vec<Told>, usize) {
         let mut found = Vec::new();
         for shard in &self.open {
             let shard = lock(shard);
-            let shard = shard.values().filter(|entry| entry.id > after && wanted(&entry.who));
+            let shard = shard.values().filter(|entry| entry.id > after && entry.who.is(&wanted));
             found.extend(shard.cloned().map(|entry| (entry.id, Open::Entry(entry))));
         }
         let visits = self.visits.open().into_iter();
-        let visits = visits.filter(|visit| visit.id > after && wanted(&visit.who()));
+        let visits = visits.filter(|visit| visit.id > after && visit.is(&wanted));
         found.extend(visits.map(|visit| (visit.id, Open::Visit(visit))));
         found.sort_unstable_by_key(|(id, _)| *id);
         let left_out = found.len().saturating_sub(most);
@@ -258,13 +246,15 @@ impl Sessions {
 
     /// The sessions that ended within the last hour and that `wanted` selects, the last one first: `most` of them, and how
     /// many are left out.
-    pub fn ended(&self, most: usize, wanted: impl Fn(&Who) -> bool) -> (Vec<Arc<Ended>>, usize) {
+    pub fn ended(
+        &self,
+        most: usize,
+        wanted: impl Fn(Doing, &str, &str) -> bool,
+    ) -> (Vec<Arc<Ended>>, usize) {
         let mut found: Vec<_> = {
             let mut kept = lock(&self.ended);
             kept.forget();
-            let all = kept.notable.iter().chain(&kept.others);
-            let all = all.chain(kept.visits.iter().map(|(_, ended)| ended));
-            all.filter(|ended| wanted(&ended.session.who)).cloned().collect()
+            kept.all().filter(|ended| ended.session.who.is(&wanted)).cloned().collect()
         };
         found.sort_by_key(|ended| std::cmp::Reverse(ended.when));
         let left_out = found.len().saturating_sub(most);
@@ -435,67 +425,6 @@ impl Drop for Session {
     }
 }
 
-/// Sessions that ended within an hour.
-#[derive(Debug, Default)]
-struct Kept {
-    /// Publishers, and those that ended for a reason.
-    notable: VecDeque<Arc<Ended>>,
-    /// Viewers that left.
-    others: VecDeque<Arc<Ended>>,
-    /// Players that made requests and make no more, with their networks.
-    visits: VecDeque<(Network, Arc<Ended>)>,
-    /// How many of these each network has.
-    of_network: HashMap<IpAddr, usize>,
-}
-
-impl Kept {
-    /// Remembers a session. `network` is that of one that was made of requests.
-    fn add(&mut self, ended: Ended, network: Option<Network>) {
-        // Viewers who come and go do not drive out the rest.
-        let is_notable = ended.reason.is_some() || ended.session.who.doing == Doing::Publish;
-        let ended = Arc::new(ended);
-        match network {
-            _ if is_notable => self.notable.push_back(ended),
-            None => self.others.push_back(ended),
-            Some(network) => {
-                // Neither do the players that one address makes up.
-                let count = network.map(|address| self.of_network.entry(address).or_default());
-                if let Some(count) = count {
-                    *count += 1;
-                    if *count > OF_NETWORK
-                        && let Some(first) = self.visits.iter().position(|(of, _)| *of == network)
-                    {
-                        *count -= 1;
-                        self.visits.remove(first);
-                    }
-                }
-                self.visits.push_back((network, ended));
-            }
-        }
-        self.forget();
-    }
-
-    /// Forgets what ended too long ago, or too many sessions ago.
-    fn forget(&mut self) {
-        let (time, most) = REMEMBERED;
-        let is_old = |first: &Arc<Ended>| first.when.elapsed() >= time;
-        for ended in [&mut self.notable, &mut self.others] {
-            while ended.len() > most || ended.front().is_some_and(is_old) {
-                ended.pop_front();
-            }
-        }
-        while self.visits.len() > most || self.visits.front().is_some_and(|it| is_old(&it.1)) {
-            let Some((Some(network), _)) = self.visits.pop_front() else { continue };
-            if let Some(count) = self.of_network.get_mut(&network) {
-                *count -= 1;
-                if *count == 0 {
-                    self.of_network.remove(&network);
-                }
-            }
-        }
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -503,9 +432,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::time::Duration;
 
     use tokio::time::{advance, timeout};
 
+    use super::ended::{MOST_REMEMBERED, REMEMBERED_FOR};
     use super::*;
 
     fn who(path: &str) -> Who {
@@ -522,15 +453,15 @@ mod tests {
         );
         a.meter().clone().add(5);
         a.gets(Some("v1"));
-        let told = sessions.open(0, 9, |_| true).0;
+        let told = sessions.open(0, 9, |_, _, _| true).0;
         assert_eq!(told.iter().map(|it| it.id).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((told[0].bytes, told[0].rendition.as_deref()), (5, Some("v1")));
         assert_eq!((told[0].behind, told[1].behind), (None, None));
         a.meter().is_behind(0.0);
         b.meter().is_behind(1.2345);
-        let behind = |path: &str| sessions.open(0, 9, |who| who.path == path).0[0].behind;
-        assert_eq!(sessions.open(1, 9, |_| true).0[0].id, 2);
-        let (first, left_out) = sessions.open(0, 1, |_| true);
+        let behind = |path: &str| sessions.open(0, 9, |_, of, _| of == path).0[0].behind;
+        assert_eq!(sessions.open(1, 9, |_, _, _| true).0[0].id, 2);
+        let (first, left_out) = sessions.open(0, 1, |_, _, _| true);
         assert_eq!((first.len(), left_out), (1, 1));
         assert_eq!((behind("live/a"), behind("live/b")), (Some(0), Some(1235)));
         a.because("é".repeat(LONGEST_REASON));
@@ -539,34 +470,34 @@ mod tests {
         assert_eq!(figures.bytes[&(Doing::Play, "push")], 5);
         assert_eq!(figures.behind["push"].len(), 2);
         drop((b, a));
-        assert!(sessions.open(0, 9, |_| true).0.is_empty());
+        assert!(sessions.open(0, 9, |_, _, _| true).0.is_empty());
         let figures = sessions.figures();
         assert_eq!((figures.bytes[&(Doing::Play, "push")], figures.behind.len()), (5, 0));
-        let ended = sessions.ended(9, |_| true).0;
+        let ended = sessions.ended(9, |_, _, _| true).0;
         assert_eq!(ended.iter().map(|it| it.session.id).collect::<Vec<_>>(), [1, 2]);
         let reasons: Vec<_> = ended.iter().map(|it| it.reason.clone()).collect();
         assert_eq!(reasons, [Some("é".repeat(LONGEST_REASON / 2)), None]);
-        advance(REMEMBERED.0).await;
-        assert!(sessions.ended(9, |_| true).0.is_empty());
+        advance(REMEMBERED_FOR).await;
+        assert!(sessions.ended(9, |_, _, _| true).0.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_than_so_many_are_remembered() {
         let sessions = Arc::new(Sessions::default());
-        for _ in 0..REMEMBERED.1 + 5 {
+        for _ in 0..MOST_REMEMBERED + 5 {
             drop(sessions.begin(who("live/a"), Grant::default()));
         }
         let notable = sessions.begin(who("live/a"), Grant::default());
         notable.because("a reason");
         drop(notable);
-        let most = REMEMBERED.1;
+        let most = MOST_REMEMBERED;
         for _ in 0..most {
             drop(sessions.begin(who("live/a"), Grant::default()));
         }
-        let (ended, left_out) = sessions.ended(2 * most, |_| true);
+        let (ended, left_out) = sessions.ended(2 * most, |_, _, _| true);
         assert_eq!((ended.len(), left_out), (most + 1, 0));
         assert!(ended.iter().any(|it| it.reason.as_deref() == Some("a reason")));
-        assert_eq!(sessions.ended(10, |_| true).1, most - 9);
+        assert_eq!(sessions.ended(10, |_, _, _| true).1, most - 9);
     }
 
     #[tokio::test(start_paused = true)]
@@ -588,7 +519,7 @@ mod tests {
             }
             let found = timeout(Duration::from_secs(21), task).await.unwrap().unwrap();
             assert_eq!(found, (expected, Some(expected)));
-            assert_eq!(sessions.ended(1, |_| true).0[0].reason, Some(expected.to_string()));
+            assert_eq!(sessions.ended(1, |_, _, _| true).0[0].reason, Some(expected.to_string()));
             assert!(!sessions.end(id, Over::Ended), "it is over");
         }
     }

@@ -11,7 +11,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -21,20 +20,20 @@ use live::sessions::REGULAR;
 use live::{Delivery, UnixMicros};
 use tokio::time::Instant;
 
-use super::{Ended, Meter, Over, Sessions, Told, Who, lock};
+use super::{Doing, Ended, Meter, Over, Sessions, Told, Who, lock};
 use crate::clock::wall_clock;
 
 /// The most sessions at once. Players beyond are only counted.
 const MOST: usize = 100_000;
 
-/// How long a player is refused that an administrator ended, and how many such players at most.
-const BARRED: (Duration, usize) = (Duration::from_secs(3600), 100_000);
+/// How long a player is refused that an administrator ended.
+const BARRED_FOR: Duration = Duration::from_secs(3600);
+
+/// Most such players.
+const MOST_BARRED: usize = 100_000;
 
 /// Number of maps with a lock each.
 const SHARDS: usize = 64;
-
-/// The network whose sessions are limited, if they are.
-pub(super) type Network = Option<IpAddr>;
 
 /// The players that make requests.
 #[derive(Debug)]
@@ -115,13 +114,13 @@ impl Visits {
             let Some(key) = key else { continue };
             let Some(Open { visit, .. }) = shard.open.remove(&key) else { continue };
             visit.is_ended.store(true, Ordering::Release);
-            if shard.barred.len() >= BARRED.1 / SHARDS {
+            if shard.barred.len() >= MOST_BARRED / SHARDS {
                 let first = shard.barred.iter().min_by_key(|(_, until)| **until);
                 if let Some(key) = first.map(|(key, _)| *key) {
                     shard.barred.remove(&key);
                 }
             }
-            shard.barred.insert(key, Instant::now() + BARRED.0);
+            shard.barred.insert(key, Instant::now() + BARRED_FOR);
             return Some(visit);
         }
         None
@@ -202,8 +201,8 @@ impl Sessions {
     }
 
     /// How many players that make requests `wanted` selects.
-    pub fn count_visits(&self, wanted: impl Fn(&Who) -> bool) -> usize {
-        self.visits.open().iter().filter(|visit| wanted(&visit.who())).count()
+    pub fn count_visits(&self, wanted: impl Fn(Doing, &str, &str) -> bool) -> usize {
+        self.visits.open().iter().filter(|visit| visit.is(&wanted)).count()
     }
 
     /// Ends the sessions of players that have asked for nothing for as long as they count. Call it about once a second.
@@ -238,17 +237,21 @@ impl Sessions {
 }
 
 impl Visit {
-    /// Who it is, by the delivery that it has now.
-    pub(super) fn who(&self) -> Who {
-        let by = Delivery::ALL[usize::from(self.delivery.load(Ordering::Relaxed))].name();
-        Who { by, ..self.who.clone() }
+    /// Name of the delivery that it has now.
+    fn by(&self) -> &'static str {
+        Delivery::ALL[usize::from(self.delivery.load(Ordering::Relaxed))].name()
+    }
+
+    /// Whether it is wanted.
+    pub(super) fn is(&self, wanted: &impl Fn(Doing, &str, &str) -> bool) -> bool {
+        wanted(self.who.doing, &self.who.path, self.by())
     }
 
     pub(super) fn tell(&self) -> Told {
         let rendition = lock(&self.rendition).clone();
         Told {
             id: self.id,
-            who: self.who(),
+            who: Who { by: self.by(), ..self.who.clone() },
             since: self.since,
             bytes: self.meter.bytes(),
             behind: self.meter.behind(),
@@ -322,7 +325,7 @@ mod tests {
 
     use super::*;
     use crate::access::Grant;
-    use crate::sessions::{Doing, OF_NETWORK};
+    use crate::sessions::ended::OF_NETWORK;
 
     const LASTS: Duration = Duration::from_secs(10);
 
@@ -345,7 +348,7 @@ mod tests {
     }
 
     fn open(sessions: &Sessions) -> Vec<Told> {
-        sessions.open(0, 9, |_| true).0
+        sessions.open(0, 9, |_, _, _| true).0
     }
 
     fn limited(max: usize) -> Sessions {
@@ -369,7 +372,7 @@ mod tests {
             asking.gets(track, || true);
             let told = open(&sessions).remove(0);
             assert_eq!((told.who.by, told.rendition.as_deref()), (by, Some("v1")));
-            assert_eq!(sessions.count_visits(|who| who.by == by), 1);
+            assert_eq!(sessions.count_visits(|_, _, found| found == by), 1);
         }
         // Its bytes are counted where they are sent.
         assert!(sessions.figures().bytes.is_empty());
@@ -382,7 +385,7 @@ mod tests {
         assert_eq!(open(&sessions).len(), 1);
         wait(&sessions, 1).await;
         assert!(open(&sessions).is_empty() && sessions.asks(1).unwrap().is_none());
-        let ended = sessions.ended(9, |_| true).0.remove(0);
+        let ended = sessions.ended(9, |_, _, _| true).0.remove(0);
         assert_eq!((ended.session.id, ended.session.bytes, &ended.reason), (1, 7, &None));
 
         // One that reports stays for longer, and says when it leaves.
@@ -394,7 +397,7 @@ mod tests {
         assert_eq!(open(&sessions)[0].id, 2);
         sessions.leaves(1);
         assert!(open(&sessions).is_empty());
-        assert_eq!(sessions.ended(9, |_| true).0.len(), 2);
+        assert_eq!(sessions.ended(9, |_, _, _| true).0.len(), 2);
     }
 
     #[tokio::test(start_paused = true)]
@@ -405,9 +408,9 @@ mod tests {
         assert!(sessions.end(1, Over::Ended) && !sessions.end(1, Over::Ended));
         assert!(asking.is_ended(), "answers on their way are broken off");
         drop(asking);
-        let ended = sessions.ended(9, |_| true).0.remove(0);
+        let ended = sessions.ended(9, |_, _, _| true).0.remove(0);
         assert_eq!(ended.reason, Some(Over::Ended.to_string()));
-        wait(&sessions, BARRED.0.as_secs() - 1).await;
+        wait(&sessions, BARRED_FOR.as_secs() - 1).await;
         assert_eq!(sessions.asks(1).unwrap_err(), Over::Ended);
         assert_eq!(comes(&sessions, 1, "192.0.2.1").unwrap_err(), Over::Ended);
         assert_eq!(open(&sessions)[0].id, 2);
@@ -434,13 +437,13 @@ mod tests {
             wait(&sessions, 1).await;
             (2..=key).for_each(|key| sessions.leaves(key));
         }
-        let (ended, _) = sessions.ended(usize::MAX, |_| true);
+        let (ended, _) = sessions.ended(usize::MAX, |_, _, _| true);
         let of_one = ended.iter().filter(|it| it.session.who.peer == who("192.0.2.7").peer);
         assert_eq!(of_one.count(), OF_NETWORK + 1, "the one that an administrator ended is kept");
         assert_eq!(ended.len(), OF_NETWORK + 3);
         // All are forgotten in time, and so is the count of the network.
         wait(&sessions, 3600).await;
-        assert!(sessions.ended(9, |_| true).0.is_empty());
+        assert!(sessions.ended(9, |_, _, _| true).0.is_empty());
         assert!(lock(&sessions.ended).of_network.is_empty());
         // A proxy has no limit.
         for key in 10..20 {
@@ -451,7 +454,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_that_are_refused_are_bounded() {
         let sessions = Arc::new(Sessions::default());
-        let keys = 0..(BARRED.1 / SHARDS) as u64 + 2;
+        let keys = 0..(MOST_BARRED / SHARDS) as u64 + 2;
         for key in keys.clone() {
             // All in one shard.
             let asking = comes(&sessions, key * SHARDS as u64, "192.0.2.1").unwrap().unwrap();

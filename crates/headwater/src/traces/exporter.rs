@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use reqwest::{Client, StatusCode, Url, header};
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc::Receiver;
@@ -10,10 +11,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::context::random;
-use super::{Doing, Finished, Kept, Traces, Value};
+use super::{Finished, Kept, Traces, Value};
 use crate::client::{self, Unusable};
 use crate::config;
+use crate::sessions::Doing;
 
 /// Most traces in one request.
 const BATCH: usize = 256;
@@ -115,7 +116,7 @@ impl Sending {
                 return;
             }
             // There is no time for more than one try.
-            if let Err(failure) = self.post(&self.body(&batch)).await {
+            if let Err(failure) = self.post(self.body(&batch)).await {
                 return tracing::warn!(why = failure.why, "the last traces are lost");
             }
             batch.clear();
@@ -128,7 +129,7 @@ impl Sending {
         let (tries, pause) = TRIES;
         let mut tried = 1;
         let failed = loop {
-            match self.post(&body).await {
+            match self.post(body.clone()).await {
                 Ok(()) => break None,
                 Err(failure) if failure.may_pass && tried < tries => {
                     self.tell(Some(&failure.why));
@@ -153,10 +154,10 @@ impl Sending {
         }
     }
 
-    async fn post(&self, body: &str) -> Result<(), Failure> {
+    async fn post(&self, body: Bytes) -> Result<(), Failure> {
         let request = self.client.post(self.url.clone());
         let request = request.header(header::CONTENT_TYPE, "application/json");
-        let sent = request.body(body.to_owned()).send();
+        let sent = request.body(body).send();
         match timeout(PATIENCE, sent).await {
             Ok(Ok(answer)) if answer.status().is_success() => Ok(()),
             Ok(Ok(answer)) => {
@@ -177,16 +178,18 @@ impl Sending {
     }
 
     /// An `ExportTraceServiceRequest`.
-    fn body(&self, batch: &[Finished]) -> String {
+    fn body(&self, batch: &[Finished]) -> Bytes {
         let spans: Vec<_> = batch.iter().flat_map(spans).collect();
         let scope = json!({ "name": "headwater" });
         let scope = json!({ "scope": scope, "spans": spans });
         json!({ "resourceSpans": [{ "resource": self.resource, "scopeSpans": [scope] }] })
             .to_string()
+            .into()
     }
 }
 
-/// Fills a batch: waits for a first trace, and then for a while for others.
+/// Fills a batch: waits for a first trace, and then for a while for others. [`Sending::kept`] has a sender, so the channel
+/// does not close meanwhile.
 async fn gather(finished: &mut Receiver<Finished>, batch: &mut Vec<Finished>) {
     while batch.is_empty() {
         finished.recv_many(batch, BATCH).await;
@@ -229,10 +232,11 @@ fn spans(trace: &Finished) -> Vec<Json> {
     }
     let mut spans = vec![whole];
     let mut start = *began;
-    for (name, end) in phases {
+    for (number, (name, end)) in (1..).zip(phases) {
         spans.push(json!({
             "traceId": trace_id,
-            "spanId": id(random()),
+            // A request that is repeated must have the same ids, or the collector counts its spans twice.
+            "spanId": id(span.wrapping_add(number)),
             "parentSpanId": root,
             "name": name,
             "kind": INTERNAL,

@@ -6,7 +6,8 @@
 //!      event loops                                          main runtime
 //! ```
 //!
-//! Without an endpoint, and for whom is not sampled, a [`Trace`] is nothing: no memory is allocated, and no clock is read.
+//! Without an endpoint, a [`Trace`] is empty: it allocates nothing and reads no clock. So is that of an HTTP request that
+//! is not sampled. An RTMP connection is sampled when it asks for something.
 //! docs/traces.md tells operators what the spans are.
 
 mod context;
@@ -14,11 +15,11 @@ mod exporter;
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::Request;
-use http::net::{LogId, Names};
+use http::net::{LogId, LogLimit, Names};
 use live::Stream;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
@@ -26,12 +27,17 @@ use context::{Context, random};
 pub use exporter::Exporter;
 
 use crate::config;
+use crate::sessions::Doing;
 
 /// Most traces that wait for the collector. A trace has a kilobyte at most, but for what its peer named.
 const QUEUE: usize = 2048;
 
 /// Longest text in an attribute, in bytes.
 const LONGEST: usize = 256;
+
+/// Most requests in a second that are traced only because their clients want it: strangers must not take the queue from
+/// publishers.
+const WANTED: u32 = 100;
 
 /// Where traces go. Clones are the same one.
 #[derive(Debug, Clone, Default)]
@@ -45,15 +51,9 @@ struct Kept {
     /// Of 2^64 random numbers, those below this are sampled.
     sampled_below: u64,
     dropped: AtomicU64,
-}
-
-/// What a trace is about: the name of its first span.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doing {
-    /// Somebody begins to publish.
-    Publish,
-    /// Somebody begins to play, or asks for a piece of media or a playlist.
-    Play,
+    /// Limits the requests that are traced only because their clients want it.
+    wanted: Mutex<LogLimit>,
+    not_granted: AtomicU64,
 }
 
 impl Traces {
@@ -66,12 +66,24 @@ impl Traces {
         // The conversion saturates.
         let sampled_below = (config.sample.as_f64() * u64::MAX as f64) as u64;
         let finished = Mutex::new(Some(finished));
-        Self(Some(Arc::new(Kept { queue, finished, sampled_below, dropped: AtomicU64::default() })))
+        Self(Some(Arc::new(Kept {
+            queue,
+            finished,
+            sampled_below,
+            dropped: AtomicU64::default(),
+            wanted: Mutex::new(LogLimit::new(WANTED, Duration::from_secs(1))),
+            not_granted: AtomicU64::default(),
+        })))
     }
 
     /// Spans that no collector took.
     pub fn dropped(&self) -> u64 {
         self.0.as_ref().map_or(0, |kept| kept.dropped.load(Ordering::Relaxed))
+    }
+
+    /// Requests whose clients wanted a trace, beyond the limit.
+    pub fn not_granted(&self) -> u64 {
+        self.0.as_ref().map_or(0, |kept| kept.not_granted.load(Ordering::Relaxed))
     }
 
     /// A connection that was accepted, and that may publish or play later.
@@ -99,12 +111,14 @@ impl Traces {
         trace.asks(doing, protocol, path);
     }
 
-    /// A request of HTTP. It is sampled if its `traceparent` (W3C Trace Context) says so; without one, as the
-    /// configuration says.
+    /// A request of HTTP. It is sampled if its `traceparent` (W3C Trace Context) says so, up to a limit; without one, as
+    /// the configuration says.
     pub fn request(&self, request: &Request) -> Trace {
         let Some(kept) = &self.0 else { return Trace::default() };
         let parent = request.header("traceparent").and_then(Context::parse);
-        let is_sampled = parent.map_or_else(|| kept.samples(), |parent| parent.is_sampled);
+        let is_wanted = parent.is_none_or(|parent| parent.is_sampled);
+        let is_sampled =
+            is_wanted && (kept.samples() || parent.is_some() && kept.grants(Instant::now()));
         let open = || Box::new(Open { parent, ..Open::new(kept, request.received()) });
         Trace(is_sampled.then(open))
     }
@@ -121,6 +135,14 @@ impl Kept {
     /// Whether the next one is sampled.
     fn samples(&self) -> bool {
         self.sampled_below == u64::MAX || random() < self.sampled_below
+    }
+
+    /// Whether the next one is traced because its client wants it.
+    fn grants(&self, now: Instant) -> bool {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_granted = wanted.take(now).is_some();
+        self.not_granted.fetch_add(u64::from(!is_granted), Ordering::Relaxed);
+        is_granted
     }
 
     fn drop_spans(&self, count: usize) {
@@ -233,9 +255,9 @@ impl Trace {
         }
     }
 
-    /// Notes that the connection took this many bytes. Where media are there, no more is waited for.
-    pub fn sent(&mut self, bytes: usize) {
-        if bytes > 0 && self.0.as_ref().is_some_and(|open| open.has_media) {
+    /// Bytes went to the connection. Where media are there, no more is waited for.
+    pub fn sent(&mut self) {
+        if self.0.as_ref().is_some_and(|open| open.has_media) {
             self.phase("first byte");
             self.done();
         }
@@ -351,19 +373,29 @@ mod tests {
     }
 
     #[test]
+    fn clients_may_want_so_many_traces_a_second() {
+        let traces = traces(0);
+        let kept = traces.0.as_ref().unwrap();
+        let (first, second) = (Instant::now(), Duration::from_secs(1));
+        let granted = |at| (0..WANTED + 5).filter(|_| kept.grants(at)).count();
+        assert_eq!((granted(first), granted(first + second / 2)), (WANTED as usize, 0));
+        assert_eq!(granted(first + second), WANTED as usize);
+        assert_eq!(traces.not_granted(), u64::from(WANTED + 15));
+    }
+
+    #[test]
     fn what_has_no_room_is_counted_and_who_asked_for_nothing_is_not_told_of() {
         let traces = traces(1000);
         for _ in 0..QUEUE + 5 {
             drop(traces.accepted());
             let mut trace = traces.accepted();
             traces.connection_asks(&mut trace, (Doing::Play, "rtmp"), &"live/x");
-            trace.sent(1);
+            trace.sent();
             assert!(trace.is_open(), "these bytes were no media");
             trace.has_media();
             trace.has_media();
-            trace.sent(0);
             assert!(trace.is_open());
-            trace.sent(1);
+            trace.sent();
             assert!(!trace.is_open());
         }
         // All of it, `connect`, `wait for media` and `first byte`.

@@ -30,7 +30,7 @@ use crate::events::Event;
 use crate::ladder::companion::{Sources, Watching};
 use crate::path::{StreamPath, published_as};
 use crate::sessions::{Doing, Meter, Who};
-use crate::traces::{self, Trace};
+use crate::traces::Trace;
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
 pub(crate) const MOST_OFFER: usize = 64 << 10;
@@ -136,7 +136,7 @@ async fn post(
     if to.publishes {
         let parent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
         trace = server.origin.traces.publisher(parent);
-        trace.asks(traces::Doing::Publish, "whip", &StreamPath::Live(to.stream));
+        trace.asks(Doing::Publish, "whip", &StreamPath::Live(to.stream));
     }
     let verdict = allowed(server, request, to).await;
     trace.phase("access");

@@ -45,7 +45,7 @@ impl Collector {
         format!("[traces]\nendpoint = \"http://{}\"\nsample = {sample}\n", self.address)
     }
 
-    /// The spans that came so far.
+    /// The spans that came so far. A request that is sent twice has the same ones, and no two others have the same id.
     fn spans(&self) -> Vec<Span> {
         let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/otlp/bin/python");
         assert!(python.is_file(), "no opentelemetry-proto: scripts/otlp.sh installs it");
@@ -54,7 +54,12 @@ impl Collector {
         let mut decode = Command::new(python);
         decode.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/traces/decode.py")).arg(file.path());
         let said = String::from_utf8(Program::output(&mut decode, LIMIT)).unwrap();
-        said.lines().map(|line| Span(serde_json::from_str(line).unwrap())).collect()
+        let said: BTreeSet<_> = said.lines().collect();
+        let spans: Vec<_> =
+            said.iter().map(|line| Span(serde_json::from_str(line).unwrap())).collect();
+        let ids: BTreeSet<_> = spans.iter().map(|span| span.0["id"].to_string()).collect();
+        assert_eq!(ids.len(), spans.len(), "{spans:?}");
+        spans
     }
 
     /// Waits for the trace of somebody who does this by this protocol.
@@ -196,14 +201,48 @@ fn publishers_and_viewers_of_each_protocol_are_traced() {
     }
     let trace = collector.until_traced("play", "rtmp", "live/cam");
     assert_eq!(phases(&trace)[1..], FOR_VIEWERS, "{trace:?}");
-    assert_eq!(server.metric("headwater_trace_spans_dropped_total"), 0);
+    for metric in
+        ["headwater_trace_spans_dropped_total", "headwater_trace_requests_over_limit_total"]
+    {
+        assert_eq!(server.metric(metric), 0, "{metric}");
+    }
     let said = collector.got.lock().unwrap().join("\n");
     assert!(!said.contains("right") && !said.contains("secret="), "{said}");
     // Ids are of one span each, also those that were sent at the end.
     server.stop(LIMIT);
-    let spans = collector.spans();
-    let ids: BTreeSet<_> = spans.iter().map(|span| span.0["id"].to_string()).collect();
-    assert_eq!(ids.len(), spans.len());
+    collector.spans();
+}
+
+#[test]
+fn viewers_that_get_nothing_are_traced_as_errors_and_those_of_titles_until_they_get_media() {
+    let collector = Collector::start(Some(200));
+    let rules = "[[access.rule]]\nactions = [\"play\"]\nkey = \"right\"\n";
+    let server =
+        Server::configured(BINARY, &format!("{}{rules}", collector.table("1")), NO_ARGUMENTS);
+    for (path, key) in [("a", "wrong"), ("b", "right")] {
+        let answer = server.get(&format!("/live/{path}/index.m3u8?key={key}"));
+        assert!(answer.status() >= 400);
+        let trace = collector.until_traced("play", "hls", &format!("live/{path}"));
+        assert_eq!(phases(&trace), ["access"], "{trace:?}");
+        let error = format!("the answer has the status {}", answer.status());
+        assert_eq!(trace[0].0["error"], error);
+        assert_eq!(trace[0].attribute("http.response.status_code"), answer.status());
+    }
+    server.put("broken.mp4", b"no MP4");
+    let mut ffmpeg = Command::new("ffmpeg");
+    let url = server.rtmp_url("vod/broken.mp4?key=right");
+    ffmpeg.args(["-v", "error", "-i", &url, "-f", "null", "-"]);
+    assert!(!Program::spawn(&mut ffmpeg).wait(LIMIT).status.success());
+    let trace = collector.until_traced("play", "rtmp", "vod/broken.mp4");
+    let error = trace[0].0["error"].as_str().unwrap();
+    assert!(error.contains("moov"), "{error}");
+
+    server.put("clip.mp4", &std::fs::read(demo_clip()).unwrap());
+    let mut viewer = push::Client::connect(server.http, "/vod/clip.mp4/push?key=right");
+    let _ = viewer.next();
+    let trace = collector.until_traced("play", "title", "vod/clip.mp4");
+    assert_eq!(phases(&trace), FOR_VIEWERS, "{trace:?}");
+    assert!(trace[0].0["error"].is_null(), "{trace:?}");
 }
 
 #[test]
@@ -220,7 +259,8 @@ fn a_client_decides_whether_its_request_is_traced() {
         ask("/live/demo/manifest.mpd", &format!("00-{TRACE}-00f067aa0ba902b7-{own}"));
         // This is no trace context, so the configuration decides.
         ask("/live/demo/index.m3u8?last", "00-x");
-        // What is finished is sent before the process ends.
+        let protocol = if sample == "0" { "dash" } else { "hls" };
+        collector.until_traced("play", protocol, "live/demo");
         server.stop(LIMIT);
         let spans = collector.spans();
         let is_of_client = |span: &&Span| span.0["trace"] == TRACE;

@@ -47,6 +47,7 @@ use crate::access::Grant;
 use crate::path::StreamPath;
 use crate::push::Push;
 use crate::titles::gather;
+use crate::traces::Trace;
 
 /// `Cache-Control` of a resource with its version in the URL: its bytes never change.
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
@@ -67,7 +68,8 @@ pub(super) async fn respond(
     {
         return beacon(request, origin, recent, path).await;
     }
-    let (push, visit) = ((push, viewer.grant), viewer.visit);
+    let Viewer { grant, signed, visit, trace } = viewer;
+    let push = (push, grant, trace);
     let (version, now) = (request.parameter("v"), origin.now());
     let is_named = |title: &Title| version.as_deref() == Some(&title.version.to_string());
     if let Some(title) = recent.find(path, now).filter(|title| is_named(title))
@@ -96,7 +98,7 @@ pub(super) async fn respond(
             // Whoever may play the title `a` may not have the file `a/index.m3u8` for that.
             let own = StreamPath::parse(request.path());
             let own = own.unwrap_or(StreamPath::Vod(path));
-            return match may_play(origin, request, (own, false), viewer.signed).await {
+            return match may_play(origin, request, (own, false), signed).await {
                 Ok(_) => file,
                 Err(refusal) => refused(refusal),
             };
@@ -170,14 +172,14 @@ fn unreadable(origin: &Origin) -> Response {
 async fn reply(
     request: &Request,
     origin: &Origin,
-    push: (&Rc<Push>, Grant),
+    push: (&Rc<Push>, Grant, &mut Trace),
     (title, visit): (&Arc<Title>, Option<&Visit<'_>>),
     named: bool,
     resource: Packaged<'_>,
 ) -> Response {
     if let Packaged::Push = resource {
-        let (push, grant) = push;
-        return push.play(request, title, grant);
+        let (push, grant, trace) = push;
+        return push.play(request, title, grant, trace);
     }
     let entries = |track: &Track| track.segment_count() + track.iframe_count();
     let is_large = || title.tracks.iter().map(entries).sum::<u32>() > LARGE;

@@ -108,8 +108,7 @@ impl Viewer {
         trace: Trace,
     ) -> impl Future<Output = ()> {
         // An async function would store its arguments twice: as arguments and in its state.
-        let mut watching = Watching::new(self, connection, grant);
-        watching.session.trace = trace;
+        let mut watching = Watching::new(self, connection, grant, trace);
         async move {
             let result = watching.run().await;
             Box::pin(watching.end(result)).await;
@@ -169,11 +168,11 @@ impl std::convert::From<Ready> for Stir {
 }
 
 impl Watching {
-    fn new(viewer: Viewer, connection: Upgraded, grant: Grant) -> Self {
+    fn new(viewer: Viewer, connection: Upgraded, grant: Grant, trace: Trace) -> Self {
         let Viewer { push, stream, unit, choice, mode, .. } = viewer;
         let listed = push.list(StreamPath::Live(stream.name()), connection.peer, grant);
         Self {
-            session: Session::new(push, connection, listed),
+            session: Session::new(push, connection, listed, trace),
             unit,
             choice,
             mode,

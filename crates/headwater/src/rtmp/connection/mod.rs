@@ -367,7 +367,9 @@ impl<S: Transport + 'static> Connection<S> {
         let sent = self.send_queue.send(|parts| self.socket.try_write_vectored(parts))?;
         if let Some(listed) = self.listed.as_ref().filter(|_| self.is_player()) {
             listed.meter().add(sent as u64);
-            self.trace.sent(sent);
+            if sent > 0 {
+                self.trace.sent();
+            }
         }
         if self.is_all_sent() {
             self.blocked = None;

@@ -19,7 +19,6 @@ use crate::rtmp::publish::Publish;
 use crate::rtmp::{Error, REFUSED, file, play};
 use crate::sessions::{Doing, Meter, Who};
 use crate::titles::flv;
-use crate::traces;
 
 /// Unreadable messages of a publisher: how many are logged, and after how many it is disconnected.
 const IGNORED: (u32, u32) = (3, 32);
@@ -181,8 +180,8 @@ impl<S: Transport + 'static> Connection<S> {
     /// Notes what the peer asks for.
     fn traced(&mut self, action: Action<'_>) {
         let (doing, path) = match action {
-            Action::Publish(path) => (traces::Doing::Publish, path),
-            Action::Play(path) => (traces::Doing::Play, path),
+            Action::Publish(path) => (Doing::Publish, path),
+            Action::Play(path) => (Doing::Play, path),
             _ => return,
         };
         self.shared.origin.traces.connection_asks(&mut self.trace, (doing, "rtmp"), &path);
@@ -368,6 +367,7 @@ impl<S: Transport + 'static> Connection<S> {
             PlayStart::At(start) => start,
             // 7.2.2.1: the player asks for a live stream, and a file is none.
             PlayStart::Live => {
+                self.trace.failed(&"files are not live");
                 self.session.reject_play(code::PLAY_STREAM_NOT_FOUND, "files are not live")?;
                 return Ok(());
             }
@@ -391,6 +391,7 @@ impl<S: Transport + 'static> Connection<S> {
             Found::Live { name, stream: Ok(None) } => return self.refuse_unknown(&name),
             Found::Live { name, stream: Err(error) } => {
                 tracing::warn!(peer = %self.peer, stream = shown(&name), %error, "play refused");
+                self.trace.failed(&error);
                 self.session.reject_play(code::PLAY_FAILED, &error.to_string())?;
                 return Ok(());
             }
@@ -419,10 +420,12 @@ impl<S: Transport + 'static> Connection<S> {
             }
             (Err(NoTitle::Failed(reason)), Wanted::Play { path, .. }) => {
                 tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
+                self.trace.failed(&reason);
                 self.session.reject_play(code::PLAY_FAILED, &reason)?;
             }
             (Err(NoTitle::Unread(reason)), Wanted::Play { path, .. }) => {
                 tracing::warn!(peer = %self.peer, path = shown(&path), reason, "play refused");
+                self.trace.failed(&"the file cannot be read now");
                 self.session.reject_play(code::PLAY_FAILED, "the file cannot be read now")?;
             }
         }
@@ -432,6 +435,7 @@ impl<S: Transport + 'static> Connection<S> {
     /// Ends the playback of a title that failed.
     pub(super) fn fail(&mut self, error: &flv::Error) {
         tracing::warn!(peer = %self.peer, stream = self.name(), %error, "playing failed");
+        self.trace.failed(error);
         self.session.send_status("error", code::PLAY_FAILED, &error.to_string());
         self.collect();
     }
