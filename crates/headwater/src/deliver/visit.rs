@@ -154,7 +154,10 @@ impl<'a> Visit<'a> {
             return (answer, None);
         }
         let delivery = delivery.get();
-        if let Some(asking) = asking {
+        if let Some(mut asking) = asking {
+            if answer.status() >= 400 {
+                asking.gets_nothing();
+            }
             if asking.is_ended() {
                 return (refused(Over::Ended), None);
             }

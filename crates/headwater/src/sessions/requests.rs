@@ -86,7 +86,11 @@ pub(super) struct Visit {
 
 /// A request of a player is being answered. The session does not end while this lives.
 #[derive(Debug)]
-pub struct Asking(Arc<Visit>);
+pub struct Asking {
+    visit: Arc<Visit>,
+    /// Whether the player gets nothing, so that this request does not make its session last.
+    is_refused: bool,
+}
 
 impl Visits {
     pub(super) fn new(per_address: Option<PerAddress>) -> Self {
@@ -269,43 +273,48 @@ impl Asking {
     /// The lock of the player's shard must be held: a sweep must not end the session meanwhile.
     fn of(visit: &Arc<Visit>) -> Self {
         visit.asking.fetch_add(1, Ordering::Relaxed);
-        visit.has_asked.store(true, Ordering::Relaxed);
-        Self(Arc::clone(visit))
+        Self { visit: Arc::clone(visit), is_refused: false }
     }
 
     /// What counts its bytes.
     pub fn meter(&self) -> &Meter {
-        &self.0.meter
+        &self.visit.meter
     }
 
     /// Whether an administrator has ended the session meanwhile.
     pub fn is_ended(&self) -> bool {
-        self.0.is_ended.load(Ordering::Acquire)
+        self.visit.is_ended.load(Ordering::Acquire)
+    }
+
+    /// Notes that there is nothing for the player: a session does not outlive its stream because its player goes on to
+    /// ask.
+    pub fn gets_nothing(&mut self) {
+        self.is_refused = true;
     }
 
     /// Notes by which delivery this request is.
     pub fn is_by(&self, delivery: Delivery) {
-        let before = self.0.delivery.load(Ordering::Relaxed);
+        let before = self.visit.delivery.load(Ordering::Relaxed);
         // A low-latency player asks for some playlists as any player does.
         let is_part_of_it = delivery == Delivery::Hls && before == Delivery::LlHls as u8;
         if before != delivery as u8 && !is_part_of_it {
-            self.0.delivery.store(delivery as u8, Ordering::Relaxed);
+            self.visit.delivery.store(delivery as u8, Ordering::Relaxed);
         }
     }
 
     /// Notes who reports regularly, also when the player asks for nothing.
     pub fn reports(&self, reporter: u64) {
-        self.0.reporter.store(reporter, Ordering::Relaxed);
+        self.visit.reporter.store(reporter, Ordering::Relaxed);
     }
 
     /// Whether this one reported last.
     pub fn has_reported(&self, reporter: u64) -> bool {
-        self.0.reporter.load(Ordering::Relaxed) == reporter
+        self.visit.reporter.load(Ordering::Relaxed) == reporter
     }
 
     /// Notes which video track the player gets. `several` tells whether there are others.
     pub fn gets(&self, track: &str, several: impl FnOnce() -> bool) {
-        let mut rendition = lock(&self.0.rendition);
+        let mut rendition = lock(&self.visit.rendition);
         if rendition.as_ref().is_none_or(|(name, _)| **name != *track) {
             *rendition = Some((track.into(), several()));
         }
@@ -314,8 +323,10 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.0.has_asked.store(true, Ordering::Relaxed);
-        self.0.asking.fetch_sub(1, Ordering::Relaxed);
+        if !self.is_refused {
+            self.visit.has_asked.store(true, Ordering::Relaxed);
+        }
+        self.visit.asking.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -382,6 +393,9 @@ mod tests {
         wait(&sessions, 10).await;
         drop(sessions.asks(1).unwrap().unwrap());
         wait(&sessions, 10).await;
+        let mut asking = sessions.asks(1).unwrap().unwrap();
+        asking.gets_nothing();
+        drop(asking);
         assert_eq!(open(&sessions).len(), 1);
         wait(&sessions, 1).await;
         assert!(open(&sessions).is_empty() && sessions.asks(1).unwrap().is_none());
@@ -458,7 +472,7 @@ mod tests {
         for key in keys.clone() {
             // All in one shard.
             let asking = comes(&sessions, key * SHARDS as u64, "192.0.2.1").unwrap().unwrap();
-            assert!(sessions.end(asking.0.id, Over::Ended));
+            assert!(sessions.end(asking.visit.id, Over::Ended));
             advance(Duration::from_millis(1)).await;
         }
         let refused = keys.filter(|key| sessions.asks(key * SHARDS as u64).is_err());
