@@ -14,7 +14,8 @@ use crate::sessions::{Over, Sessions};
 
 /// Time between two looks, at least and at most. A look takes about a microsecond for each session, unless something must
 /// be asked or computed.
-const EVERY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(10);
 
 /// How many hashes and questions to the webhook run at a time.
 const AT_A_TIME: usize = 16;
@@ -44,8 +45,7 @@ pub(crate) async fn run(access: &Access, sessions: &Sessions) {
 
 /// Waits for some time, or until another configuration decides.
 async fn until_due(access: &Access, changed: &mut watch::Receiver<()>) {
-    let [least, most] = EVERY;
-    let every = access.policy().recheck().unwrap_or(most).clamp(least, most);
+    let every = access.policy().recheck().unwrap_or(LATEST).clamp(SOONEST, LATEST);
     // `access` has the sender, so waiting for changes does not fail.
     let _ = timeout(every, changed.changed()).await;
 }
@@ -63,7 +63,9 @@ fn look(access: &Access, sessions: &Sessions) {
 /// Looks at each session about which something must be asked or computed. `asked` has when the webhook was asked last about
 /// each session, or when its turn began.
 async fn look_slowly(access: &Access, sessions: &Sessions, asked: &mut HashMap<u64, Instant>) {
-    let (policy, now, mut changed) = (access.policy(), Instant::now(), access.changes());
+    // No change after this one is missed.
+    let mut changed = access.changes();
+    let (policy, now) = (access.policy(), Instant::now());
     let mut before = std::mem::take(asked);
     let mut slow = Vec::new();
     for (id, again) in sessions.let_in() {

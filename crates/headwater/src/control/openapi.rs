@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use bytes::Bytes;
 use schemars::generate::SchemaSettings;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::history::{NodeHistory, StreamHistory};
 use super::nodes::Nodes;
@@ -57,8 +57,25 @@ fn complete() -> Value {
     let mut document: Value =
         serde_json::from_str(TEXT).expect("the tests have read this constant");
     document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
-    document["components"]["schemas"] = schemas.take_definitions(true).into();
+    let mut schemas = schemas.take_definitions(true);
+    schemas.values_mut().for_each(name_values);
+    document["components"]["schemas"] = schemas.into();
     document
+}
+
+/// Turns alternatives that are one text each into `enum`, which generators of clients know. The descriptions of the texts
+/// go into that of the schema.
+fn name_values(schema: &mut Value) {
+    let text = |value: &Value, key: &str| Some(value.get(key)?.as_str()?.to_owned());
+    let Some(alternatives) = schema["oneOf"].as_array() else { return };
+    let values = alternatives.iter().map(|value| text(value, "const"));
+    let Some(values) = values.collect::<Option<Vec<_>>>() else { return };
+    let mut description = text(schema, "description").unwrap_or_default();
+    for (value, alternative) in values.iter().zip(alternatives) {
+        let meaning = text(alternative, "description").unwrap_or_default();
+        description.push_str(&format!("\n\n`{value}`: {meaning}"));
+    }
+    *schema = json!({ "type": "string", "enum": values, "description": description });
 }
 
 /// Serves the document.

@@ -67,8 +67,6 @@ impl Answers {
 
     /// Lets other hands' programs judge the document, and all answers by it.
     fn judge(self, document: &Value) {
-        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/openapi/bin/python");
-        assert!(python.is_file(), "no openapi-spec-validator: scripts/openapi.sh installs it");
         let folder = tempfile::tempdir().unwrap();
         let files = [("document", document), ("answers", &Value::Array(self.0))];
         let files = files.map(|(name, value)| {
@@ -76,12 +74,20 @@ impl Answers {
             std::fs::write(&file, value.to_string()).unwrap();
             file
         });
-        let mut command = Command::new(python);
-        let check = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/api/check.py");
-        let judged = Program::spawn(command.arg(check).args(files)).wait(LIMIT);
+        let judged = Program::spawn(python("check.py").args(files)).wait(LIMIT);
         let wrong = String::from_utf8_lossy(&judged.stdout);
         assert!(judged.status.success(), "{wrong}{}", judged.stderr);
     }
+}
+
+/// A script beside this file, with the programs of others that `scripts/openapi.sh` installs.
+fn python(script: &str) -> Command {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = home.join("../../target/openapi/bin/python");
+    assert!(python.is_file(), "no openapi-spec-validator: scripts/openapi.sh installs it");
+    let mut command = Command::new(python);
+    command.arg(home.join("tests/api").join(script));
+    command
 }
 
 /// Starts a node of a cluster.
@@ -336,4 +342,16 @@ fn answers_of_a_cluster_are_as_the_document_says() {
     }
     let document = a.get("/api/v1/openapi.json");
     answers.judge(&serde_json::from_slice(&document.body).unwrap());
+}
+
+#[test]
+fn a_client_that_is_generated_from_the_document_uses_the_api() {
+    let server = Server::start(BINARY, ["--demo", "--control", "127.0.0.1:0"]);
+    let operators = format!("http://{}", server.operators());
+    let document = testkit::http::get(server.operators(), "/api/v1/openapi.json");
+    let file = server.folder().join("openapi.json");
+    std::fs::write(&file, &document.body).unwrap();
+    server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let used = Program::spawn(python("client.py").arg(file).arg(operators)).wait(LIMIT);
+    assert!(used.status.success(), "{}", used.stderr);
 }
