@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 use crate::counters::{Tally, count};
-use crate::net::request_id::NAME;
 use crate::net::{LogId, LogLimit};
 use crate::source::Broken;
 use crate::{BadRequest, Response};
@@ -23,6 +22,9 @@ pub(crate) const MAX_CONTENT: u64 = 16 << 10;
 /// Most characters of a request line in a log line.
 const LOGGED: usize = 200;
 
+/// [`crate::net::request_id::NAME`], as our answers of HTTP/1.1 write names of fields.
+const REQUEST_ID: &str = "X-Request-Id";
+
 /// Counts and logs a refused request, and answers it. `line` is its beginning.
 pub(crate) fn refused(
     tally: &Tally,
@@ -31,7 +33,7 @@ pub(crate) fn refused(
     reason: BadRequest,
     id: Arc<str>,
 ) -> Response {
-    let response = Response::text(reason.status(), reason).header(NAME, &id);
+    let response = Response::text(reason.status(), reason).header(REQUEST_ID, &id);
     LogId::current().and_request(id).within(|| log_refusal(tally, peer, line, reason));
     response
 }
@@ -40,7 +42,7 @@ pub(crate) fn refused(
 pub(crate) fn late(tally: &Tally, peer: SocketAddr, part: &'static str, id: Arc<str>) -> Response {
     count(&tally.bad_requests, 1);
     let text = format_args!("request {part} too slow");
-    let response = Response::text(408, text).header(NAME, &id);
+    let response = Response::text(408, text).header(REQUEST_ID, &id);
     LogId::current()
         .and_request(id)
         .within(|| debug!(%peer, "request {part} not finished in time"));
@@ -49,7 +51,7 @@ pub(crate) fn late(tally: &Tally, peer: SocketAddr, part: &'static str, id: Arc<
 
 /// Answers a request of the control plane that panicked, which was already logged.
 pub(crate) fn failed(id: &str) -> Response {
-    Response::text(500, "internal error").header(NAME, id)
+    Response::text(500, "internal error").header(REQUEST_ID, id)
 }
 
 fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {
