@@ -134,17 +134,19 @@ test('a page without one says what is needed', { timeout: 3 * PATIENCE }, async 
   await page.context().close();
 });
 
-test('a page whose session is ended says why', { timeout: 3 * PATIENCE }, async () => {
-  // In a browser of its own: it is refused from then on.
-  const { page } = await openPage(browser, { userAgent: 'Mozilla/5.0 (refused)' });
-  await page.goto(`${server.url}${signed}?via=llhls`);
-  await untilCondition(page, 'playing');
-  const sessions = `${server.operators}/api/v1/sessions`;
-  const { sessions: open } = await (await fetch(`${sessions}?stream=live/demo&action=play`)).json();
-  // Pages before may not have left yet.
-  const { id, bytes } = open.at(-1);
-  assert.ok(bytes > 0, JSON.stringify(open));
-  assert.equal((await fetch(`${sessions}/${id}`, { method: 'DELETE' })).status, 204);
-  await page.getByText('an administrator ended this session').first().waitFor();
-  await page.context().close();
-});
+for (const via of ['llhls', 'dash']) {
+  test(`a page by ${via} whose session is ended says why`, { timeout: 3 * PATIENCE }, async () => {
+    // In a browser of its own: it is refused from then on.
+    const { page } = await openPage(browser, { userAgent: `Mozilla/5.0 (refused ${via})` });
+    await page.goto(`${server.url}${signed}?via=${via}`);
+    await untilCondition(page, 'playing');
+    const sessions = `${server.operators}/api/v1/sessions`;
+    const { sessions: open } = await (await fetch(`${sessions}?stream=live/demo&action=play`)).json();
+    // Pages before may not have left yet.
+    const { id, bytes } = open.at(-1);
+    assert.ok(bytes > 0, JSON.stringify(open));
+    assert.equal((await fetch(`${sessions}/${id}`, { method: 'DELETE' })).status, 204);
+    await page.getByText('an administrator ended this session').first().waitFor();
+    await page.context().close();
+  });
+}

@@ -60,8 +60,8 @@ pub(super) struct SessionList {
     sessions: Vec<SessionInfo>,
     /// How many more there are. Ask for open ones `after` the last of these.
     left_out: usize,
-    /// Of open ones, about how many players of HLS and DASH are counted as viewers and are no sessions: there are too many, of
-    /// all or of an address, or they tell of themselves (CMCD) and get their media from elsewhere.
+    /// About how many players of HLS and DASH are counted as viewers and have no session. There may be too many players in
+    /// all, or at one address. Or players only report here (CMCD), and a cache sends their media.
     only_counted: usize,
 }
 

@@ -81,7 +81,7 @@ export const startDash: StartEngine = (video, url, { recorded, startAt, credenti
     const { error } = event as DashError;
     if (typeof error === 'object' && error.code === TIME_SYNC_FAILED) return;
     const failure = failureOf(error);
-    events.failed(manifestRefused(error) ? { ...failure, refusedBy: url } : failure);
+    events.failed(isRefused(error) ? { ...failure, refusedBy: url } : failure);
   });
   let fastest = FASTER;
   // A viewer 4 to 6 s too far behind is within a second of the target in less than 20 s.
@@ -181,10 +181,10 @@ function choiceOf(track: MediaInfo, id: number): Choice {
   return { id, label: trackLabel(track.labels[0]?.text ?? '', track.lang ?? '', id) };
 }
 
-/** Whether the server answered the request for the manifest with an error. */
-function manifestRefused(error: DashError['error']): boolean {
+/** Whether the server answered a request with an error. The manifest's address may tell why. */
+function isRefused(error: DashError['error']): boolean {
   if (typeof error !== 'object' || !error.data?.response?.status) return false;
-  return NETWORK_ERRORS[error.code ?? 0] === 'The manifest';
+  return NETWORK_ERRORS[error.code ?? 0] !== undefined;
 }
 
 function failureOf(error: DashError['error']): Failure {
