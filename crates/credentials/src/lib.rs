@@ -4,14 +4,17 @@
 //! - [`Secret`]: a password or a stream key, in plain or as a hash.
 //! - [`signed`]: tokens that this crate makes, each for some paths.
 //! - [`jwt`]: tokens that others make.
+//! - [`Generations`]: a map that remembers what was found right, and is bounded.
 //!
 //! Nothing here knows a protocol. Nothing here prints a secret: `Debug` hides it.
 
+mod generations;
 pub mod jwt;
 mod pattern;
 mod secret;
 pub mod signed;
 
+pub use generations::Generations;
 pub use pattern::{NotAPattern, Pattern};
 pub use secret::{LONGEST_SECRET, NotASecret, Secret};
 use serde::{Deserialize, Serialize};

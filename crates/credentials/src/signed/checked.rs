@@ -1,7 +1,6 @@
 //! Tokens that were found good, so that they need not be checked again. A low-latency player shows its token ten times
 //! a second, and to check a signature is a twentieth of what such a request costs.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, PoisonError};
@@ -9,24 +8,16 @@ use std::sync::{Mutex, PoisonError};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 
 use super::Permit;
+use crate::Generations;
 
 /// Most entries of a generation.
 const MOST: usize = 8192;
 
-/// What good tokens say. At most two generations are kept. Nobody without the key can make another good token, so nobody
-/// can fill this with what is never used.
-#[derive(Default)]
+/// What good tokens say. Nobody without the key can make another good token, so nobody can fill this with what is never
+/// used.
 pub(super) struct Checked {
     hashes: RandomState,
-    generations: Mutex<Generations>,
-}
-
-/// When the new generation is full, it becomes the old one, whose place it takes. An entry that is used comes into the
-/// new one. So tokens that are used stay.
-#[derive(Default)]
-struct Generations {
-    new: HashMap<u64, Entry>,
-    old: HashMap<u64, Entry>,
+    entries: Mutex<Generations<u64, Entry>>,
 }
 
 struct Entry {
@@ -34,17 +25,19 @@ struct Entry {
     permit: Permit,
 }
 
+impl Default for Checked {
+    fn default() -> Self {
+        Self { hashes: RandomState::new(), entries: Mutex::new(Generations::new(MOST)) }
+    }
+}
+
 impl Checked {
     /// What a token says, if it was checked before. The time this takes tells nothing of other tokens: the hash is
     /// random, and texts are compared as a whole.
     pub(super) fn get(&self, token: &str) -> Option<Permit> {
         let hash = self.hashes.hash_one(token);
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        if !generations.new.contains_key(&hash) {
-            let entry = generations.old.remove(&hash)?;
-            generations.insert(hash, entry);
-        }
-        let entry = generations.new.get(&hash)?;
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(&hash)?;
         let is_same = verify_slices_are_equal(entry.token.as_bytes(), token.as_bytes()).is_ok();
         is_same.then(|| entry.permit.clone())
     }
@@ -52,17 +45,8 @@ impl Checked {
     /// Keeps what a good token says.
     pub(super) fn insert(&self, token: &str, permit: Permit) {
         let hash = self.hashes.hash_one(token);
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        generations.insert(hash, Entry { token: token.into(), permit });
-    }
-}
-
-impl Generations {
-    fn insert(&mut self, hash: u64, entry: Entry) {
-        if self.new.len() >= MOST {
-            self.old = std::mem::take(&mut self.new);
-        }
-        self.new.insert(hash, entry);
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.insert(hash, Entry { token: token.into(), permit });
     }
 }
 
@@ -84,8 +68,6 @@ mod tests {
         }
         assert_eq!(checked.get("0"), None);
         assert_eq!(checked.get(&(5 * MOST - 1).to_string()), Some(permit(5 * MOST - 1)));
-        let generations = checked.generations.lock().unwrap();
-        assert!(generations.new.len() + generations.old.len() <= 2 * MOST);
     }
 
     #[test]
@@ -93,12 +75,12 @@ mod tests {
         let checked = Checked::default();
         let hash = checked.hashes.hash_one("other");
         let entry = Entry { token: "token".into(), permit: permit(0) };
-        checked.generations.lock().unwrap().insert(hash, entry);
+        checked.entries.lock().unwrap().insert(hash, entry);
         assert_eq!(checked.get("other"), None);
     }
 
     #[test]
-    #[ignore = "measures"]
+    #[ignore = "a measurement"]
     fn cost_of_checking() {
         const VIEWERS: usize = 5000;
         const TIMES: u32 = 200;

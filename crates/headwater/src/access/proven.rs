@@ -1,10 +1,10 @@
 //! What was found right before, so that it need not be found out again.
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use aws_lc_rs::rand;
+use credentials::Generations;
 
 /// Most entries of a generation.
 const MOST: usize = 10_000;
@@ -12,18 +12,11 @@ const MOST: usize = 10_000;
 /// A digest of something secret. It tells nothing about the secret.
 pub(super) type Digest = [u8; 32];
 
-/// Values by digests of the secrets that they were found for. At most two generations are kept.
+/// Values by digests of the secrets that they were found for.
 pub(super) struct Proven<T> {
     /// Random, so that nobody can tell digests beforehand.
     key: Key,
-    generations: Mutex<Generations<T>>,
-}
-
-/// When the new generation is full, it becomes the old one, whose place it takes. An entry that is used comes into the
-/// new one. So what is used stays, and each step takes the same time.
-struct Generations<T> {
-    new: HashMap<Digest, T>,
-    old: HashMap<Digest, T>,
+    found: Mutex<Generations<Digest, T>>,
 }
 
 impl<T: Clone> Proven<T> {
@@ -34,8 +27,7 @@ impl<T: Clone> Proven<T> {
     pub(super) fn new() -> Self {
         let mut key = [0; 32];
         rand::fill(&mut key).expect("a system with random numbers");
-        let generations = Generations { new: HashMap::new(), old: HashMap::new() };
-        Self { key: Key::new(HMAC_SHA256, &key), generations: Mutex::new(generations) }
+        Self { key: Key::new(HMAC_SHA256, &key), found: Mutex::new(Generations::new(MOST)) }
     }
 
     /// The digest of some texts, each of which counts by itself.
@@ -52,28 +44,12 @@ impl<T: Clone> Proven<T> {
 
     /// What was found for this digest.
     pub(super) fn get(&self, digest: &Digest) -> Option<T> {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(value) = generations.new.get(digest) {
-            return Some(value.clone());
-        }
-        let value = generations.old.remove(digest)?;
-        generations.insert(*digest, value.clone());
-        Some(value)
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
     }
 
     /// Notes what was found.
     pub(super) fn note(&self, digest: Digest, value: T) {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
-        generations.insert(digest, value);
-    }
-}
-
-impl<T> Generations<T> {
-    fn insert(&mut self, digest: Digest, value: T) {
-        if self.new.len() >= MOST {
-            self.old = std::mem::take(&mut self.new);
-        }
-        self.new.insert(digest, value);
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(digest, value);
     }
 }
 
@@ -94,7 +70,5 @@ mod tests {
             assert_eq!(proven.get(&used), Some(1));
         }
         assert_eq!(proven.get(&unused), None);
-        let generations = proven.generations.lock().unwrap();
-        assert!(generations.new.len() <= MOST && generations.old.len() <= MOST);
     }
 }

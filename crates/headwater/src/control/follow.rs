@@ -90,7 +90,7 @@ fn follow<T: Send + Sync + 'static>(
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
     let place = entries.read(last.or(wanted.after));
     let begun = control.origin.drains.subscribe();
-    let (entries, told) = (Arc::new(entries), Arc::new(told));
+    let told = Arc::new(told);
     let sent = stream::unfold((place, permit), move |(mut place, permit)| {
         let (mut begun, entries, told) = (begun.clone(), Arc::clone(&entries), Arc::clone(&told));
         async move {

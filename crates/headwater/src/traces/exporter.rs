@@ -22,8 +22,10 @@ const BATCH: usize = 256;
 const GATHER: Duration = Duration::from_secs(1);
 /// How long the collector may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a request is tried that the collector could not take, and the pause before each next time.
-const TRIES: (u32, Duration) = (3, Duration::from_secs(1));
+/// How often a request is tried that the collector could not take.
+const TRIES: u32 = 3;
+/// The pause before a request is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
 /// How long the end of the process waits for the collector.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -126,14 +128,13 @@ impl Sending {
     /// Sends a batch, or counts it as dropped.
     async fn deliver(&mut self, batch: &[Finished]) {
         let body = self.body(batch);
-        let (tries, pause) = TRIES;
         let mut tried = 1;
         let failed = loop {
             match self.post(body.clone()).await {
                 Ok(()) => break None,
-                Err(failure) if failure.may_pass && tried < tries => {
+                Err(failure) if failure.may_pass && tried < TRIES => {
                     self.tell(Some(&failure.why));
-                    sleep(pause).await;
+                    sleep(PAUSE).await;
                     tried += 1;
                 }
                 Err(failure) => break Some(failure.why),

@@ -325,12 +325,12 @@ impl Sessions {
                 waiting.listed.look().is_some() || now.duration_since(*since) > SILENCE
             })
         };
-        let over = table
+        let fragments = table
             .entries
             .iter_mut()
             .filter_map(|(fragment, entry)| is_over(entry).then(|| fragment.clone()));
-        let over: Vec<_> = over.collect();
-        let over: Vec<_> = over.iter().filter_map(|fragment| table.remove(fragment)).collect();
+        let fragments: Vec<_> = fragments.collect();
+        let over: Vec<_> = fragments.iter().filter_map(|fragment| table.remove(fragment)).collect();
         drop(table);
         for Entry { resource, waiting, .. } in over {
             let Some((_, mut waiting)) = waiting else { continue };
