@@ -143,9 +143,14 @@ export const SMALL = { viewport: { width: 480, height: 360 } };
 /**
  * Opens a page in a context of its own, which notes its standings (standings.mjs). Returns it with
  * its complaints: console errors, exceptions, and requests that the server answered with an error.
+ * The page moves nothing: halfway through a transition, a button has too little contrast.
  */
 export async function openPage(browser, options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  const context = await browser.newContext({
+    viewport: { width: 1280, height: 800 },
+    reducedMotion: 'reduce',
+    ...options,
+  });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
   await page.addInitScript(observe, [STANDS, JUMP, ASKS, LITTLE]);
