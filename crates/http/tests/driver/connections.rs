@@ -193,6 +193,12 @@ fn idle_ones_are_closed() {
     assert!(start.elapsed() >= idle_timeout);
 }
 
+/// Ends a connection at once. The other side would take an orderly close for a closed sending half.
+fn reset(socket: TcpStream) {
+    SockRef::from(&socket).set_linger(Some(Duration::ZERO)).expect("an open socket");
+    drop(socket);
+}
+
 #[test]
 fn a_peer_that_leaves_takes_its_request_along() {
     let origin = Origin::start();
@@ -204,9 +210,7 @@ fn a_peer_that_leaves_takes_its_request_along() {
         if closes_half_before {
             socket.shutdown(Shutdown::Write).unwrap();
         }
-        // A reset. The other side would take an orderly close for a closed sending half.
-        SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
-        drop(socket);
+        reset(socket);
         eventually(LIMIT, "abandoned", || origin.seen.abandoned.load(Ordering::Acquire) > before);
         eventually(LIMIT, "none is open", || origin.totals().open == 0);
     }
@@ -345,8 +349,8 @@ fn draining() {
 fn connections_during_a_drain_are_answered_once() {
     let mut origin = Origin::with(Config { grace: 3 * LIMIT, ..config() });
     // The drain does not end while this request is served.
-    let mut held = origin.client();
-    held.send("GET", "/media/wait", &[], b"").unwrap();
+    let mut held = TcpStream::connect(origin.address).unwrap();
+    held.write_all(b"GET /media/wait HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     eventually(LIMIT, "it waits", || origin.totals().requests == 1);
     origin.stop();
     let status = || testkit::http::get(origin.address, "/media/hello").status();
@@ -362,7 +366,7 @@ fn connections_during_a_drain_are_answered_once() {
         );
         assert!(client.is_closed_within(LIMIT));
     }
-    drop(held);
+    reset(held);
 }
 
 #[test]
