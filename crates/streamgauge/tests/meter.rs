@@ -241,13 +241,7 @@ fn a_late_sample_says_how_late_and_the_next_ones_are_on_time() {
     let arguments = ["--interval", "100ms", "-o", csv.to_str().unwrap(), "--json"];
     let program = Program::spawn(&mut meter(&arguments));
     let lines = || std::fs::read_to_string(&csv).map_or(0, |text| text.lines().count());
-    let wait_for = |count: usize| {
-        let limit = Instant::now() + LIMIT;
-        while lines() < count {
-            assert!(Instant::now() < limit, "{} lines", lines());
-            thread::sleep(Duration::from_millis(5));
-        }
-    };
+    let wait_for = |count: usize| eventually(LIMIT, "more lines", || lines() >= count);
     wait_for(3);
     program.pause();
     thread::sleep(Duration::from_millis(1500));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use protocol::rtmp::{Capabilities, ClientConfig, ClientEvent, PlayStart, PublishKind, Purpose};
 use testkit::http::{Client as Http, get};
-use testkit::{Ended, Program, SlowReader};
+use testkit::{Ended, Program, SlowReader, eventually};
 
 use testkit::rtmp::{self, Client};
 
@@ -27,21 +27,14 @@ fn with_file() -> Origin {
 
 /// Waits until the reader has the beginning of its answer.
 fn begun(reader: &SlowReader) {
-    let deadline = Instant::now() + LIMIT;
-    while reader.received() == 0 {
-        assert!(Instant::now() < deadline, "nothing was sent");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    eventually(LIMIT, "something is sent", || reader.received() > 0);
 }
 
 /// Waits until the server has noticed its signal. From then on it reports that it is not ready, on
 /// new connections as well.
 #[track_caller]
 fn no_longer_ready(http: SocketAddr) {
-    let begun = Instant::now();
-    while get(http, "/readyz").status() == 200 {
-        assert!(begun.elapsed() < LIMIT, "the signal is not noticed");
-    }
+    eventually(LIMIT, "the signal is noticed", || get(http, "/readyz").status() != 200);
     for _ in 0..3 {
         let ready = get(http, "/readyz");
         assert_eq!((ready.status(), ready.text()), (503, "draining\n"));
@@ -57,9 +50,7 @@ fn hold(http: SocketAddr, viewer: &mut Http, path: &str) {
     };
     let others = requests();
     viewer.send("GET", path, &[], b"").expect("the server is there");
-    while requests() == others {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    eventually(LIMIT, "the request is read", || requests() != others);
 }
 
 /// The last messages of the server.

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
+use testkit::eventually;
 use testkit::http::{Client, Response, get_with};
 
 use crate::support::{LIMIT, bytes, connect, media, read_hls, server};
@@ -227,10 +227,9 @@ fn a_file_that_is_replaced_is_another_version() {
     let other = folder.path().join("other");
     fs::copy(media("mp4/late-index.mp4"), &other).unwrap();
     fs::rename(&other, &movie).unwrap();
-    let deadline = Instant::now() + LIMIT;
-    while first.holds(&mut client) < first.0.len() {
-        assert!(Instant::now() < deadline, "names of the old version still lead somewhere");
-    }
+    eventually(LIMIT, "names of the old version lead nowhere", || {
+        first.holds(&mut client) == first.0.len()
+    });
     let second = Snapshot::of(&mut client, "movie.mp4");
     assert_eq!(second.holds(&mut client), 0);
 
@@ -242,10 +241,9 @@ fn a_file_that_is_replaced_is_another_version() {
     assert_eq!(third.holds(&mut client), 0);
 
     fs::remove_file(&movie).unwrap();
-    let deadline = Instant::now() + LIMIT;
-    while third.holds(&mut client) < third.0.len() {
-        assert!(Instant::now() < deadline, "names of a file that is gone still lead somewhere");
-    }
+    eventually(LIMIT, "names of a file that is gone lead nowhere", || {
+        third.holds(&mut client) == third.0.len()
+    });
     assert_eq!(get(&mut client, "/vod/movie.mp4/index.m3u8").status(), 404);
 }
 

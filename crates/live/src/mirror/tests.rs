@@ -1,5 +1,6 @@
 //! A copy that gets its changes through a network that loses, doubles and reorders them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use bytes::Bytes;
 use media::codec::{aac, avc};
 use media::{Codec, Sample};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 
 use super::{Change, Changes, Mirror, Taken};
 use crate::{Publisher, PublisherInfo, Registry, Settings, Stream, Track, UnixMicros};
@@ -244,16 +246,17 @@ fn assert_same(original: &Track, track: &Track) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
-
-    #[test]
-    fn a_copy_is_the_stream_whatever_the_network_does(
-        seed in any::<u64>(),
-        keyframes in 10..80_i64,
-        bad in prop_oneof![Just(0_u64), 1..20_u64],
-        stops in prop::collection::vec(100..400_u32, 0..3),
-    ) {
+#[test]
+fn a_copy_is_the_stream_whatever_the_network_does() {
+    let inputs = (
+        any::<u64>(),
+        10..80_i64,
+        prop_oneof![Just(0_u64), 1..20_u64],
+        prop::collection::vec(100..400_u32, 0..3),
+    );
+    let mut runner = TestRunner::new(ProptestConfig { cases: 40, ..ProptestConfig::default() });
+    let asked = Cell::new(0);
+    let run = runner.run(&inputs, |(seed, keyframes, bad, stops)| {
         let mut scene = Scene::new(seed);
         for (turn, frames) in stops.into_iter().chain([300]).enumerate() {
             for frame in 0..frames {
@@ -274,7 +277,7 @@ proptest! {
             scene.announce();
         }
         prop_assert!(scene.compared > 100, "{}", scene.compared);
-        prop_assert!(bad < 5 || scene.asked > 5, "asked {} times", scene.asked);
+        asked.set(asked.get() + scene.asked);
         // Nobody returns.
         scene.publisher = None;
         scene.registry.sweep(scene.now);
@@ -283,7 +286,11 @@ proptest! {
         scene.settle();
         let window = scene.mirror.as_ref().unwrap().stream().track("v0").unwrap().window();
         prop_assert!(window.ended);
-    }
+        Ok(())
+    });
+    run.unwrap_or_else(|error| panic!("{error}"));
+    // One network that is nearly good may lose nothing that has to be asked for. All together lose much.
+    assert!(asked.get() > 200, "asked {} times", asked.get());
 }
 
 /// Who waits for changes is woken by each, also by one of the stream itself.

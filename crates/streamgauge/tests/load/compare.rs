@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use testkit::{Port, Program};
+use testkit::{Port, Program, eventually};
 
 use super::{LIMIT, count, number, run};
 
@@ -66,11 +66,7 @@ impl Nginx {
     /// bytes of requests. Waits until nginx has logged `expected` answers.
     #[track_caller]
     pub(crate) fn sent_since(&self, from: usize, expected: usize) -> [u64; 4] {
-        let limit = Instant::now() + LIMIT;
-        while self.requests() < from + expected {
-            assert!(Instant::now() < limit, "{} answers in the log", self.requests());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        eventually(LIMIT, "all answers are in the log", || self.requests() >= from + expected);
         let log = self.log();
         let sum = |at: usize| log[from..].iter().map(|line| line[at]).sum();
         [(log.len() - from) as u64, sum(1), sum(2), sum(3)]

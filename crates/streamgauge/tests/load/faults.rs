@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::Program;
+use testkit::{Program, eventually};
 
 use super::server::{Server, pattern};
 use super::{LIMIT, command, count, document, finish, run};
@@ -211,11 +211,7 @@ fn a_silent_server_is_asked_for_lengths_no_longer_than_one_answer_may_take() {
     // end with status 2 after 9 s. A unit test shows that it does not wait until then.
     let before = server.seen.requests.load(Relaxed);
     let program = Program::spawn(&mut command(&lengths));
-    let limit = Instant::now() + LIMIT;
-    while server.seen.requests.load(Relaxed) == before {
-        assert!(Instant::now() < limit, "no request");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually(LIMIT, "a request comes", || server.seen.requests.load(Relaxed) > before);
     let finished = program.stop(LIMIT);
     assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
 }
@@ -227,11 +223,7 @@ fn an_interrupt_ends_the_run_with_what_was_measured() {
     // On one connection a request shows that the answer before it was taken.
     let arguments = ["--rate", "100", "--duration", "10m", "--connections", "1", "--json"];
     let program = Program::spawn(&mut command(&[&[url.as_str()], &arguments[..]].concat()));
-    let limit = Instant::now() + LIMIT;
-    while server.seen.requests.load(Relaxed) < 50 {
-        assert!(Instant::now() < limit, "no requests");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually(LIMIT, "50 requests come", || server.seen.requests.load(Relaxed) >= 50);
     let document = document(&program.stop(LIMIT));
     assert_eq!(document["interrupted"], true);
     assert!(count(&document, "/counters/responses") >= 49);
