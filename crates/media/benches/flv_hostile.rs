@@ -15,8 +15,8 @@ const LONGEST: usize = (16 << 20) - 2;
 /// `bytes` bytes.
 fn tracks(first: &[u8], bytes: usize) -> Bytes {
     let mut tag = first.to_vec();
-    for number in 0_u8.. {
-        if tag.len() + 4 + bytes > LONGEST || number == u8::MAX {
+    for number in 0..u8::MAX {
+        if tag.len() + 4 + bytes > LONGEST {
             break;
         }
         tag.push(number);
