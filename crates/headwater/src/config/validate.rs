@@ -110,7 +110,7 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
     let second = Time::from_secs(1);
     within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;
     // Longer than this, viewers would rather miss a picture.
-    within("webrtc.jitter", webrtc.jitter, Time::default(), Time::from_secs(5))?;
+    within("webrtc.jitter", webrtc.jitter, Time::default(), Time::from_secs(30))?;
     if webrtc.addresses.len() > MOST_ADDRESSES {
         return refuse(&["webrtc.addresses"], format!("at most {MOST_ADDRESSES}"));
     }

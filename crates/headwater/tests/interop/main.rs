@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// A server that keeps everything, and whose streams end a second after their publisher. Packets wait long for
 /// others, so that nothing is lost on a busy machine. It has an address that libnice reaches from any interface.
 fn server() -> Server {
-    let configuration = "[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n[ladder]\nnice = 0\n";
+    let configuration = "[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n[ladder]\nnice = 0\n";
     Server::configured(env!("CARGO_BIN_EXE_headwater"), configuration, ["--webrtc", "0.0.0.0:0"])
 }
 

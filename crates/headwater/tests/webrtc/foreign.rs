@@ -104,7 +104,7 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
 
 #[test]
 fn what_is_lost_is_sent_again_without_rtx() {
-    let server = server("[webrtc]\njitter = \"5s\"\n");
+    let server = server("[webrtc]\njitter = \"30s\"\n");
     let webrtc = server.webrtc.unwrap();
     // One in 20 datagrams is lost on each way.
     let relay = Relay::new(webrtc, 20);

@@ -17,7 +17,7 @@ use crate::support::{LIMIT, Relay, python, server};
 
 /// A server that keeps everything, and whose streams end a second after their publisher. Packets wait
 /// long for others, so that nothing is lost on a busy machine.
-const PATIENT: &str = "[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"5s\"\n";
+const PATIENT: &str = "[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n";
 
 fn patient() -> Server {
     server(PATIENT)
