@@ -155,7 +155,7 @@ beside=$!
 step e2e-young e2e young
 step e2e-live e2e live
 step e2e-pages e2e pages
-step cargo-heavy scripts/run-tests.py 3 "$TEST_TIMEOUT" heavy <"$built"
+step cargo-heavy scripts/run-tests.py 4 "$TEST_TIMEOUT" heavy <"$built"
 # The words are process ids, so splitting is intended.
 # shellcheck disable=SC2086
 wait $beside
