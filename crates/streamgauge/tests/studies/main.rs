@@ -126,7 +126,7 @@ fn trials(out: &Path) -> Vec<Value> {
 
 #[test]
 fn study_a() {
-    repeat("study-a", &["baseline-hyper", "nginx", "headwater"]);
+    repeat("study-a", &["baseline-threadpool", "baseline-hyper", "nginx", "headwater"]);
 }
 
 #[test]
