@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::record;
-use super::runner::minutes;
 use super::scenario::Scenario;
 use crate::number;
 
@@ -125,6 +124,15 @@ fn figure(scenario: &Scenario, kept: &record::Trial) -> Option<String> {
     Some(format!("{} {value}", shown.named()))
 }
 
+/// Writes a time for people.
+pub(super) fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..=119 => format!("{seconds} s"),
+        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
+        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,8 +173,8 @@ mod tests {
         serde_json::from_value(document).unwrap()
     }
 
-    fn seconds(all: &[u64]) -> impl Iterator<Item = (&'static str, Duration)> {
-        let name = |at: usize| if at < 3 { "small" } else { "large" };
+    fn seconds<'a>(all: &'a [u64]) -> impl Iterator<Item = (&'a str, Duration)> {
+        let name = |at: usize| -> &'a str { if at < 3 { "small" } else { "large" } };
         all.iter().enumerate().map(move |(at, time)| (name(at), Duration::from_secs(*time)))
     }
 

@@ -152,6 +152,7 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         ("/stalled", "stalled", 1.0),
         ("/stalls", "stalls", 1.0),
         ("/stall_seconds", "stall_seconds", 1.0),
+        ("/switches", "switches", 1.0),
         ("/startup/p50", "startup_p50_ms", MS),
         ("/startup/p99", "startup_p99_ms", MS),
         ("/received/mean", "received_mean_s", 1.0),

@@ -375,11 +375,3 @@ fn takes(trial: &Trial<'_>, bench: &Bench<'_>) -> Duration {
     // Its templates were filled in before.
     AROUND + expected(trial, bench.scenario, bench.scale).unwrap_or_default()
 }
-
-pub(super) fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..=119 => format!("{seconds} s"),
-        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
-        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
-    }
-}

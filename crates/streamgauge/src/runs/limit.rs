@@ -1,10 +1,10 @@
 //! What limited a server in a trial: the link, its processors, or the clients.
 
 use super::Kept;
+use crate::lab::link::mbit;
 use crate::lab::machine::cpus;
 use crate::lab::record::Machine;
 use crate::lab::scenario::Load;
-use crate::units;
 
 /// A link or processors that were used by this share of what they have were the limit.
 const FULL: f64 = 0.9;
@@ -14,7 +14,7 @@ pub(crate) const LIMITS: &str = "Italic: what limited the server. It is the link
 
 /// Names what limited the server in a trial; `None` if the trial has no figures.
 pub(crate) fn limit(kept: &Kept, load: &Load, machine: &Machine) -> Option<String> {
-    let link = load.link.as_deref().and_then(rate);
+    let link = load.link.as_deref().and_then(mbit);
     let processors = processors(machine);
     let used = |name: &str, of: Option<f64>| Some(kept.metric(name)? / of?);
     let fullest = |link: Option<f64>, processors: Option<f64>| {
@@ -34,11 +34,6 @@ pub(crate) fn limit(kept: &Kept, load: &Load, machine: &Machine) -> Option<Strin
     }
     let peak = fullest(used("out_mbit_peak", link), used("server_cores_peak", processors));
     Some(peak.map_or("nothing".to_owned(), |name| format!("{name} at times")))
-}
-
-/// The rate of a link in Mbit/s; `None` if it is not written in bits, `700mbit`.
-fn rate(text: &str) -> Option<f64> {
-    units::bit_rate(text.strip_suffix("bit")?).ok().map(|rate| rate as f64 / 1e6)
 }
 
 /// How many processors servers have.

@@ -109,6 +109,7 @@ const METRICS: &[(&str, Tells)] = &[
     ("stalls", Less),
     ("startup_p50_ms", Less),
     ("startup_p99_ms", Less),
+    ("switches", Nothing),
     ("tcp_retransmits", Less),
     ("unfinished", Less),
 ];
