@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+use crate::units;
+
 /// Prefix of the names of namespaces. The id of the process that made them and a side follow.
 const PREFIX: &str = "streamgauge";
 /// The server's address on the link. Each link has its own namespaces, so all links can use it.
@@ -49,10 +51,35 @@ impl Link {
         ] {
             run(&words.split(' ').collect::<Vec<_>>())?;
         }
+        self.queue("add", rate)
+    }
+
+    /// Changes the rate. What waits in the queue stays there.
+    ///
+    /// # Errors
+    /// tc does not know the rate.
+    pub fn change(&self, rate: &str) -> anyhow::Result<()> {
+        self.queue("change", rate)
+    }
+
+    fn queue(&self, verb: &str, rate: &str) -> anyhow::Result<()> {
         // A queue of 50 ms, like that of the switch between two machines.
         run(&[
-            "tc", "-n", server, "qdisc", "add", "dev", "sg0", "root", "tbf", "rate", rate, "burst",
-            "512kb", "latency", "50ms",
+            "tc",
+            "-n",
+            &self.server,
+            "qdisc",
+            verb,
+            "dev",
+            "sg0",
+            "root",
+            "tbf",
+            "rate",
+            rate,
+            "burst",
+            burst(rate),
+            "latency",
+            "50ms",
         ])
     }
 
@@ -74,6 +101,18 @@ impl Drop for Link {
             let _ = run(&["ip", "netns", "del", name]);
         }
     }
+}
+
+/// How much goes out at once. A slow link would be as fast as any for a while if it were as much as a
+/// fast link needs.
+fn burst(rate: &str) -> &'static str {
+    const SLOW: f64 = 100.0;
+    if mbit(rate).is_some_and(|rate| rate < SLOW) { "16kb" } else { "512kb" }
+}
+
+/// A rate in Mbit/s; `None` if it is not written in bits, `700mbit`.
+pub(crate) fn mbit(rate: &str) -> Option<f64> {
+    units::bit_rate(rate.strip_suffix("bit")?).ok().map(|rate| rate as f64 / 1e6)
 }
 
 /// Removes namespaces of processes that are gone.

@@ -152,6 +152,7 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         ("/stalled", "stalled", 1.0),
         ("/stalls", "stalls", 1.0),
         ("/stall_seconds", "stall_seconds", 1.0),
+        ("/switches", "switches", 1.0),
         ("/startup/p50", "startup_p50_ms", MS),
         ("/startup/p99", "startup_p99_ms", MS),
         ("/received/mean", "received_mean_s", 1.0),
@@ -179,7 +180,9 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
     }
     let media = viewers.number("/media_bytes").unwrap_or_default();
     let received = viewers.number("/overhead_bytes").unwrap_or_default();
-    let overhead = received + viewers.number("/sent_bytes").unwrap_or_default();
+    let sent = viewers.number("/sent_bytes").unwrap_or_default();
+    to.insert(SENT.to_owned(), sent);
+    let overhead = received + sent;
     to.insert("overhead_bytes".to_owned(), overhead);
     if media > 0.0 {
         to.insert("overhead_percent".to_owned(), overhead / media * 100.0);
@@ -211,6 +214,8 @@ pub(super) fn add_pushed(metrics: &mut Metrics, chunks: f64) {
 
 /// Bytes that clients received. The server's work is divided by them.
 const BYTES: &str = "received_bytes";
+/// Bytes that viewers sent: their requests.
+const SENT: &str = "sent_bytes";
 /// Complete answers. The server's work is divided by them, too.
 const RESPONSES: &str = "responses";
 
@@ -311,6 +316,10 @@ pub struct Observed {
     pub through: Through,
 }
 
+/// Processor time is counted in hundredths of a second: a shorter time before the load tells little
+/// of what the server uses when it is idle.
+const LEAST_IDLE: f64 = 0.5;
+
 /// The time span of a load.
 #[derive(Clone, Copy)]
 struct Span<'a> {
@@ -338,6 +347,10 @@ impl Observed {
         self.system(&span, &mut put);
         self.server(&span, &mut put);
         self.through.add_to(seconds, clients, metrics);
+        // Loopback counts what comes in and what goes out as one.
+        if let Some(sent) = metrics.get(SENT).copied() {
+            metrics.insert("in_mbit_mean".to_owned(), sent * 8e-6 / seconds);
+        }
         if let Some(bytes) = metrics.get(BYTES).copied().filter(|bytes| *bytes > 0.0)
             && let Some(cpu) = metrics.get("server_cpu_s").copied()
         {
@@ -409,8 +422,18 @@ impl Observed {
         put("receive_prunes", counted.of("TcpExtPruneCalled") as f64);
     }
 
+    /// What the server used before the load.
+    fn idle(&self, before: &Sample, put: &mut dyn FnMut(&str, f64)) {
+        put("server_idle_memory_mib", memory(before) as f64 / 1_048_576.0);
+        let first = self.samples.first().filter(|first| before.at - first.at >= LEAST_IDLE);
+        if let Some(first) = first {
+            put("server_idle_cores", processor_time(first, before) / (before.at - first.at));
+        }
+    }
+
     fn server(&self, span: &Span<'_>, put: &mut dyn FnMut(&str, f64)) {
         let Span { before, after, seconds, clients } = *span;
+        self.idle(before, put);
         // Workers come and go. For a worker that has ended, its last known use counts.
         let mut used: BTreeMap<i32, (f64, f64)> = BTreeMap::new();
         for sample in self.during(before, after) {

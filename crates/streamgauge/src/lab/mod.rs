@@ -13,7 +13,8 @@
 //! - The verbs: `run` and `request` are `streamgauge run`, `install` is `streamgauge peers`.
 //! - Preparation: `runner` prepares a run and repeats `trial`; `media` makes files, `needed` looks
 //!   for programs, `version` asks peers for theirs (a `number`), `machine` chooses processors,
-//!   `folders` and `binaries` know where everything is; `bench` is what the trials share.
+//!   `folders` and `binaries` know where everything is; `bench` is what the trials share; `course`
+//!   tells how far a run is.
 //! - A trial: `process` starts a server, `ready` tells when it can be used, `program` starts
 //!   anything else, both in a `group` that cannot outlive this program. `stage` starts publisher
 //!   and load while the server runs; `link` limits the rate between the two, `profile` is perf(1),
@@ -24,6 +25,7 @@
 pub mod arguments;
 mod bench;
 pub mod binaries;
+mod course;
 pub mod folders;
 mod group;
 pub mod install;

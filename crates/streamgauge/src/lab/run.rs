@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
+use super::course::minutes;
 use super::folders::Folders;
 use super::known::expected;
 use super::machine::{ANY, cpus};
 use super::plan::Plan;
 pub use super::request::{Arguments, Document};
-use super::runner::{AROUND, Runner, minutes};
+use super::runner::{AROUND, Runner};
 use super::scenario::Scenario;
 use super::signals::Interrupted;
 use crate::Exit;

@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::bench::Bench;
 use super::binaries::Binaries;
+use super::course::Course;
 use super::folders::{Folders, Names};
 use super::known::expected;
 use super::link::Link;
@@ -28,6 +29,9 @@ use crate::progress::Steps;
 
 /// About how much starting and stopping a server adds to a trial.
 pub(super) const AROUND: Duration = Duration::from_secs(1);
+
+/// The work of a run in the units of its progress.
+const ALL: u64 = 1000;
 
 /// A prepared run.
 pub(super) struct Runner<'a> {
@@ -313,31 +317,37 @@ fn carry_out(
         interrupted: false,
     };
     let mut sweeps = Sweeps::default();
-    let all: Duration = trials.iter().map(|trial| takes(trial, bench)).sum();
-    let mut left = all;
-    progress.begin(all.as_millis() as u64);
+    let planned = trials.iter().map(|trial| (&*trial.load.name, takes(trial, bench)));
+    let mut course = Course::new(bench.scenario, planned);
+    let mut before = Vec::with_capacity(trials.len());
     for (number, trial) in trials.iter().enumerate() {
-        let expected = takes(trial, bench);
-        left = left.saturating_sub(expected);
+        let there = record::Trial::read(&bench.out.join(&trial.folder))?;
+        before.push(there.filter(|kept| kept.failed.is_none()));
+        if before[number].is_some() {
+            course.skip(number);
+        }
+    }
+    progress.begin(ALL);
+    for (number, (trial, before)) in trials.iter().zip(before).enumerate() {
         if sweeps.is_over(trial) {
             document.left_out += 1;
             continue;
         }
         let name = trial.folder.strip_prefix("trials").unwrap_or(&trial.folder).display();
-        let there = record::Trial::read(&bench.out.join(&trial.folder))?;
-        let kept = match there.filter(|kept| kept.failed.is_none()) {
+        let kept = match before {
             Some(kept) => {
                 document.kept += 1;
                 kept
             }
             None => {
-                let (at, of) = (number + 1, trials.len());
-                let to_go = left + expected;
-                let done = all.saturating_sub(to_go).as_millis() as u64;
-                progress.next(done, &format!("[{at}/{of}, {} to go] {name}", minutes(to_go)));
-                bench.run(trial)?
+                let line = format!("{} {name}", course.before(number));
+                progress.next(course.done(ALL), &line);
+                let kept = bench.run(trial)?;
+                course.ran(number, Duration::try_from_secs_f64(kept.elapsed).unwrap_or_default());
+                kept
             }
         };
+        course.has(&kept);
         if bench.stop.is_asked() {
             document.interrupted = true;
             break;
@@ -354,6 +364,8 @@ fn carry_out(
         }
         if kept.failed.is_some() || kept.saturated || refused {
             sweeps.end(trial);
+            let over = |(_, trial): &(usize, &&Trial<'_>)| sweeps.is_over(trial);
+            trials.iter().enumerate().filter(over).for_each(|(number, _)| course.skip(number));
         }
     }
     Ok(document)
@@ -362,12 +374,4 @@ fn carry_out(
 fn takes(trial: &Trial<'_>, bench: &Bench<'_>) -> Duration {
     // Its templates were filled in before.
     AROUND + expected(trial, bench.scenario, bench.scale).unwrap_or_default()
-}
-
-pub(super) fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..=119 => format!("{seconds} s"),
-        seconds @ 120..=7199 => format!("{} min", seconds.div_ceil(60)),
-        seconds => format!("{:.1} h", seconds as f64 / 3600.0),
-    }
 }

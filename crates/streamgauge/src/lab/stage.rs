@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use super::arguments::{Values, fill, fill_all};
 use super::bench::Bench;
 use super::known::{Known, around, job};
+use super::link::Link;
 use super::metrics::{Loaded, add_pushed};
 use super::observe::{Recorded, Span};
 use super::plan::Trial;
@@ -35,6 +36,7 @@ pub(super) struct Stage<'a> {
     pub(super) seat: Seat,
     pub(super) known: Known<'a>,
     pub(super) server: Server,
+    pub(super) link: Option<&'a Link>,
     /// The programs that were started besides the server, in order.
     pub(super) programs: Vec<Program>,
 }
@@ -237,9 +239,19 @@ impl Stage<'_> {
             words.push(format!("-output={}", self.folder.join("load.bin").display()));
         }
         self.start("load", &words, out, "load.log")?;
-        let Self { programs, server, bench, .. } = self;
+        let length = load.with.expected(&words);
+        let began = Instant::now();
+        let Self { programs, server, bench, link, .. } = self;
+        let mut changes = load.link_changes.iter().peekable();
         let program = programs.last_mut().context("the load is gone")?;
-        program.wait_while(limit, bench.stop, &mut || server.check())?;
+        program.wait_while(limit, bench.stop, &mut || {
+            while let Some(change) =
+                changes.next_if(|change| began.elapsed() >= length.mul_f64(change.at))
+            {
+                link.context("link")?.change(&change.rate)?;
+            }
+            server.check()
+        })?;
         self.server.check()?;
         Ok(self.loaded(&words))
     }

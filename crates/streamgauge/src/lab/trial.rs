@@ -114,6 +114,7 @@ impl Bench<'_> {
                 media: &self.made.paths,
             },
             server,
+            link: link.as_ref(),
             programs: Vec::new(),
         };
         let result = stage.run(kept);

@@ -5,9 +5,10 @@ use super::table::{Cell, Table};
 /// What a column of the table has in the file, besides the value: its heading and how it is written.
 type Beside = (&'static str, fn(&Cell) -> Option<String>);
 
-const BESIDE: [Beside; 3] = [
+const BESIDE: [Beside; 4] = [
     ("least", |cell| cell.spread.map(|(least, _)| least.to_string())),
     ("most", |cell| cell.spread.map(|(_, most)| most.to_string())),
+    ("limit", |cell| cell.limit.clone()),
     ("marks", |cell| Some(cell.marks.clone()).filter(|marks| !marks.is_empty())),
 ];
 
@@ -63,6 +64,7 @@ mod tests {
             spread,
             text: "not this".to_owned(),
             spread_text: None,
+            limit: None,
             marks: marks.to_owned(),
             best: false,
         };

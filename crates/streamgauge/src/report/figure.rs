@@ -78,7 +78,7 @@ impl Figure {
         figure: &scenario::Figure,
         number: usize,
     ) -> anyhow::Result<Option<Self>> {
-        let meant = |kept: &&Kept| figure.only.admits(&kept.trial.parameters);
+        let meant = |kept: &&Kept| figure.only.admits(&kept.trial.parameters, &kept.trial.peer);
         let mut trials: Vec<_> = study.trials_of(&figure.load).filter(meant).collect();
         let tried = !trials.is_empty();
         let before = trials.len();

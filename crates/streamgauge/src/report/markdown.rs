@@ -210,7 +210,8 @@ fn written(cell: Option<&Cell>) -> String {
     let Some(cell) = cell else { return "–".to_owned() };
     let text = if cell.best { format!("**{}**", cell.text) } else { cell.text.clone() };
     let spread = cell.spread_text.as_ref().map_or(String::new(), |spread| format!(" ({spread})"));
-    format!("{text}{}{spread}", cell.marks)
+    let limit = cell.limit.as_ref().map_or(String::new(), |limit| format!(", *{limit}*"));
+    format!("{text}{}{spread}{limit}", cell.marks)
 }
 
 /// Puts a text on one line.

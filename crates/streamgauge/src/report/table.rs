@@ -55,6 +55,8 @@ pub struct Cell {
     pub text: String,
     /// The spread as text.
     pub spread_text: Option<String>,
+    /// What limited the server, if the table says so: `link`, `processors`, `clients`, `nothing`.
+    pub limit: Option<String>,
     /// † saturated, ‡ noisy, § some trials failed, ¶ some requests or viewers failed.
     pub marks: String,
     /// Whether it is the best of all peers.

@@ -330,6 +330,7 @@ fn cell(entrant: &Entrant<'_>, metric: &str) -> Option<Cell> {
         spread,
         text: number::sensible(summary.median),
         spread_text: spread.map(text),
+        limit: None,
         marks: marks(&entrant.trials, metric),
         best: false,
     })

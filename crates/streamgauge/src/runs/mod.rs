@@ -3,10 +3,11 @@
 //! A folder may come from anywhere. Every file is read up to a limit, and an error names the file.
 //!
 //! [`statistics`] summarises repetitions, [`bootstrap`] tells how sure a change is, [`marks`] tells which figures are doubtful, [`metric`]
-//! tells which metrics say how good a server is, and [`dimension`] writes parameters.
+//! tells which metrics say how good a server is, [`limit`] tells what limited it, and [`dimension`] writes parameters.
 
 pub(crate) mod bootstrap;
 pub(crate) mod dimension;
+pub(crate) mod limit;
 pub(crate) mod marks;
 pub(crate) mod metric;
 pub(crate) mod statistics;

@@ -67,6 +67,11 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
     // While other tests run, the generator may be the limit.
     assert!(code == 0 || code == 3, "{code} {told}");
     assert_eq!((&document["trials"], &document["kept"]), (&4.into(), &1.into()), "{told}");
+    // Without a terminal each trial has a line, with what there is so far.
+    let lines: Vec<_> = told.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(lines.len(), 3, "{told}");
+    assert!(lines[0].starts_with("[2/4, ") && lines[0].contains(" to go; 1 measured"), "{told}");
+    assert!(lines[2].contains("; 3 measured"), "{told}");
     assert_eq!(document["run"]["warnings"].as_array().unwrap().len(), 2, "{document:#}");
     assert_eq!(lab.trial("requests/rate=20/nginx/1"), first);
     for (trial, clients, seconds) in [
@@ -81,8 +86,13 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
         assert_eq!(metric("clients"), clients, "{trial:#}");
         assert_eq!(metric("errors"), Some(0.0), "{trial:#}");
         assert!(metric("load_seconds").unwrap() >= seconds, "{trial:#}");
+        let incoming =
+            metric("sent_bytes").map(|bytes| bytes * 8e-6 / metric("load_seconds").unwrap());
+        assert_eq!(metric("in_mbit_mean"), incoming, "{trial:#}");
+        assert_eq!(incoming.is_some_and(|rate| rate > 0.0), clients.is_some(), "{trial:#}");
         assert!(metric("out_mbit_mean").unwrap() > 0.1, "{trial:#}");
         assert!(metric("server_memory_mib").unwrap() > 1.0, "{trial:#}");
+        assert!(metric("server_idle_memory_mib").unwrap() > 1.0, "{trial:#}");
         assert!((0.0..64.0).contains(&metric("server_cores").unwrap()), "{trial:#}");
         assert!((0.0..=100.0).contains(&metric("other_cpu_percent").unwrap()), "{trial:#}");
     }

@@ -56,6 +56,16 @@ fn errors_name_file_line_and_key() {
         ),
         ("Study,1", "Study,1,2", "has not 2 fields"),
         ("x = \"rate\"\n", "", "figure \"f\": a figure of this kind needs x"),
+        (
+            "[load.cases]",
+            "link_changes = [{ at = 0.5, rate = \"1mbit\" }]\n[load.cases]",
+            "link_changes: there is no link",
+        ),
+        (
+            "[load.cases]",
+            "link = \"8mbit\"\nlink_changes = [{ at = 1, rate = \"1mbit\" }]\n[load.cases]",
+            "at is a share of the load's time",
+        ),
         ("[load.cases]", "settle = \"soon\"\n[load.cases]", "not a time"),
         (
             "[load.cases]",

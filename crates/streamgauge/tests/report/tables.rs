@@ -257,3 +257,83 @@ fn what_a_shorter_load_would_change_is_left_out_where_the_load_was_scaled() {
     let text = fs::read_to_string(report.join("report.md")).unwrap();
     assert_eq!(text.matches("Left out where the run was scaled").count(), 2, "{text}");
 }
+
+#[test]
+fn averages_are_the_means_of_the_figures_shown() {
+    let place = tempfile::tempdir().unwrap();
+    let scenario = SMALL
+        .replace(
+            "rows = [\"peer\"]\ncolumns = [\"clients\"]",
+            "rows = [\"clients\"]\naverage = \"clients\"",
+        )
+        .replace("C,1,7\n", "A,Average,5\nC,1,7\nC,Average,7\n");
+    let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
+    // Medians of 2 and 7. The second peer lacks one of them.
+    for (peer, clients, repetition, count) in
+        [("a", 1.0, 1, 1.0), ("a", 1.0, 2, 3.0), ("a", 2.0, 1, 7.0), ("b", 1.0, 1, 4.0)]
+    {
+        folder.keep(&trial("one", &[("clients", clients)], peer, repetition, &[("count", count)]));
+    }
+    let mut failed = trial("one", &[("clients", 2.0)], "b", 1, &[]);
+    failed.failed = Some("it did not start".to_owned());
+    folder.keep(&failed);
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    assert_eq!(rows[0][..3], ["server", "clients", "count, measured"], "{rows:?}");
+    assert_eq!(rows[4][..4], ["", "Average", "4.5‡", "5.0"], "{rows:?}");
+    assert_eq!(rows[7][..3], ["", "Average", "failed"], "{rows:?}");
+}
+
+#[test]
+fn cells_say_what_limited_the_server() {
+    let place = tempfile::tempdir().unwrap();
+    let scenario = SMALL
+        .replace("with = \"http\"", "with = \"http\"\nlink = \"700mbit\"")
+        .replace("headline = true", "headline = true\nlimits = true")
+        .replace("clients = [1, 2]", "clients = [1, 2, 3, 4, 5, 6]");
+    let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
+    // Servers of this run have four processors.
+    for (clients, link, link_peak, cores, cores_peak, saturated) in [
+        (1.0, 650.0, 700.0, 3.0, 4.0, true),
+        (2.0, 474.0, 700.0, 3.9, 4.0, false),
+        (3.0, 100.0, 300.0, 1.0, 2.0, true),
+        (4.0, 100.0, 690.0, 1.0, 2.0, false),
+        (5.0, 100.0, 300.0, 1.0, 2.0, false),
+    ] {
+        let metrics = [
+            ("count", 5.0),
+            ("out_mbit_mean", link),
+            ("out_mbit_peak", link_peak),
+            ("server_cores", cores),
+            ("server_cores_peak", cores_peak),
+        ];
+        let mut one = trial("one", &[("clients", clients)], "a", 1, &metrics);
+        one.saturated = saturated;
+        folder.keep(&one);
+    }
+    // Of a run without these figures nothing is known.
+    folder.keep(&trial("one", &[("clients", 6.0)], "a", 1, &[("count", 5.0)]));
+    let report = made(&[place.path()]);
+    let rows = markdown(&report, "**Table 1.**");
+    let measured: Vec<_> = rows[2].iter().filter(|cell| cell.starts_with("5.0")).collect();
+    let said = ["5.0†, *link*", "5.0, *processors*", "5.0†, *clients*", "5.0, *link at times*"];
+    assert_eq!(measured[..4], said, "{rows:?}");
+    assert_eq!(measured[4..], ["5.0, *nothing*", "5.0"], "{rows:?}");
+    assert!(html(&report, "table-1")[0].contains(&"5.0 processors".to_owned()));
+    let text = fs::read_to_string(report.join("report.md")).unwrap();
+    assert!(text.contains("Italic: what limited the server."), "{text}");
+}
+
+#[test]
+fn tables_may_show_some_of_the_servers() {
+    let place = tempfile::tempdir().unwrap();
+    let scenario =
+        SMALL.replace("rows = [\"peer\"]", "rows = [\"peer\"]\nwhere = { peer = [\"b\", \"c\"] }");
+    let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
+    for peer in ["a", "b", "c"] {
+        folder.keep(&trial("one", &[("clients", 1.0)], peer, 1, &[("count", 5.0)]));
+    }
+    let rows = markdown(&made(&[place.path()]), "**Table 1.**");
+    let heads: Vec<_> = rows[2..].iter().map(|row| &row[0]).collect();
+    assert_eq!(heads, ["b", "c", "A", "C"], "{rows:?}");
+}

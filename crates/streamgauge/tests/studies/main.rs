@@ -126,7 +126,7 @@ fn trials(out: &Path) -> Vec<Value> {
 
 #[test]
 fn study_a() {
-    repeat("study-a", &["baseline-hyper", "nginx", "headwater"]);
+    repeat("study-a", &["baseline-threadpool", "baseline-hyper", "nginx", "headwater"]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn study_c() {
         let finished = Program::spawn(&mut install).wait(LIMIT);
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
     }
-    repeat("study-c", &["python", "python-push", "headwater"]);
+    repeat("study-c", &["python", "python-push-threads", "python-push", "headwater"]);
 }
 
 #[test]

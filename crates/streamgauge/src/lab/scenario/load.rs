@@ -49,6 +49,9 @@ pub struct Load {
     /// Rate of the link between server and load, written as for tc (`700mbit`); `None` for
     /// loopback.
     pub link: Option<String>,
+    /// Other rates that the link has later on.
+    #[serde(default)]
+    pub link_changes: Vec<LinkChange>,
     /// What is published before the load starts.
     pub publish: Option<Publish>,
     /// Another load beside it, without figures.
@@ -91,6 +94,15 @@ impl Load {
         ensure!(
             self.stream.is_none() || !in_background,
             "background: a load on a stream has no path"
+        );
+        ensure!(
+            self.link_changes.is_empty() || self.link.is_some(),
+            "link_changes: there is no link"
+        );
+        let times: Vec<f64> = self.link_changes.iter().map(|change| change.at).collect();
+        ensure!(
+            times.iter().all(|at| (0.0..1.0).contains(at)) && times.is_sorted(),
+            "link_changes: at is a share of the load's time, from 0 to 1, and rises"
         );
         if self.publish.is_some() {
             ensure!(self.stream.is_some(), "what is published needs a stream");
@@ -141,6 +153,16 @@ fn one_or_more<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Err
 fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     units::time(&text).map_err(serde::de::Error::custom)
+}
+
+/// A change of a link's rate while the load runs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkChange {
+    /// When, as a share of the time that the load takes.
+    pub at: f64,
+    /// The rate from then on, written as for tc.
+    pub rate: String,
 }
 
 /// A program that makes a load.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use super::source;
 use super::template::{Template, Unknown, is_name};
 
-pub use load::{Background, Load, Publish, Publisher, Scale, Tool, Until};
+pub use load::{Background, LinkChange, Load, Publish, Publisher, Scale, Tool, Until};
 pub use shown::{Better, Figure, Kind, Only, Published, Shown, Table};
 
 /// The content of a scenario's file.

@@ -31,6 +31,12 @@ pub struct Table {
     /// For each peer of the study, the peer here that it is compared with.
     #[serde(default)]
     pub stand_in: BTreeMap<String, String>,
+    /// A dimension that also has a place for the average over its other places, as the tables of
+    /// study B have.
+    pub average: Option<String>,
+    /// Whether cells say what limited the server: the link, its processors, or the clients.
+    #[serde(default)]
+    pub limits: bool,
     /// Whether the table belongs to a summary of the scenario.
     #[serde(default)]
     pub headline: bool,
@@ -60,6 +66,14 @@ pub struct Shown {
     /// scale changed the load are left out.
     #[serde(default)]
     pub whole: bool,
+}
+
+impl Shown {
+    /// Name with the unit.
+    pub(crate) fn named(&self) -> String {
+        let title = if self.title.is_empty() { &self.metric } else { &self.title };
+        if self.unit.is_empty() { title.clone() } else { format!("{title}, {}", self.unit) }
+    }
 }
 
 /// Which of two values is better.
@@ -180,7 +194,7 @@ impl Figure {
     }
 }
 
-/// Selects trials: those of a load whose parameters have these values.
+/// Selects trials: those of a load whose parameters, and whose `peer`, have these values.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Only(BTreeMap<String, OneOrMore>);
 
@@ -192,10 +206,12 @@ enum OneOrMore {
 }
 
 impl Only {
-    /// Whether trials with these parameters are selected.
-    pub fn admits(&self, parameters: &Parameters) -> bool {
+    /// Whether trials of this peer with these parameters are selected.
+    pub fn admits(&self, parameters: &Parameters, peer: &str) -> bool {
+        let peer = Value::Text(peer.to_owned());
         self.0.iter().all(|(name, wanted)| {
-            parameters.get(name).is_some_and(|value| match wanted {
+            let value = if name == "peer" { Some(&peer) } else { parameters.get(name) };
+            value.is_some_and(|value| match wanted {
                 OneOrMore::One(wanted) => wanted == value,
                 OneOrMore::More(wanted) => wanted.contains(value),
             })

@@ -114,6 +114,7 @@ fn cell(cell: Option<&Cell>) -> Markup {
             @if cell.best { b { (cell.text) } } @else { (cell.text) }
             @if !cell.marks.is_empty() { sup { (cell.marks) } }
             @if let Some(spread) = &cell.spread_text { small { (spread) } }
+            @if let Some(limit) = &cell.limit { small { i { (limit) } } }
         }
     }
 }

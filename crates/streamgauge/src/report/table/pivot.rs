@@ -9,6 +9,7 @@ use crate::percentile;
 use super::{Aspect, Cell, Row, Table, headed, parameter};
 use crate::number;
 use crate::runs::dimension;
+use crate::runs::limit::{LIMITS, limit};
 use crate::runs::marks::{MARKS, has_errors, marks};
 use crate::runs::statistics::Summary;
 use crate::runs::{Kept, NOT_WHOLE, Study, percentile_of_requests};
@@ -43,6 +44,11 @@ impl Gathered<'_> {
     }
 }
 
+/// The place of averages along a dimension.
+fn average() -> Member {
+    Member::Parameter(Value::Text("Average".to_owned()))
+}
+
 type Key = Vec<usize>;
 /// A row and a column.
 type RowColumn = (Key, Key);
@@ -57,12 +63,6 @@ pub(super) struct Pivot<'a> {
     cells: BTreeMap<RowColumn, Gathered<'a>>,
     /// Peers that stand in for a peer of the study, by number, with that peer's name.
     stands_for: BTreeMap<usize, String>,
-}
-
-/// Name of a metric with its unit.
-fn named(shown: &scenario::Shown) -> String {
-    let title = if shown.title.is_empty() { &shown.metric } else { &shown.title };
-    if shown.unit.is_empty() { title.clone() } else { format!("{title}, {}", shown.unit) }
 }
 
 impl<'a> Pivot<'a> {
@@ -90,11 +90,14 @@ impl<'a> Pivot<'a> {
     pub(super) fn gather(&mut self) {
         let mut facts: Vec<(Vec<Member>, Option<&'a Kept>, f64, usize)> = Vec::new();
         for kept in self.study.trials_of(&self.table.load) {
-            if !self.table.only.admits(&kept.trial.parameters) {
+            if !self.table.only.admits(&kept.trial.parameters, &kept.trial.peer) {
                 continue;
             }
             for metric in 0..self.table.values.len() {
                 if let Some(place) = self.place(kept, metric) {
+                    facts.extend(
+                        self.averaged(&place).map(|place| (place, Some(kept), 0.0, metric)),
+                    );
                     facts.push((place, Some(kept), 0.0, metric));
                 }
             }
@@ -131,6 +134,26 @@ impl<'a> Pivot<'a> {
             name => kept.trial.parameters.get(name).cloned().map(Member::Parameter),
         };
         self.dimensions().map(member).collect()
+    }
+
+    /// The place of the average that a figure at this place belongs to, if the table has averages.
+    fn averaged(&self, place: &[Member]) -> Option<Vec<Member>> {
+        let mut place = place.to_vec();
+        *place.get_mut(self.averages()?)? = average();
+        Some(place)
+    }
+
+    /// The number of the dimension that has a place for averages.
+    fn averages(&self) -> Option<usize> {
+        self.dimensions().position(|name| Some(name) == self.table.average.as_ref())
+    }
+
+    /// Whether a cell is an average.
+    fn is_average(&self, (row, column): &RowColumn) -> bool {
+        self.averages().is_some_and(|at| {
+            let key = row.iter().chain(column).nth(at);
+            key.is_some_and(|key| self.members[at].get(*key) == Some(&average()))
+        })
     }
 
     fn learn(&mut self, place: &[Member]) {
@@ -233,7 +256,7 @@ impl<'a> Pivot<'a> {
             let key = (row.0.clone(), column.0.clone());
             let gathered = self.cells.get(&key)?;
             let aspect = row.1.or(column.1).unwrap_or(Aspect::Measured);
-            self.cell(gathered, aspect, best.contains(&key))
+            self.cell(&key, gathered, aspect, best.contains(&key))
         };
         let mut stub: Vec<String> = self.rows.iter().map(|name| dimension::title(name)).collect();
         stub.extend((published && !beside).then(String::new));
@@ -271,7 +294,7 @@ impl<'a> Pivot<'a> {
 
     fn quantity(&self) -> String {
         match self.table.values.as_slice() {
-            [only] if !self.dimensions().any(|name| name == "value") => named(only),
+            [only] if !self.dimensions().any(|name| name == "value") => only.named(),
             _ => String::new(),
         }
     }
@@ -300,7 +323,7 @@ impl<'a> Pivot<'a> {
         match member {
             Member::Peer(at) => self.study.peers[*at].title.clone(),
             Member::Theirs(name) => name.clone(),
-            Member::Metric(at) => named(&self.table.values[*at]),
+            Member::Metric(at) => self.table.values[*at].named(),
             Member::Parameter(value) if bare => dimension::bare(value),
             Member::Parameter(value) => dimension::full(name, value),
         }
@@ -336,7 +359,7 @@ impl<'a> Pivot<'a> {
             let metric = &self.table.values[cell.metric].metric;
             let doubtful = cell.trials.iter().any(|kept| kept.trial.saturated)
                 || has_errors(&cell.trials, metric);
-            let Some(summary) = self.summary(cell).filter(|_| !doubtful) else { continue };
+            let Some(summary) = self.summary(key, cell).filter(|_| !doubtful) else { continue };
             let sign = match self.table.values[cell.metric].better {
                 Some(Better::More) => 1.0,
                 Some(Better::Less) => -1.0,
@@ -359,13 +382,47 @@ impl<'a> Pivot<'a> {
         best
     }
 
-    fn summary(&self, cell: &Gathered<'_>) -> Option<Summary> {
+    fn summary(&self, key: &RowColumn, cell: &Gathered<'_>) -> Option<Summary> {
         let shown = &self.table.values[cell.metric];
-        let trials = cell.trials.iter().filter(|kept| !shown.whole || kept.is_whole());
-        Summary::of(trials.filter_map(|kept| kept.metric(&shown.metric)))
+        let figure = |kept: &&&Kept| {
+            (!shown.whole || kept.is_whole()).then(|| kept.metric(&shown.metric)).flatten()
+        };
+        if !self.is_average(key) {
+            return Summary::of(cell.trials.iter().filter_map(|kept| figure(&kept)));
+        }
+        // The mean of the figures that the table shows. Without one of them it would be of others.
+        let name = self.table.average.as_ref()?;
+        let mut places: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for kept in &cell.trials {
+            let place = kept.trial.parameters.get(name)?.to_string();
+            places.entry(place).or_default().extend(figure(&kept));
+        }
+        let medians: Option<Vec<f64>> =
+            places.into_values().map(|all| Some(Summary::of(all)?.median)).collect();
+        let medians = medians.filter(|medians| !medians.is_empty())?;
+        Summary::of([medians.iter().sum::<f64>() / medians.len() as f64])
     }
 
-    fn cell(&self, cell: &Gathered<'_>, aspect: Aspect, best: bool) -> Option<Cell> {
+    /// What limited the server in the trials of a cell, if the table says so.
+    fn limit(&self, cell: &Gathered<'_>) -> Option<String> {
+        if !self.table.limits {
+            return None;
+        }
+        let machine = &self.study.runs.first()?.machine;
+        let mut all: Vec<String> =
+            cell.trials.iter().filter_map(|kept| limit(kept, self.load, machine)).collect();
+        all.sort();
+        all.dedup();
+        (!all.is_empty()).then(|| all.join(" or "))
+    }
+
+    fn cell(
+        &self,
+        key: &RowColumn,
+        cell: &Gathered<'_>,
+        aspect: Aspect,
+        best: bool,
+    ) -> Option<Cell> {
         let shown = &self.table.values[cell.metric];
         let print = |value| number::fixed(value, shown.digits.min(9));
         let published = Summary::of(cell.published.iter().copied()).map(|summary| summary.median);
@@ -375,6 +432,7 @@ impl<'a> Pivot<'a> {
             spread: None,
             text,
             spread_text: None,
+            limit: None,
             marks: String::new(),
             best: false,
         };
@@ -386,12 +444,12 @@ impl<'a> Pivot<'a> {
             }),
             Aspect::Ratio if cell.is_scaled() => None,
             Aspect::Ratio => {
-                let ratio = self.summary(cell)?.median / published?;
+                let ratio = self.summary(key, cell)?.median / published?;
                 let digits = if ratio.abs() < 10.0 { 2 } else { usize::from(ratio.abs() < 100.0) };
                 ratio.is_finite().then(|| plain(aspect, ratio, number::fixed(ratio, digits)))
             }
             Aspect::Measured => {
-                let Some(summary) = self.summary(cell) else {
+                let Some(summary) = self.summary(key, cell) else {
                     let failed = cell.trials.iter().any(|kept| kept.trial.failed.is_some());
                     let text = "failed".to_owned();
                     return failed.then(|| Cell { value: None, ..plain(aspect, 0.0, text) });
@@ -401,6 +459,7 @@ impl<'a> Pivot<'a> {
                 Some(Cell {
                     spread,
                     spread_text: spread.map(text),
+                    limit: if self.is_average(key) { None } else { self.limit(cell) },
                     marks: marks(&cell.trials, &shown.metric),
                     best,
                     ..plain(aspect, summary.median, print(summary.median))
@@ -444,6 +503,9 @@ impl<'a> Pivot<'a> {
         {
             notes.push(NOT_WHOLE.to_owned());
         }
+        if cells().any(|cell| cell.limit.is_some()) {
+            notes.push(LIMITS.to_owned());
+        }
         if cells().any(|cell| cell.best) {
             notes.push("Bold: the best of those measured.".to_owned());
         }
@@ -481,7 +543,8 @@ impl<'a> Pivot<'a> {
         // Computed parameters follow from others and add nothing.
         let names = self.load.cases.keys();
         for name in names.filter(|name| !self.dimensions().any(|other| other == *name)) {
-            for cell in self.cells.values() {
+            // An average says by its name what it is over.
+            for (_, cell) in self.cells.iter().filter(|(key, _)| !self.is_average(key)) {
                 let values =
                     || cell.trials.iter().filter_map(|kept| kept.trial.parameters.get(name));
                 let first = values().next();
