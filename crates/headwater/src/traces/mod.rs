@@ -23,7 +23,8 @@ use http::net::{LogId, LogLimit, Names};
 use live::Stream;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
-use context::{Context, random};
+pub use context::Context;
+use context::random;
 pub use exporter::Exporter;
 
 use crate::config;
