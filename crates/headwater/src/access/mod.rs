@@ -318,12 +318,7 @@ impl Access {
     ///
     /// # Errors
     /// The peer must connect again, and is told how.
-    pub fn connects(
-        &self,
-        query: String,
-        program: &str,
-        ip: IpAddr,
-    ) -> Result<String, Rejected> {
+    pub fn connects(&self, query: String, program: &str, ip: IpAddr) -> Result<String, Rejected> {
         self.policy().connects(query, program, ip.to_canonical()).inspect_err(|rejected| {
             if let Some(why) = rejected.why {
                 let _ = self.counted(Kind::Publish, "rtmp", Err(why));
