@@ -39,6 +39,7 @@ mod socket;
 mod wait;
 
 use std::path::PathBuf;
+use std::process::Command;
 
 pub use built::{built, headwater};
 pub use chunk::{time_of, track_of};
@@ -92,6 +93,17 @@ pub fn corpus_dir() -> PathBuf {
     let dir = PathBuf::from(std::env::var_os("HEADWATER_MEDIA").expect("set HEADWATER_MEDIA"));
     assert!(dir.is_dir(), "no corpus at {}", dir.display());
     dir
+}
+
+/// A script of the folder `webrtc` of the origin's tests, to run with aiortc.
+#[track_caller]
+pub fn aiortc(script: &str) -> Command {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join("target/aiortc/bin/python");
+    assert!(python.is_file(), "no aiortc: scripts/aiortc.sh installs it");
+    let mut command = Command::new(python);
+    command.arg(root.join("crates/headwater/tests/webrtc").join(script));
+    command
 }
 
 /// The clip that `headwater serve --demo` publishes: 16 s, 480 frames of 1280×720 in closed GOPs of

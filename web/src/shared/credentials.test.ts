@@ -20,6 +20,20 @@ it.each(['', '?', '?via=push', '?keys=1'])('%s has none', (search) => {
   expect(credentialsOf(search)).toEqual(NO_CREDENTIALS);
 });
 
+it('tells that no header carries a user name with a colon', () => {
+  const search = '?user=a%3Ab&password=c:d';
+  expect(credentialsOf(search)).toEqual({
+    query: search,
+    headers: {},
+    flaw: expect.stringContaining('colon'),
+  });
+  expect(credentialsOf('?user=ab&password=c:d').flaw).toBeUndefined();
+  expect(credentialsOf('?user=a:b&token=t')).toEqual({
+    query: '?user=a:b&token=t',
+    headers: { authorization: 'Bearer t' },
+  });
+});
+
 it.each(['?key', '?key=', '?key=%ff', '?token=a%0d%0ab', '?token=%C3%A4'])('%s makes no header', (search) => {
   expect(credentialsOf(search).headers).toEqual({});
 });

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
-import { NO_CREDENTIALS } from '../shared/credentials';
-import { reasonOf } from './refusal';
+import { credentialsOf, NO_CREDENTIALS } from '../shared/credentials';
+import type { Failure } from './condition';
+import { reasonOf, withReason } from './refusal';
 
 const answering = (body: string, status: number, type = 'text/plain; charset=utf-8') =>
   (async () => new Response(body, { status, headers: { 'content-type': type } })) as typeof fetch;
@@ -18,4 +19,25 @@ it('has no reason where none is given', async () => {
     throw new TypeError('network');
   }) as typeof fetch;
   expect(await reasonOf('/x', NO_CREDENTIALS, broken)).toBeNull();
+});
+
+it('tells what the server says, and what is wrong with the credentials', async () => {
+  const failure: Failure = {
+    kind: 'network',
+    what: 'Refused.',
+    detail: 'manifestLoadError',
+    refusedBy: '/x',
+  };
+  const detail = async (search: string, answer: typeof fetch, of = failure) =>
+    (await withReason(of, credentialsOf(search), answer)).detail;
+  const needed = answering('credentials are needed', 401);
+  expect(await detail('', needed)).toBe('The server says: credentials are needed');
+  expect(await detail('', answering('', 404))).toBe('manifestLoadError');
+  const colon = '?user=a:b&password=p';
+  expect(await detail(colon, needed)).toMatch(
+    /^The user name has a colon.*The server says: credentials are needed$/,
+  );
+  expect(await detail(colon, needed, { ...failure, refusedBy: `/push${colon}` })).toMatch(/^The server says/);
+  const { refusedBy: _, ...other } = failure;
+  expect(await detail(colon, needed, other)).toBe('manifestLoadError');
 });

@@ -1,4 +1,5 @@
-import { NO_CREDENTIALS } from '../shared/credentials';
+import { type Credentials, NO_CREDENTIALS } from '../shared/credentials';
+import type { Failure } from './condition';
 
 /** Longest reason that is shown, in characters. */
 const LONGEST = 300;
@@ -26,4 +27,18 @@ export async function reasonOf(
     // The failure is shown without a reason.
     return null;
   }
+}
+
+/** The failure, with the server's reason if it gives one, and with what is wrong with the credentials. */
+export async function withReason(
+  failure: Failure,
+  credentials: Credentials,
+  request: typeof fetch = fetch,
+): Promise<Failure> {
+  if (failure.refusedBy === undefined) return failure;
+  const reason = await reasonOf(failure.refusedBy, credentials, request);
+  const detail = reason === null ? failure.detail : `The server says: ${reason}`;
+  // An address with the credentials in its query needs no header.
+  const flaw = failure.refusedBy.endsWith(credentials.query) ? undefined : credentials.flaw;
+  return { ...failure, detail: flaw ? `${flaw} ${detail}` : detail };
 }

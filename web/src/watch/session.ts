@@ -2,7 +2,6 @@ import { Beacon, beaconUrl, type Told } from '../push/beacon';
 import { Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
-import type { Credentials } from '../shared/credentials';
 import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
 import {
   type Condition,
@@ -23,7 +22,7 @@ import {
   type StartEngine,
   told,
 } from './engines/engine';
-import { reasonOf } from './refusal';
+import { withReason } from './refusal';
 import { type Stall, StallMeter } from './stalls';
 
 /**
@@ -611,13 +610,6 @@ export class Session {
       this.happen({ type: 'directory', directory, since: null, missingCodecs: [] });
     }
   }
-}
-
-/** The failure, with the server's reason if it gives one. */
-async function withReason(failure: Failure, credentials: Credentials): Promise<Failure> {
-  if (failure.refusedBy === undefined) return failure;
-  const reason = await reasonOf(failure.refusedBy, credentials);
-  return reason === null ? failure : { ...failure, detail: `The server says: ${reason}` };
 }
 
 function bufferAhead(video: HTMLVideoElement): number {

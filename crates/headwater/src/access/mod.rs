@@ -38,7 +38,8 @@ use axum::response::{IntoResponse, Response};
 pub use credentials::Action as Kind;
 use http::net::LogId;
 use ipnet::IpNet;
-pub(crate) use policy::{Policy, Rejected};
+pub(crate) use policy::Policy;
+pub use policy::Rejected;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -317,12 +318,7 @@ impl Access {
     ///
     /// # Errors
     /// The peer must connect again, and is told how.
-    pub(crate) fn connects(
-        &self,
-        query: String,
-        program: &str,
-        ip: IpAddr,
-    ) -> Result<String, Rejected> {
+    pub fn connects(&self, query: String, program: &str, ip: IpAddr) -> Result<String, Rejected> {
         self.policy().connects(query, program, ip.to_canonical()).inspect_err(|rejected| {
             if let Some(why) = rejected.why {
                 let _ = self.counted(Kind::Publish, "rtmp", Err(why));

@@ -36,11 +36,11 @@ const ENCODER: &str = "FMLE/";
 
 /// Why an RTMP peer must connect again.
 #[derive(Debug)]
-pub(crate) struct Rejected {
+pub struct Rejected {
     /// What the peer is told.
-    pub(crate) told: String,
+    pub told: String,
     /// Why, if it was for its credentials.
-    pub(crate) why: Option<Refusal>,
+    pub why: Option<Refusal>,
 }
 
 /// Who may do what, by one configuration.

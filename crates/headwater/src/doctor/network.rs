@@ -10,7 +10,8 @@ const UNSENT: u64 = 4 << 20;
 
 pub(super) fn check(machine: &Machine, config: &Config) -> Vec<Check> {
     let datagrams = config.webrtc.enabled.then(|| received(machine)).flatten();
-    let checks = [congestion(machine), pacing(machine), unsent(machine), datagrams];
+    let checks =
+        [congestion(machine), pacing(machine), pauses(machine), unsent(machine), datagrams];
     checks.into_iter().flatten().collect()
 }
 
@@ -36,6 +37,20 @@ fn pacing(machine: &Machine) -> Option<Check> {
         let why = "BBR paces. Without fq it does so by a timer for each connection, which costs processor and accuracy";
         let remedy = "sysctl -w net.core.default_qdisc=fq, then `tc qdisc replace dev INTERFACE root fq` or a restart";
         Check::warning(NAME, found, why, remedy)
+    } else {
+        Check::ok(NAME, found)
+    })
+}
+
+/// Between two parts of a live stream, a connection is idle for longer than its timer of retransmission.
+fn pauses(machine: &Machine) -> Option<Check> {
+    const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
+    let found = machine.number("proc/sys/net/ipv4/tcp_slow_start_after_idle")?;
+    let used = machine.text("proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    Some(if found > 0 && !used.starts_with("bbr") {
+        let why = "After each pause between live parts, connections begin slowly again, and parts take longer to viewers who \
+                   are far away. BBR does not";
+        Check::warning(NAME, found, why, format!("sysctl -w {NAME}=0"))
     } else {
         Check::ok(NAME, found)
     })
@@ -105,6 +120,19 @@ mod tests {
             found(&[(USED, "bbr\n"), (QUEUE, "fq\n")], &config),
             [(ok, none()), (ok, none())]
         );
+    }
+
+    #[test]
+    fn pauses_matter_without_bbr() {
+        const PAUSES: &str = "proc/sys/net/ipv4/tcp_slow_start_after_idle";
+        let last = |used, value| {
+            found(&[(USED, used), (PAUSES, value)], &Config::default()).pop().unwrap()
+        };
+        let remedy = "sysctl -w net.ipv4.tcp_slow_start_after_idle=0";
+        assert_eq!(last("cubic\n", "1\n"), (Level::Warning, remedy.to_owned()));
+        for (used, value) in [("cubic\n", "0\n"), ("bbr\n", "1\n")] {
+            assert_eq!(last(used, value), (Level::Ok, String::new()), "{used}");
+        }
     }
 
     #[test]

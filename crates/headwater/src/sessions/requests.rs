@@ -39,7 +39,7 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Visits {
     shards: [Mutex<Shard>; SHARDS],
-    /// One address cannot make up as many as it likes.
+    /// One address cannot make up as many as it likes, and none takes all places.
     gate: Arc<Gate>,
     /// Nobody can make two players alike without the keys.
     keys: RandomState,
@@ -96,7 +96,7 @@ impl Visits {
     pub(super) fn new(per_address: Option<PerAddress>) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
-            gate: Arc::new(Gate::new(MOST, per_address)),
+            gate: Arc::new(Gate::new(MOST, per_address).fair()),
             keys: RandomState::new(),
         }
     }
@@ -459,10 +459,13 @@ mod tests {
         wait(&sessions, 3600).await;
         assert!(sessions.ended(9, |_, _, _| true).0.is_empty());
         assert!(lock(&sessions.ended).of_network.is_empty());
-        // A proxy has no limit.
-        for key in 10..20 {
-            assert!(comes(&sessions, key, "10.0.0.1").unwrap().is_some());
-        }
+        // A proxy has no limit of its own. It cannot fill the list.
+        let of_proxy = (0..MOST as u64).map(|key| comes(&sessions, key, "10.0.0.1").unwrap());
+        assert_eq!(of_proxy.flatten().count(), MOST / 4 * 3);
+        drop(comes(&sessions, u64::MAX, "192.0.2.7").unwrap().unwrap());
+        let (open, _) = sessions.open(0, usize::MAX, |_, _, _| true);
+        let one = open.iter().find(|told| told.who.peer == who("192.0.2.7").peer).unwrap();
+        assert!(sessions.end(one.id, Over::Ended));
     }
 
     #[tokio::test(start_paused = true)]

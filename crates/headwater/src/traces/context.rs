@@ -5,16 +5,18 @@ use std::hash::{BuildHasher, RandomState};
 
 /// The span of a client that a request belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Context {
-    pub(super) trace: u128,
-    pub(super) span: u64,
+pub struct Context {
+    /// The trace. Not 0.
+    pub trace: u128,
+    /// The client's span in it. Not 0.
+    pub span: u64,
     /// Whether the client keeps its own spans.
-    pub(super) is_sampled: bool,
+    pub is_sampled: bool,
 }
 
 impl Context {
     /// Parses a `traceparent`. `None` if it is not one, and so has no meaning.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         let mut parts = text.trim_ascii().split('-');
         let mut part = |length| {

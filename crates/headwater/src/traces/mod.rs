@@ -23,7 +23,8 @@ use http::net::{LogId, LogLimit, Names};
 use live::Stream;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 
-use context::{Context, random};
+pub use context::Context;
+use context::random;
 pub use exporter::Exporter;
 
 use crate::config;
@@ -114,12 +115,17 @@ impl Traces {
     /// A request of HTTP. It is sampled if its `traceparent` (W3C Trace Context) says so, up to a limit; without one, as
     /// the configuration says.
     pub fn request(&self, request: &Request) -> Trace {
+        self.viewer(request.header("traceparent"), || request.received())
+    }
+
+    /// The same, of a request that has this `traceparent` and came at this time.
+    pub fn viewer(&self, parent: Option<&str>, came: impl FnOnce() -> Instant) -> Trace {
         let Some(kept) = &self.0 else { return Trace::default() };
-        let parent = request.header("traceparent").and_then(Context::parse);
+        let parent = parent.and_then(Context::parse);
         let is_wanted = parent.is_none_or(|parent| parent.is_sampled);
         let is_sampled =
             is_wanted && (kept.samples() || parent.is_some() && kept.grants(Instant::now()));
-        let open = || Box::new(Open { parent, ..Open::new(kept, request.received()) });
+        let open = || Box::new(Open { parent, ..Open::new(kept, came()) });
         Trace(is_sampled.then(open))
     }
 
@@ -166,6 +172,8 @@ struct Open {
     phases: Vec<(&'static str, Instant)>,
     has_media: bool,
     attributes: Vec<(&'static str, Value)>,
+    /// The names that the log has, if they are not those of the task that ends the trace.
+    names: Option<LogId>,
 }
 
 #[derive(Debug)]
@@ -208,7 +216,8 @@ impl Open {
     fn new(kept: &Arc<Kept>, began: Instant) -> Self {
         let kept = Arc::clone(kept);
         let (phases, attributes) = (Vec::new(), Vec::new());
-        Self { kept, parent: None, about: None, began, phases, has_media: false, attributes }
+        let (parent, about, has_media, names) = (None, None, false, None);
+        Self { kept, parent, about, began, phases, has_media, attributes, names }
     }
 }
 
@@ -222,6 +231,13 @@ impl Trace {
     pub fn asks(&mut self, doing: Doing, protocol: &'static str, path: &dyn Display) {
         if let Some(open) = &mut self.0 {
             open.about = Some(About { doing, protocol, path: shortened(&path.to_string()) });
+        }
+    }
+
+    /// Keeps the names that the log has now: another task may end the trace.
+    pub fn keep_names(&mut self) {
+        if let Some(open) = &mut self.0 {
+            open.names = Some(LogId::current());
         }
     }
 
@@ -293,17 +309,21 @@ impl Trace {
 
     fn finish(&mut self, error: Option<String>) {
         let Some(open) = self.0.take() else { return };
-        let Open { kept, parent, about, began, phases, mut attributes, .. } = *open;
+        let Open { kept, parent, about, began, phases, mut attributes, names, .. } = *open;
         let Some(about) = about else { return };
         // The names that the log has, too.
-        LogId::tell(|Names { connection, session, request }| {
+        let tell = |Names { connection, session, request }: Names<'_>| {
             let numbers = [("headwater.connection", connection), ("headwater.session", session)];
             let numbers =
                 numbers.into_iter().filter_map(|(name, n)| Some((name, Value::Number(n?))));
             attributes.extend(numbers);
             let request = request.map(|id| Value::Text(id.to_owned()));
             attributes.extend(request.map(|id| ("headwater.request_id", id)));
-        });
+        };
+        match names {
+            Some(names) => names.within(|| LogId::tell(tell)),
+            None => LogId::tell(tell),
+        }
         // Both clocks are read once, so that spans of a trace cannot overlap because one of them is set.
         let (now, time) = (Instant::now(), SystemTime::now());
         let time = time.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -61,6 +61,16 @@ struct Target<'a> {
     session: Option<&'a str>,
 }
 
+impl Target<'_> {
+    /// What a session for it does, and by which protocol.
+    fn doing(&self) -> (Doing, &'static str) {
+        match self.publishes {
+            true => (Doing::Publish, "whip"),
+            false => (Doing::Play, Delivery::WebRtc.name()),
+        }
+    }
+}
+
 /// A refusal: its status, and a sentence.
 type Refused = (StatusCode, String);
 
@@ -132,12 +142,14 @@ async fn post(
     request: &Request<'_>,
     to: &Target<'_>,
 ) -> Result<Response, Refused> {
-    let mut trace = Trace::default();
-    if to.publishes {
-        let parent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
-        trace = server.origin.traces.publisher(parent);
-        trace.asks(Doing::Publish, "whip", &StreamPath::Live(to.stream));
-    }
+    let parent = request.headers.get("traceparent").and_then(|value| value.to_str().ok());
+    let traces = &server.origin.traces;
+    let mut trace = match to.publishes {
+        true => traces.publisher(parent),
+        false => traces.viewer(parent, std::time::Instant::now),
+    };
+    let (doing, by) = to.doing();
+    trace.asks(doing, by, &StreamPath::Live(to.stream));
     let verdict = allowed(server, request, to).await;
     trace.phase("access");
     match verdict {
@@ -269,10 +281,7 @@ async fn begin(
     let fragment = own.ufrag.clone();
     // The fragment travels in the clear. The rest is as random as a password.
     let id = format!("{fragment}{}", str0m::IceCreds::new().pass);
-    let (doing, by) = match to.publishes {
-        true => (Doing::Publish, "whip"),
-        false => (Doing::Play, Delivery::WebRtc.name()),
-    };
+    let (doing, by) = to.doing();
     let path = StreamPath::Live(to.stream).to_string();
     let listed = origin.sessions.begin(Who { doing, path, by, peer: request.peer }, grant);
     match &mut wanted {
@@ -280,7 +289,12 @@ async fn begin(
             publish.meter = listed.meter().clone();
             publish.trace(std::mem::take(trace));
         }
-        Wanted::Play(watched) => watched.meter = listed.meter().clone(),
+        Wanted::Play(watched) => {
+            watched.meter = listed.meter().clone();
+            watched.trace = std::mem::take(trace);
+            // A feed sends the first packet.
+            watched.trace.keep_names();
+        }
     }
     let waiting = Waiting {
         rtc,
@@ -408,8 +422,8 @@ impl Tracks {
             return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
         }
         let cname = cname.to_owned();
-        let meter = Meter::default();
-        Ok(Watched { stream, video, audio, companion, keys, cname, meter })
+        let (meter, trace) = (Meter::default(), Trace::default());
+        Ok(Watched { stream, video, audio, companion, keys, cname, meter, trace })
     }
 }
 

@@ -1,7 +1,6 @@
 //! The server, publishers and players, and tokens.
 
 use std::io::Read;
-use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -86,9 +85,7 @@ pub(crate) const UPGRADE: [(&str, &str); 5] = [
 
 /// aiortc publishes or plays, as `tests/webrtc/peer.py` says.
 pub(crate) fn aiortc(how: &str, url: &str) -> Program {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut command = Command::new(root.join("../../target/aiortc/bin/python"));
-    Program::spawn(command.arg(root.join("tests/webrtc/peer.py")).args([how, url]))
+    Program::spawn(testkit::aiortc("peer.py").args([how, url]))
 }
 
 pub(crate) fn unix_now() -> u64 {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use testkit::http::Client;
-use testkit::{NO_ARGUMENTS, Program, Server, demo_clip, eventually, push};
+use testkit::{Finished, NO_ARGUMENTS, Program, Server, demo_clip, eventually, push};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 const LIMIT: Duration = Duration::from_secs(90);
@@ -144,6 +144,11 @@ fn publish(server: &Server, path: &str) -> Program {
     testkit::publish(demo_clip(), &server.rtmp_url(path))
 }
 
+/// aiortc plays, until it has enough of the video.
+fn see(url: &str) -> Finished {
+    Program::spawn(testkit::aiortc("peer.py").args(["see", url])).wait(LIMIT)
+}
+
 const FOR_VIEWERS: [&str; 3] = ["access", "wait for media", "first byte"];
 
 #[test]
@@ -243,6 +248,25 @@ fn viewers_that_get_nothing_are_traced_as_errors_and_those_of_titles_until_they_
     let trace = collector.until_traced("play", "title", "vod/clip.mp4");
     assert_eq!(phases(&trace), FOR_VIEWERS, "{trace:?}");
     assert!(trace[0].0["error"].is_null(), "{trace:?}");
+}
+
+#[test]
+fn a_viewer_by_whep_is_traced_until_its_first_packet() {
+    let collector = Collector::start(Some(200));
+    let server = Server::configured(BINARY, &collector.table("1"), ["--demo"]);
+    server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let seen = see(&server.url("/live/demo/whep"));
+    assert!(seen.status.success(), "{}", seen.stderr);
+    let trace = collector.until_traced("play", "webrtc", "live/demo");
+    assert_eq!(phases(&trace), ["access", "connect", "wait for media", "first byte"], "{trace:?}");
+    assert!(trace[0].0["error"].is_null(), "{trace:?}");
+    for name in ["headwater.session", "headwater.request_id"] {
+        assert!(!trace[0].attribute(name).is_null(), "{trace:?}");
+    }
+    assert!(!see(&server.url("/live/none/whep")).status.success());
+    let trace = collector.until_traced("play", "webrtc", "live/none");
+    assert_eq!(phases(&trace), ["access"], "{trace:?}");
+    assert_eq!(trace[0].0["error"], "no such stream");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use testkit::{
     uninterrupted,
 };
 
-use crate::support::{LIMIT, Relay, python, server};
+use crate::support::{LIMIT, Relay, server};
 
 /// A server that keeps everything, and whose streams end a second after their publisher. Packets wait
 /// long for others, so that nothing is lost on a busy machine.
@@ -144,7 +144,7 @@ fn comes_out_as_it_is(pictures: &str, seconds: &str) {
 fn a_server_of_another_hand_takes_it() {
     let folder = tempfile::tempdir().unwrap();
     let clip = clip(folder.path(), "4");
-    let server = Program::spawn(&mut python("whip_server.py"));
+    let server = Program::spawn(&mut testkit::aiortc("whip_server.py"));
     let said = server.stdout_line(LIMIT, |line| line.contains("\"url\""));
     let said: Value = serde_json::from_str(&said).unwrap();
     let finished = publish(&clip, said["url"].as_str().unwrap(), &[]).wait(LIMIT);

@@ -1,8 +1,6 @@
 //! The server, requests of WHIP and WHEP, and aiortc.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
-use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -306,18 +304,7 @@ pub(crate) fn aiortc(what: &str, url: &str) -> Program {
 #[track_caller]
 pub(crate) fn aiortc_by(what: &str, url: &str, ports: &[u16]) -> Program {
     let ports = ports.iter().map(u16::to_string);
-    Program::spawn(python("peer.py").args([what, url]).args(ports))
-}
-
-/// A script of this folder, to run with aiortc.
-#[track_caller]
-pub(crate) fn python(script: &str) -> Command {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let python = root.join("target/aiortc/bin/python");
-    assert!(python.is_file(), "no aiortc: scripts/aiortc.sh installs it");
-    let mut command = Command::new(python);
-    command.arg(root.join("crates/headwater/tests/webrtc").join(script));
-    command
+    Program::spawn(testkit::aiortc("peer.py").args([what, url]).args(ports))
 }
 
 /// The lines that a peer printed, as JSON.

@@ -4,16 +4,22 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
+
+/// At a fair gate, an address may have so many times the places that are free.
+const SHARE: usize = 3;
 
 /// Admits connections while the limits allow it. It is used once per connection, never per request.
 #[derive(Debug)]
 pub struct Gate {
     open: AtomicUsize,
     max: usize,
-    per_address: Option<(PerAddress, Mutex<HashMap<IpAddr, usize>>)>,
+    per_address: Option<PerAddress>,
+    is_fair: bool,
+    /// Connections of each address that has a limit.
+    addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
 /// Limit on simultaneous connections from one address.
@@ -38,14 +44,23 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Permit {
     gate: Arc<Gate>,
-    address: Option<IpAddr>,
+    /// The address, if its connections are counted, and whether it has a limit of its own.
+    address: Option<(IpAddr, bool)>,
 }
 
 impl Gate {
     /// A gate for at most `max` connections.
     pub fn new(max: usize, per_address: Option<PerAddress>) -> Self {
-        let per_address = per_address.map(|max| (max, Mutex::default()));
-        Self { open: AtomicUsize::new(0), max, per_address }
+        let (open, addresses) = (AtomicUsize::new(0), Mutex::default());
+        Self { open, max, per_address, is_fair: false, addresses }
+    }
+
+    /// Leaves places for others, whoever comes: no address, also without a limit of its own, gets more than three times the
+    /// places that are free. So one alone gets three quarters of all, and `n` of them together 3`n` of 3`n` + 1 parts
+    /// (the dynamic thresholds of Choudhury and Hahne, 1998).
+    #[must_use]
+    pub fn fair(self) -> Self {
+        Self { is_fair: true, ..self }
     }
 
     /// Connections open now.
@@ -58,43 +73,48 @@ impl Gate {
     /// # Errors
     /// A limit is reached.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, Full> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.max {
+        let open = self.open.fetch_add(1, Ordering::Relaxed);
+        if open >= self.max {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Full::Server);
         }
         let mut permit = Permit { gate: Arc::clone(self), address: None };
         let peer = peer.to_canonical();
-        if let Some((limit, addresses)) = &self.per_address
-            && !limit.except.iter().any(|network| network.contains(&peer))
-        {
+        let is_limited =
+            |limit: &&PerAddress| !limit.except.iter().any(|network| network.contains(&peer));
+        let own = self.per_address.as_ref().filter(is_limited).map(|limit| limit.max.get());
+        let share = self.is_fair.then(|| SHARE.saturating_mul(self.max - open));
+        if let Some(most) = own.into_iter().chain(share).min() {
             let network = network(peer);
-            let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut addresses = self.addresses();
             let open = addresses.entry(network).or_insert(0);
-            if *open >= limit.max.get() {
+            if *open >= most {
                 drop(addresses);
                 return Err(Full::Address);
             }
             *open += 1;
-            permit.address = Some(network);
+            permit.address = Some((network, own.is_some()));
         }
         Ok(permit)
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Permit {
     /// The address or network whose connections are limited. `None` if it has no limit of its own.
     pub fn network(&self) -> Option<IpAddr> {
-        self.address
+        self.address.filter(|(_, is_limited)| *is_limited).map(|(network, _)| network)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.gate.open.fetch_sub(1, Ordering::Relaxed);
-        let (Some(address), Some((_, addresses))) = (self.address, &self.gate.per_address) else {
-            return;
-        };
-        let mut addresses = addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((address, _)) = self.address else { return };
+        let mut addresses = self.gate.addresses();
         if let Some(open) = addresses.get_mut(&address) {
             *open -= 1;
             if *open == 0 {
@@ -157,8 +177,33 @@ mod tests {
         drop((first, third));
         gate.admit(a).unwrap();
         assert_eq!(gate.open(), 1);
-        let (_, addresses) = gate.per_address.as_ref().unwrap();
-        assert_eq!(addresses.lock().unwrap().len(), 1);
+        assert_eq!(gate.addresses().len(), 1);
+    }
+
+    #[test]
+    fn a_fair_gate_always_has_places_for_others() {
+        let except = vec!["10.0.0.0/8".parse().unwrap()];
+        let per_address = PerAddress { max: NonZeroUsize::new(20).unwrap(), except };
+        let gate = Arc::new(Gate::new(100, Some(per_address)).fair());
+        let fill = |address: &str| {
+            let address = address.parse().unwrap();
+            let held: Vec<_> = std::iter::from_fn(|| gate.admit(address).ok()).collect();
+            assert_eq!(gate.admit(address).unwrap_err(), Full::Address);
+            held
+        };
+        let first = fill("10.0.0.1");
+        assert_eq!((first.len(), first[0].network()), (75, None));
+        // The limit of its own is below what would be its share.
+        let limited = fill("192.0.2.1");
+        assert_eq!(limited.len(), 19);
+        assert_eq!(limited[0].network(), Some("192.0.2.1".parse().unwrap()));
+        assert!(!fill("10.0.0.2").is_empty());
+        // Whoever left makes room for whoever has less.
+        drop((first, limited));
+        let held = [fill("10.0.0.3"), fill("10.0.0.4"), fill("192.0.2.2")];
+        assert_eq!(held.each_ref().map(Vec::len), [75, 19, 5]);
+        drop(held);
+        assert!(gate.addresses().is_empty() && gate.open() == 0);
     }
 
     #[test]

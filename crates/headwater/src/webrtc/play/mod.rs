@@ -31,6 +31,7 @@ use super::send::source::{self, Numbers, Reference};
 use super::{BURST, PAUSE};
 use crate::ladder::companion::Watching;
 use crate::sessions::Meter;
+use crate::traces::Trace;
 use choice::Choice;
 use feed::{Fed, Feed};
 use output::{Output, Subscriber};
@@ -64,6 +65,8 @@ pub(super) struct Watched {
     pub(super) cname: String,
     /// Counts what the viewer is sent.
     pub(super) meter: Meter,
+    /// What is traced of the viewer, until its first packet is sent.
+    pub(super) trace: Trace,
 }
 
 /// A viewer.
@@ -76,6 +79,7 @@ pub(super) struct Play {
     _viewing: Viewing,
     companion: Option<Watching>,
     meter: Meter,
+    trace: Trace,
     keys: Keys,
     /// These encrypt and decrypt, once there are keys.
     sender: Option<Sender>,
@@ -97,7 +101,7 @@ pub(super) struct Play {
 
 impl Play {
     pub(super) fn new(watched: Watched, subscriber: &Subscriber) -> Self {
-        let Watched { stream, video, audio, companion, keys, cname, meter } = watched;
+        let Watched { stream, video, audio, companion, keys, cname, meter, trace } = watched;
         let viewing = stream.watch(live::Delivery::WebRtc);
         let terms = video.as_ref().and_then(|(line, _)| line.terms);
         let numbers = terms.and_then(|terms| terms.numbers).and_then(Numbers::new);
@@ -114,6 +118,7 @@ impl Play {
             _viewing: viewing,
             companion,
             meter,
+            trace,
             keys,
             sender: None,
             receiver: None,
@@ -139,6 +144,7 @@ impl Play {
         let keys = self.keys.take().filter(|_| self.path.is_some());
         let (sender, receiver) = keys.ok_or(End::NotEncrypted)?;
         (self.sender, self.receiver) = (Some(sender), Some(receiver));
+        self.trace.phase("connect");
         if let Some(companion) = &self.companion {
             companion.begin();
         }
@@ -334,7 +340,7 @@ impl Play {
         if self.pause.is_some_and(|until| now < until) {
             return Ok(());
         }
-        let Self { audio, video, choice, sender, path, pause, .. } = self;
+        let Self { audio, video, choice, sender, path, pause, trace, .. } = self;
         let (Some(sender), Some(path)) = (sender, *path) else { return Ok(()) };
         let mut allowed = BURST;
         batch.clear();
@@ -347,7 +353,11 @@ impl Play {
         }
         *pause = Some(now + PAUSE).filter(|_| allowed == 0);
         self.meter.add(batch.size() as u64);
+        if batch.size() > 0 {
+            trace.has_media();
+        }
         transport.send_all(path, batch);
+        trace.sent();
         // Players put video beside audio by reports, so the first goes with the first packets.
         let is_due = self.reports.is_some_and(|at| now >= at);
         if is_due || self.outputs().any(|output| output.wants_report()) {
@@ -363,6 +373,11 @@ impl Play {
     fn phase(&self) -> u8 {
         let output = self.video.as_ref().or(self.audio.as_ref());
         output.and_then(|output| output.line.terms).map_or(0, |terms| terms.ssrc as u8)
+    }
+
+    /// Ends what is traced of the viewer, if it has got nothing so far.
+    pub(super) fn failed(&mut self, end: &End) {
+        self.trace.failed(end);
     }
 
     /// When the next report is due. It waits while nothing may be sent.

@@ -64,6 +64,9 @@ pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
         (Role::Publish(_), _) => tracing::info!(%peer, stream, reason = %end, "whip session over"),
         (Role::Play(_), _) => tracing::debug!(%peer, stream, reason = %end, "whep session over"),
     }
+    if let Role::Play(viewer) = &session.role {
+        viewer.play.borrow_mut().failed(&end);
+    }
     session.close();
     drop(permit);
 }
