@@ -149,7 +149,8 @@ pub(crate) fn by_rtmp(clip: &str) -> (Server, Program) {
 #[track_caller]
 pub(crate) fn comes_out_as_it_is(codec: Codec, clip: &str, units: Vec<Vec<u8>>, name: &str) {
     // Packets wait long for others, so that nothing is lost on a busy machine.
-    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n");
+    let server =
+        server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n");
     let mut peer = Peer::new(&server, "/live/x/whip", Direction::SendOnly, codec);
     peer.work(|peer| peer.is_connected);
     peer.send(units);

@@ -255,7 +255,8 @@ fn received(server: &Server, track: &str, until: &[&str]) -> Vec<AccessUnit> {
 
 #[test]
 fn each_layer_is_a_rendition_and_all_share_one_time() {
-    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n");
+    let server =
+        server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n");
     let folder = tempfile::tempdir().unwrap();
     let of = |rid, size, base| Layer::new(folder.path(), rid, size, base);
     let mut layers = vec![
@@ -385,7 +386,8 @@ fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
 
 #[test]
 fn a_publisher_that_restarts_ice_keeps_its_track() {
-    let server = server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n");
+    let server =
+        server("[live]\nwindow = \"5m\"\nreconnect = \"1s\"\n[webrtc]\njitter = \"30s\"\n");
     let folder = tempfile::tempdir().unwrap();
     let layers = vec![Layer::new(folder.path(), "hi", (320, 180), 7)];
     let mut publisher = Publisher::new(&server, layers);
