@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -25,6 +25,7 @@ use tracing::{debug, warn};
 
 use crate::content::Progress;
 use crate::counters::count;
+use crate::gather::Gather;
 use crate::io::{Io, Stream};
 use crate::net::{LogId, Permit, Timer};
 use crate::shared::Shared;
@@ -78,40 +79,54 @@ pub(crate) async fn drive<S: Stream, H: Handler>(
         let shared = Rc::clone(&shared);
         async move {
             let progress = PROGRESS.with(Rc::clone);
-            Ok::<_, Infallible>(control::answer(&shared, peer, request, progress).await)
+            // hyper and the stream's task move the future several times.
+            let answer = Box::pin(control::answer(&shared, peer, request, progress));
+            Ok::<_, Infallible>(answer.await)
         }
     });
+    let io = Gather::new(io);
     // The size of a head counts names and values, and 32 bytes for each field (RFC 9113 6.5.2).
     let head = u32::try_from(shared.config.max_head).unwrap_or(u32::MAX);
-    let connection = hyper::server::conn::http2::Builder::new(streams)
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(head)
-        .max_send_buf_size(SEND)
-        .initial_stream_window_size(WINDOWS.0)
-        .initial_connection_window_size(WINDOWS.1)
-        .max_pending_accept_reset_streams(RESETS.0)
-        .max_local_error_reset_streams(RESETS.1)
-        .keep_alive_interval(PING.0)
-        .keep_alive_timeout(PING.1)
-        .serve_connection(TokioIo::new(io), service);
-    let mut connection = pin!(connection);
+    let mut connection = pin!(
+        hyper::server::conn::http2::Builder::new(streams)
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(head)
+            .max_send_buf_size(SEND)
+            .initial_stream_window_size(WINDOWS.0)
+            .initial_connection_window_size(WINDOWS.1)
+            .max_pending_accept_reset_streams(RESETS.0)
+            .max_local_error_reset_streams(RESETS.1)
+            .keep_alive_interval(PING.0)
+            .keep_alive_timeout(PING.1)
+            .serve_connection(TokioIo::new(io.clone()), service)
+    );
     let config = &shared.config;
     let result = tokio::select! {
-        result = connection.as_mut() => result,
+        result = gathered(connection.as_mut(), &io) => result,
         () = shared.worker.drain.begun() => {
             connection.as_mut().graceful_shutdown();
-            connection.await
+            gathered(connection, &io).await
         }
         () = activity.idle(config.head_timeout, config.idle_timeout) => {
             connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(FAREWELL, connection).await {
+            match tokio::time::timeout(FAREWELL, gathered(connection, &io)).await {
                 Ok(result) => result,
                 Err(_) => return debug!(%peer, "closed: idle"),
             }
         }
     };
     control::lost(&shared, peer, &stalled, result);
+}
+
+/// Runs a connection to its end, and sends what each of its turns wrote.
+async fn gathered<S: Stream, F: Future>(mut connection: Pin<&mut F>, io: &Gather<S>) -> F::Output {
+    poll_fn(|cx| {
+        let result = connection.as_mut().poll(cx);
+        io.poll_send(cx);
+        result
+    })
+    .await
 }
 
 /// Runs the tasks of a connection's streams.

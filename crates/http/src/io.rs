@@ -146,6 +146,16 @@ impl<S: Stream> Io<S> {
         }
         self.watch(cx, result)
     }
+
+    /// Writes bytes after which others follow, or a flush. The stream may hold them until then.
+    pub(crate) fn poll_gather(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = self.stream.poll_send(parts, true, cx);
+        self.written(cx, result)
+    }
 }
 
 impl<S: Stream> AsyncRead for Io<S> {

@@ -43,6 +43,7 @@ mod control;
 mod counters;
 mod credentials;
 pub mod date;
+mod gather;
 mod h2;
 mod handshake;
 mod io;

@@ -30,6 +30,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use payload::{FileVersion, OpenFile};
+use rustix::buffer::spare_capacity;
 
 /// Bytes recorded of what was sent first, and of what was sent last.
 const SAMPLE: usize = 64;
@@ -162,9 +163,19 @@ impl Source {
     }
 
     fn bytes(&self, range: &Range<u64>) -> Result<Bytes, Broken> {
-        let mut bytes = vec![0; range.end.saturating_sub(range.start) as usize];
-        let read = self.file.local().read_exact_at(&mut bytes, range.start);
-        read.map_err(|error| self.unreadable(error))?;
+        let length = range.end.saturating_sub(range.start) as usize;
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let at = range.start + bytes.len() as u64;
+            // Zeroing the buffer first would cost a part of the copy.
+            let read = rustix::io::pread(self.file.local(), spare_capacity(&mut bytes), at);
+            match read {
+                Ok(0) => return Err(self.unreadable(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(self.unreadable(error.into())),
+            }
+        }
+        bytes.truncate(length);
         Ok(bytes.into())
     }
 
