@@ -1,7 +1,8 @@
 //! Gathers the writes of an HTTP/2 connection.
 //!
 //! hyper writes and flushes each DATA frame by itself. What one turn of the connection's task writes goes to the kernel
-//! in one call here, or in several of as many bytes as the stream holds.
+//! in one call here, or in several of as many bytes as the stream holds. While the kernel takes nothing, a flush waits,
+//! so that no more frames pile up before those of other streams.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -13,7 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::io::{Io, Stream};
 
-/// The stream of a connection, whose written bytes wait for [`poll_send`](Self::poll_send).
+/// The stream of a connection, whose written bytes wait for [`poll_send`](Self::poll_send). The stream must hold bytes
+/// until it is flushed, as TLS does: a socket of its own would hold the last ones longer than that.
 pub(crate) struct Gather<S>(Rc<RefCell<Gathered<S>>>);
 
 struct Gathered<S> {
@@ -33,8 +35,8 @@ impl<S: Stream> Gather<S> {
         Self(Rc::new(RefCell::new(Gathered { io, failed: None })))
     }
 
-    /// Sends what was written. Must be called after each turn of the connection, with its context. The connection's
-    /// next turn gets an error.
+    /// Sends what was written. Must be called after each turn of the connection, with its context. If that fails, the
+    /// connection's next turn gets the error.
     pub(crate) fn poll_send(&self, cx: &mut Context<'_>) {
         let this = &mut *self.0.borrow_mut();
         if let Poll::Ready(Err(error)) = Pin::new(&mut this.io).poll_flush(cx) {
@@ -86,8 +88,8 @@ impl<S: Stream> AsyncWrite for Gather<S> {
         true
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(|_| Poll::Ready(Ok(())))
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|io| if io.is_waiting() { io.poll_flush(cx) } else { Poll::Ready(Ok(())) })
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -65,17 +65,25 @@ class Handler(BaseHTTPRequestHandler):
     def push(self):
         url = urlsplit(self.path)
         in_time = parse_qs(url.query).get("pace") == ["realtime"]
-        code, why = 1000, ""
+        begun = time.monotonic()
         try:
-            begun = time.monotonic()
-            for due, path in film(self.server.root, unquote(url.path)):
-                if in_time:
-                    time.sleep(max(0, begun + due - time.monotonic()))
+            messages = film(self.server.root, unquote(url.path))
+        except (Refused, OSError, ValueError, IndexError) as error:
+            return self.finish(1008, reason(error))
+        for due, path in messages:
+            if in_time:
+                time.sleep(max(0, begun + due - time.monotonic()))
+            try:
                 data = content(path)
-                self.connection.sendall(frame(BINARY, data))
-        except (Refused, ValueError, IndexError, FileNotFoundError) as error:
-            code, why = 1008, reason(error)
-        self.connection.sendall(frame(CLOSE, struct.pack("!H", code) + why.encode()))
+            except OSError as error:
+                return self.finish(1011, reason(error))
+            self.connection.sendall(frame(BINARY, data))
+        self.finish(1000, "")
+
+    def finish(self, code, why):
+        # A control frame has at most 125 bytes (RFC 6455 5.5).
+        why = why.encode()[:123].decode(errors="ignore").encode()
+        self.connection.sendall(frame(CLOSE, struct.pack("!H", code) + why))
         # The client closes once it has read the close.
         self.connection.settimeout(1)
         self.connection.shutdown(socket.SHUT_WR)

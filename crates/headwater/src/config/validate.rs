@@ -109,7 +109,7 @@ pub(super) fn options(config: &Config) -> Result<(), Found> {
     // Everything that waits goes out at once. More than a second of media would be a burst.
     let second = Time::from_secs(1);
     within("rtmp.flush_interval", rtmp.flush_interval, Time::default(), second)?;
-    // Longer than this, viewers would rather miss a picture.
+    // Packets and bytes that wait have bounds of their own. A longer time is taken for a mistake.
     within("webrtc.jitter", webrtc.jitter, Time::default(), Time::from_secs(30))?;
     if webrtc.addresses.len() > MOST_ADDRESSES {
         return refuse(&["webrtc.addresses"], format!("at most {MOST_ADDRESSES}"));

@@ -11,14 +11,15 @@ use ipnet::IpNet;
 /// At a fair gate, an address may have so many times the places that are free.
 const SHARE: usize = 3;
 
-/// Admits connections while the limits allow it. It is used once per connection, never per request.
+/// Admits connections while the limits allow it, or players of HLS and DASH. It is used once for each connection, and for
+/// a request only where no player is known.
 #[derive(Debug)]
 pub struct Gate {
     open: AtomicUsize,
     max: usize,
     per_address: Option<PerAddress>,
     is_fair: bool,
-    /// Connections of each address that has a limit.
+    /// Connections of each address whose connections are counted.
     addresses: Mutex<HashMap<IpAddr, usize>>,
 }
 
@@ -55,7 +56,7 @@ impl Gate {
         Self { open, max, per_address, is_fair: false, addresses }
     }
 
-    /// Leaves places for others, whoever comes: no address, also without a limit of its own, gets more than three times the
+    /// Leaves places for others: no address, also without a limit of its own, gets more than three times the
     /// places that are free. So one alone gets three quarters of all, and `n` of them together 3`n` of 3`n` + 1 parts
     /// (the dynamic thresholds of Choudhury and Hahne, 1998).
     #[must_use]

@@ -103,8 +103,8 @@ impl Drop for Link {
     }
 }
 
-/// How much goes out at once. A slow link would be as fast as any for a while if it were as much as a
-/// fast link needs.
+/// How many bytes go out at once. With the burst that a fast link needs, a slow link would at first be as fast
+/// as any.
 fn burst(rate: &str) -> &'static str {
     const SLOW: f64 = 100.0;
     if mbit(rate).is_some_and(|rate| rate < SLOW) { "16kb" } else { "512kb" }

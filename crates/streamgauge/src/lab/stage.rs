@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 
 use super::arguments::{Values, fill, fill_all};
 use super::bench::Bench;
@@ -252,6 +252,9 @@ impl Stage<'_> {
             }
             server.check()
         })?;
+        if let Some(change) = changes.next() {
+            bail!("the load ended before its link changed to {}", change.rate);
+        }
         self.server.check()?;
         Ok(self.loaded(&words))
     }

@@ -29,11 +29,9 @@ pub(crate) fn limit(kept: &Kept, load: &Load, machine: &Machine) -> Option<Strin
     if let Some(name) = mean {
         return Some(name.to_owned());
     }
-    if kept.trial.saturated {
-        return Some("clients".to_owned());
-    }
     let peak = fullest(used("out_mbit_peak", link), used("server_cores_peak", processors));
-    Some(peak.map_or("nothing".to_owned(), |name| format!("{name} at times")))
+    let otherwise = if kept.trial.saturated { "clients" } else { "nothing" };
+    Some(peak.map_or(otherwise.to_owned(), |name| format!("{name} at times")))
 }
 
 /// How many processors servers have.

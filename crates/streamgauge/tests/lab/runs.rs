@@ -86,9 +86,13 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
         assert_eq!(metric("clients"), clients, "{trial:#}");
         assert_eq!(metric("errors"), Some(0.0), "{trial:#}");
         assert!(metric("load_seconds").unwrap() >= seconds, "{trial:#}");
-        let incoming =
-            metric("sent_bytes").map(|bytes| bytes * 8e-6 / metric("load_seconds").unwrap());
-        assert_eq!(metric("in_mbit_mean"), incoming, "{trial:#}");
+        let incoming = metric("in_mbit_mean");
+        assert_eq!(incoming.is_some(), metric("sent_bytes").is_some(), "{trial:#}");
+        if let (Some(rate), Some(bytes)) = (incoming, metric("sent_bytes")) {
+            // Figures of a document lose their last digit.
+            let counted = bytes * 8e-6 / metric("load_seconds").unwrap();
+            assert!((rate - counted).abs() <= counted * 1e-9, "{trial:#}");
+        }
         assert_eq!(incoming.is_some_and(|rate| rate > 0.0), clients.is_some(), "{trial:#}");
         assert!(metric("out_mbit_mean").unwrap() > 0.1, "{trial:#}");
         assert!(metric("server_memory_mib").unwrap() > 1.0, "{trial:#}");

@@ -66,6 +66,16 @@ fn errors_name_file_line_and_key() {
             "link = \"8mbit\"\nlink_changes = [{ at = 1, rate = \"1mbit\" }]\n[load.cases]",
             "at is a share of the load's time",
         ),
+        (
+            "[load.cases]",
+            "link = \"8mbit\"\nlink_changes = [{ at = 0.5, rate = \"1MB\" }]\n[load.cases]",
+            "link_changes: \"1MB\" is no rate",
+        ),
+        (
+            "load = \"runs\"\nrows",
+            "load = \"runs\"\naverage = \"speed\"\nrows",
+            "table \"t\": average: \"speed\" is no parameter",
+        ),
         ("[load.cases]", "settle = \"soon\"\n[load.cases]", "not a time"),
         (
             "[load.cases]",

@@ -266,6 +266,7 @@ fn averages_are_the_means_of_the_figures_shown() {
             "rows = [\"peer\"]\ncolumns = [\"clients\"]",
             "rows = [\"clients\"]\naverage = \"clients\"",
         )
+        .replace("clients = [1, 2]", "batches = [1, 2]\n[load.derive]\nclients = \"batches * 1\"")
         .replace("C,1,7\n", "A,Average,5\nC,1,7\nC,Average,7\n");
     let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
     // Medians of 2 and 7. The second peer lacks one of them.
@@ -290,7 +291,7 @@ fn cells_say_what_limited_the_server() {
     let scenario = SMALL
         .replace("with = \"http\"", "with = \"http\"\nlink = \"700mbit\"")
         .replace("headline = true", "headline = true\nlimits = true")
-        .replace("clients = [1, 2]", "clients = [1, 2, 3, 4, 5, 6]");
+        .replace("clients = [1, 2]", "clients = [1, 2, 3, 4, 5, 6, 7]");
     let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
     // Servers of this run have four processors.
     for (clients, link, link_peak, cores, cores_peak, saturated) in [
@@ -299,6 +300,7 @@ fn cells_say_what_limited_the_server() {
         (3.0, 100.0, 300.0, 1.0, 2.0, true),
         (4.0, 100.0, 690.0, 1.0, 2.0, false),
         (5.0, 100.0, 300.0, 1.0, 2.0, false),
+        (6.0, 100.0, 300.0, 1.0, 4.0, true),
     ] {
         let metrics = [
             ("count", 5.0),
@@ -312,13 +314,14 @@ fn cells_say_what_limited_the_server() {
         folder.keep(&one);
     }
     // Of a run without these figures nothing is known.
-    folder.keep(&trial("one", &[("clients", 6.0)], "a", 1, &[("count", 5.0)]));
+    folder.keep(&trial("one", &[("clients", 7.0)], "a", 1, &[("count", 5.0)]));
     let report = made(&[place.path()]);
     let rows = markdown(&report, "**Table 1.**");
     let measured: Vec<_> = rows[2].iter().filter(|cell| cell.starts_with("5.0")).collect();
     let said = ["5.0†, *link*", "5.0, *processors*", "5.0†, *clients*", "5.0, *link at times*"];
     assert_eq!(measured[..4], said, "{rows:?}");
-    assert_eq!(measured[4..], ["5.0, *nothing*", "5.0"], "{rows:?}");
+    let said = ["5.0, *nothing*", "5.0†, *processors at times*", "5.0"];
+    assert_eq!(measured[4..], said, "{rows:?}");
     assert!(html(&report, "table-1")[0].contains(&"5.0 processors".to_owned()));
     let text = fs::read_to_string(report.join("report.md")).unwrap();
     assert!(text.contains("Italic: what limited the server."), "{text}");

@@ -10,6 +10,7 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::lab::link::mbit;
 use crate::lab::peer::Ingest;
 use crate::lab::record::Value;
 use crate::lab::template::is_name;
@@ -104,6 +105,9 @@ impl Load {
             times.iter().all(|at| (0.0..1.0).contains(at)) && times.is_sorted(),
             "link_changes: at is a share of the load's time, from 0 to 1, and rises"
         );
+        for LinkChange { rate, .. } in &self.link_changes {
+            ensure!(mbit(rate).is_some(), "link_changes: {rate:?} is no rate such as 700mbit");
+        }
         if self.publish.is_some() {
             ensure!(self.stream.is_some(), "what is published needs a stream");
         }

@@ -114,6 +114,9 @@ impl Scenario {
         for (what, title, load) in tables.chain(figures) {
             ensure!(self.load(load).is_some(), "{what} {title:?}: there is no load {load:?}");
         }
+        for table in &self.tables {
+            table.check().with_context(|| format!("table {:?}", table.title))?;
+        }
         for figure in &self.figures {
             figure.check().with_context(|| format!("figure {:?}", figure.title))?;
         }

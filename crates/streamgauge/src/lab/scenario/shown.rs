@@ -172,6 +172,19 @@ pub enum Kind {
     Bars,
 }
 
+impl Table {
+    /// Checks the rules that types do not express.
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        let Some(name) = &self.average else { return Ok(()) };
+        let is_dimension = self.rows.iter().chain(&self.columns).any(|of| of == name);
+        ensure!(
+            is_dimension && !["peer", "value"].contains(&name.as_str()),
+            "average: {name:?} is no parameter of the rows or columns"
+        );
+        Ok(())
+    }
+}
+
 impl Figure {
     /// Checks the rules that types do not express.
     pub(super) fn check(&self) -> anyhow::Result<()> {

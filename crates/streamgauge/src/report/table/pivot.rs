@@ -225,10 +225,12 @@ impl<'a> Pivot<'a> {
         let names: Vec<String> = self.dimensions().cloned().collect();
         for (name, members) in names.iter().zip(&mut self.members) {
             let values = self.load.cases.get(name);
+            let is_averaged = Some(name) == self.table.average.as_ref();
             members.sort_by(|a, b| {
                 let order = |member: &Member| match member {
                     Member::Peer(at) | Member::Metric(at) => (0, *at, 0.0),
                     Member::Theirs(_) => (1, 0, 0.0),
+                    _ if is_averaged && *member == average() => (2, 0, 0.0),
                     Member::Parameter(value) => {
                         let place =
                             values.and_then(|values| values.iter().position(|v| v == value));
@@ -396,6 +398,10 @@ impl<'a> Pivot<'a> {
         for kept in &cell.trials {
             let place = kept.trial.parameters.get(name)?.to_string();
             places.entry(place).or_default().extend(figure(&kept));
+        }
+        // One place more is that of the average.
+        if places.len() + 1 < self.members[self.averages()?].len() {
+            return None;
         }
         let medians: Option<Vec<f64>> =
             places.into_values().map(|all| Some(Summary::of(all)?.median)).collect();
