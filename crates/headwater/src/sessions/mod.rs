@@ -19,6 +19,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use http::net::{LogId, PerAddress};
@@ -34,6 +35,8 @@ use requests::{Visit, Visits};
 
 /// Number of maps with a lock each, so that event loops seldom wait for each other or for a list.
 const SHARDS: usize = 16;
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Longest reason that is remembered, in bytes.
 const LONGEST_REASON: usize = 200;
@@ -402,9 +405,16 @@ impl Session {
     /// Whether the session must end now.
     pub fn look(&mut self) -> Option<Over> {
         if self.over.is_none() {
-            let expired = || self.until.filter(|&until| until <= Instant::now());
-            let ended = self.entry.ended.get().copied();
-            self.over = ended.or_else(|| expired().map(|_| Over::Expired));
+            let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+            self.over = match self.entry.ended.get().copied() {
+                // Permissions expire at a whole second, and `until` is up to a second after that. Whoever looks again at
+                // what the peer gave may see it earlier.
+                Some(Over::Revoked) if left.is_some_and(|left| left < SECOND) => {
+                    Some(Over::Expired)
+                }
+                None => left.filter(Duration::is_zero).map(|_| Over::Expired),
+                ended => ended,
+            };
         }
         self.over
     }
@@ -432,7 +442,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
-    use std::time::Duration;
 
     use tokio::time::{advance, timeout};
 
@@ -521,6 +530,19 @@ mod tests {
             assert_eq!(found, (expected, Some(expected)));
             assert_eq!(sessions.ended(1, |_, _, _| true).0[0].reason, Some(expected.to_string()));
             assert!(!sessions.end(id, Over::Ended), "it is over");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permission_that_has_expired_is_not_said_to_be_revoked() {
+        let sessions = Arc::new(Sessions::default());
+        let until = Some(Instant::now() + Duration::from_millis(20_900));
+        let grant = Grant { until, ..Grant::default() };
+        for (after, expected) in [(19, Over::Revoked), (1, Over::Expired)] {
+            advance(Duration::from_secs(after)).await;
+            let mut session = sessions.begin(who("live/a"), grant.clone());
+            assert!(sessions.end(session.entry.id, Over::Revoked));
+            assert_eq!(session.look(), Some(expected));
         }
     }
 }
