@@ -1,10 +1,11 @@
 //! Connections of HTTP/2 (RFC 9113), with hyper. Each request is answered like one of the control
 //! plane's connections.
 //!
-//! A peer's use of memory is limited: by its number of streams, and for each stream by one head,
-//! two blocks of its payload, and [`SEND`]; and by what TLS may hold of a connection. The flow control of a stream makes its payload wait for
-//! the peer, so a payload that is not read delays no other stream. A payload is given up when the
-//! peer took less than a block of it (16 KiB) in `Config::stall_timeout`.
+//! A peer's use of memory is limited: by the 64 KiB that TLS holds of a connection, by its number of
+//! streams, and for each stream by one head, two blocks of its payload, and [`SEND`]. The flow
+//! control of a stream makes its payload wait for the peer, so a payload that is not read delays no
+//! other stream. A payload is given up when the peer took less than a block of it (16 KiB) in
+//! `Config::stall_timeout`.
 
 use std::cell::Cell;
 use std::convert::Infallible;

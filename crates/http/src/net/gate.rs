@@ -11,8 +11,8 @@ use ipnet::IpNet;
 /// At a fair gate, an address may have so many times the places that are free.
 const SHARE: usize = 3;
 
-/// Admits connections while the limits allow it, or players of HLS and DASH. It is used once for each connection, and for
-/// a request only where no player is known.
+/// Admits connections, or players of HLS and DASH, while the limits allow it. It is asked once for each connection, and
+/// for each request of a player that is not listed.
 #[derive(Debug)]
 pub struct Gate {
     open: AtomicUsize,

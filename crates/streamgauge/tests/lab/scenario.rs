@@ -82,6 +82,12 @@ fn errors_name_file_line_and_key() {
             "scale = { speed = { least = 1 } }\n[load.cases]",
             "no parameter \"speed\"",
         ),
+        (
+            "[load.cases]\nrate = [1]\n",
+            "link = \"8mbit\"\nlink_changes = [{ at = 0.5, rate = \"1mbit\" }]\n[load.cases]\nrate = [1]\n\
+             [[table]]\ntitle = \"l\"\nload = \"runs\"\nrows = [\"rate\"]\nvalues = []\nlimits = true\n",
+            "table \"l\": limits: the link of its load changes",
+        ),
     ] {
         assert!(WHOLE.contains(from), "{from}");
         let error = format!("{:#}", scenario(&WHOLE.replacen(from, to, 1)).unwrap_err());

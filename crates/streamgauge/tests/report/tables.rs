@@ -283,6 +283,16 @@ fn averages_are_the_means_of_the_figures_shown() {
     assert_eq!(rows[0][..3], ["server", "clients", "count, measured"], "{rows:?}");
     assert_eq!(rows[4][..4], ["", "Average", "4.5‡", "5.0"], "{rows:?}");
     assert_eq!(rows[7][..3], ["", "Average", "failed"], "{rows:?}");
+
+    // A case that never ran is missing, too.
+    let other = tempfile::tempdir().unwrap();
+    let folder = Folder::new(other.path(), &scenario, 1.0, &[]);
+    for (peer, clients) in [("a", 1.0), ("a", 2.0), ("b", 1.0)] {
+        folder.keep(&trial("one", &[("clients", clients)], peer, 1, &[("count", 4.0)]));
+    }
+    let rows = markdown(&made(&[other.path()]), "**Table 1.**");
+    let averages: Vec<_> = rows.iter().filter(|row| row[1] == "Average").collect();
+    assert_eq!((&*averages[0][2], &*averages[1][2]), ("4.0", "–"), "{rows:?}");
 }
 
 #[test]

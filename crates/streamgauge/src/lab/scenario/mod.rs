@@ -116,6 +116,12 @@ impl Scenario {
         }
         for table in &self.tables {
             table.check().with_context(|| format!("table {:?}", table.title))?;
+            let is_steady = self.load(&table.load).is_some_and(|load| load.link_changes.is_empty());
+            ensure!(
+                !table.limits || is_steady,
+                "table {:?}: limits: the link of its load changes",
+                table.title
+            );
         }
         for figure in &self.figures {
             figure.check().with_context(|| format!("figure {:?}", figure.title))?;
