@@ -54,8 +54,8 @@ pub struct Announcement {
     pub message: (u32, u32),
     /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
     pub streams: Vec<(String, u64, bool)>,
-    /// The streams, by name, of which it does not hold that the primary's media go on while somebody publishes, or of
-    /// which a publisher waits there.
+    /// Streams, by name, whose seats are unusual here: the primary's media do not go on while somebody publishes, or a
+    /// publisher waits.
     pub seats: Vec<(String, Seats)>,
     /// What people see of the node. It follows the rest of the message.
     #[serde(skip)]

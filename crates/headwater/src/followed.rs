@@ -33,27 +33,27 @@ impl<T> Followed<T> {
     }
 
     /// Where somebody begins to read who has those up to number `after`; the next one if that is `None`.
-    pub fn read(&self, after: Option<u64>) -> Place {
+    pub fn read(&self, after: Option<u64>) -> Reader {
         let newest = self.newest.subscribe();
         let known = *newest.borrow();
         // A number of another run of the process says nothing here.
         let after = after.filter(|&after| after <= known).unwrap_or(known);
-        Place { newest, after }
+        Reader { newest, after }
     }
 
     /// Waits for the next entry. Cancel safe.
-    pub async fn next(&self, place: &mut Place) -> Next<T> {
-        let after = place.after;
+    pub async fn next(&self, reader: &mut Reader) -> Next<T> {
+        let after = reader.after;
         // The sender lives as long as `self`.
-        let _ = place.newest.wait_for(|&newest| newest > after).await;
+        let _ = reader.newest.wait_for(|&newest| newest > after).await;
         let recent = self.recent();
         let Some(oldest) = recent.front().map(|(id, _)| *id) else { return Next::Lost(0) };
         if oldest > after + 1 {
-            place.after = oldest - 1;
+            reader.after = oldest - 1;
             return Next::Lost(oldest - 1 - after);
         }
-        place.after = after + 1;
-        let index = usize::try_from(place.after - oldest).unwrap_or(usize::MAX);
+        reader.after = after + 1;
+        let index = usize::try_from(reader.after - oldest).unwrap_or(usize::MAX);
         recent.get(index).map_or(Next::Lost(0), |(id, entry)| Next::Entry(*id, Arc::clone(entry)))
     }
 
@@ -69,7 +69,7 @@ impl<T> Followed<T> {
 
 /// How far somebody has read.
 #[derive(Debug)]
-pub struct Place {
+pub struct Reader {
     newest: watch::Receiver<u64>,
     /// The number of the last entry that was read.
     after: u64,
@@ -90,8 +90,8 @@ mod tests {
 
     use super::*;
 
-    async fn next(entries: &Followed<String>, place: &mut Place) -> String {
-        match entries.next(place).await {
+    async fn next(entries: &Followed<String>, reader: &mut Reader) -> String {
+        match entries.next(reader).await {
             Next::Entry(id, entry) => format!("{id} {entry}"),
             Next::Lost(lost) => format!("{lost} lost"),
         }
@@ -105,16 +105,16 @@ mod tests {
         let (mut new, mut old) = (entries.read(None), entries.read(Some(0)));
         let mut of_another_run = entries.read(Some(70));
         add("b");
-        for place in [&mut new, &mut of_another_run] {
-            assert_eq!(next(&entries, place).await, "2 b");
+        for reader in [&mut new, &mut of_another_run] {
+            assert_eq!(next(&entries, reader).await, "2 b");
         }
         assert_eq!(next(&entries, &mut old).await, "1 a");
         assert_eq!(next(&entries, &mut old).await, "2 b");
         (0..13).for_each(|_| add("c"));
         assert_eq!(next(&entries, &mut old).await, "3 lost");
         assert_eq!(next(&entries, &mut old).await, "6 c");
-        let mut place = entries.read(None);
-        let waits = tokio::time::timeout(Duration::ZERO, entries.next(&mut place));
+        let mut reader = entries.read(None);
+        let waits = tokio::time::timeout(Duration::ZERO, entries.next(&mut reader));
         assert!(waits.await.is_err(), "nothing new came");
     }
 }

@@ -86,8 +86,8 @@ const LINES: (u32, Duration) = (200, Duration::from_secs(10));
 
 /// How long the program waits at its end for the last lines to be written. Nobody may be reading
 /// them, so the wait has an end. It is long enough for a busy machine: the last line often says why
-/// the program fails.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// the program fails. Unit tests always read them.
+const FAREWELL: Duration = Duration::from_secs(if cfg!(test) { 60 } else { 3 });
 
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static HELD_BACK: AtomicU64 = AtomicU64::new(0);

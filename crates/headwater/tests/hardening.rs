@@ -2,20 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
-use std::process::Command;
 use std::time::Duration;
 
 use testkit::http::get_with;
-use testkit::{NO_ARGUMENTS, Program, Server};
+use testkit::{NO_ARGUMENTS, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_headwater");
 const LIMIT: Duration = Duration::from_secs(60);
-
-fn publish(server: &Server) -> Program {
-    let mut command = Command::new(BINARY);
-    command.arg("publish").arg(testkit::demo_clip()).arg(server.rtmp_url("live/x"));
-    Program::spawn(&mut command)
-}
 
 /// A viewer with a cached playlist asks whether it is still valid.
 #[test]
@@ -23,7 +16,8 @@ fn conditions_hold_for_playlists_too_and_across_streams_of_one_name() {
     let server = Server::configured(BINARY, "[live]\nreconnect = \"1s\"\n", NO_ARGUMENTS);
     let mut tags = Vec::new();
     for _ in 0..2 {
-        let mut publisher = publish(&server);
+        let mut publisher =
+            server.publish(testkit::demo_clip(), &server.rtmp_url("live/x"), &["--loop"]);
         for path in ["/live/x/v0/media.m3u8", "/live/x/manifest.mpd"] {
             server.get_until(path, LIMIT, |response| {
                 response.status() == 200 && !response.text().contains("ENDLIST")
@@ -31,9 +25,7 @@ fn conditions_hold_for_playlists_too_and_across_streams_of_one_name() {
         }
         publisher.terminate();
         assert!(publisher.ended_within(LIMIT).is_some());
-        server.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
-            response.text().contains("#EXT-X-ENDLIST")
-        });
+        server.until_ended("live/x", "v0", LIMIT);
         for path in ["/live/x/v0/media.m3u8", "/live/x/manifest.mpd"] {
             let response = server.get(path);
             let tag = response.header("etag").unwrap().to_owned();

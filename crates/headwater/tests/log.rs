@@ -100,9 +100,7 @@ fn each_line_of_json_names_its_connection() {
 #[test]
 fn sessions_of_webrtc_and_push_are_named_too() {
     let server = Server::configured(BINARY, JSON, ["--demo"]);
-    let mut whip = Command::new(BINARY);
-    whip.arg("publish").arg(demo_clip()).arg(server.url("/live/cam/whip"));
-    let finished = Program::spawn(&mut whip).wait(LIMIT);
+    let finished = server.publish(demo_clip(), &server.url("/live/cam/whip"), &[]).wait(LIMIT);
     assert!(finished.status.success(), "{finished:?}");
     server.get_until("/live/demo/index.m3u8", LIMIT, |answer| answer.status() == 200);
     let mut viewer = push::Client::connect(server.http, "/live/demo/push");
@@ -258,8 +256,7 @@ fn requests_of_the_control_plane_have_ids() {
     // The listener of operators has them, too.
     let other = Server::configured(BINARY, JSON, ["--control", "127.0.0.1:0"]);
     let mut operators = Http::connect(other.control.unwrap(), LIMIT).unwrap();
-    operators.send("GET", "/metrics", &[], b"").unwrap();
-    assert!(made.insert(id(&operators.receive().unwrap()).unwrap()));
+    assert!(made.insert(id(&operators.get("/metrics", &[])).unwrap()));
 
     // The media plane has none: no answer of it may cost more.
     assert_eq!(id(&ask("GET", "/live/none/index.m3u8", &[], b"")), None);

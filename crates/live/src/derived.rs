@@ -21,7 +21,8 @@ use crate::{PublisherInfo, UnixMicros};
 const SOURCE: u32 = u32::MAX;
 
 /// The right to add a rendition that is made from the stream's own media. The rendition's name is
-/// taken while this lives. It does not keep the stream alive.
+/// taken while this lives, unless another machine goes on with the stream. It does not keep the
+/// stream alive.
 #[derive(Debug)]
 pub struct Derived {
     stream: Arc<Stream>,
@@ -109,7 +110,8 @@ impl Derived {
     /// dropped.
     ///
     /// # Errors
-    /// No codec was configured, there are too many tracks, the stream is over, or memory ran out.
+    /// No codec was configured, there are too many tracks, the stream is over or another machine's
+    /// ([`Refused::Replaced`]), or memory ran out.
     pub fn sample(
         &mut self,
         sample: Sample,

@@ -124,6 +124,11 @@ impl Segments {
         });
     }
 
+    /// Drops the segment being made if it has no parts yet.
+    pub(crate) fn discard(&mut self) {
+        self.open.take_if(|segment| segment.parts.is_empty());
+    }
+
     /// Corrects the decode time at which the segment being made begins, if it has no parts yet.
     pub(crate) fn begin_at(&mut self, start: i64) {
         if let Some(open) = self.open.as_mut().filter(|open| open.parts.is_empty()) {

@@ -19,7 +19,7 @@ pub const REGULAR: Duration = Duration::from_secs(30);
 const STALL: Duration = Duration::from_secs(1);
 
 /// Permission to keep one more session. Dropping it gives it back.
-pub type Place = Box<dyn Any + Send + Sync>;
+pub type Permit = Box<dyn Any + Send + Sync>;
 
 /// Who reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,13 +36,13 @@ pub struct Reporter {
 pub struct Report {
     /// How it gets the stream, if it said that.
     pub delivery: Option<Delivery>,
-    /// Media ahead of the picture.
+    /// Media ahead of the playhead.
     pub buffer: Option<Duration>,
     /// Throughput that it measured, in bit/s.
     pub throughput: Option<u64>,
     /// Bitrate of what it plays, in bit/s.
     pub bitrate: Option<u64>,
-    /// Time from the wish to play to the first picture.
+    /// Time from the wish to play to the first frame.
     pub startup: Option<Duration>,
     /// Whether it ran out of media since its report before.
     pub has_stalled: bool,
@@ -70,13 +70,13 @@ pub struct Spread<T> {
 pub struct Quality {
     /// How many they are.
     pub viewers: usize,
-    /// Media ahead of the picture.
+    /// Media ahead of the playhead.
     pub buffer: Option<Spread<Duration>>,
     /// Measured throughput in bit/s.
     pub throughput: Option<Spread<u64>>,
     /// Bitrate of what they play, in bit/s.
     pub bitrate: Option<Spread<u64>>,
-    /// Time from the wish to play to the first picture.
+    /// Time from the wish to play to the first frame.
     pub startup: Option<Spread<Duration>>,
     /// How many need media urgently: they start, seek or have run out of them.
     pub urgent: usize,
@@ -102,11 +102,11 @@ struct Session {
     stalled: Option<UnixMicros>,
     /// All that it told, each value as it was told last.
     told: Report,
-    _place: Place,
+    _permit: Permit,
 }
 
 impl Sessions {
-    /// Takes a report. A session counts for `lasts` after its last one. `place` is asked for a place for a new session.
+    /// Takes a report. A session counts for `lasts` after its last one. `permit` is called for a new session.
     /// Returns whether the session is kept: if not, the viewer is to be counted as one that told nothing.
     pub fn told(
         &self,
@@ -114,7 +114,7 @@ impl Sessions {
         report: &Report,
         lasts: Duration,
         now: UnixMicros,
-        place: impl FnOnce() -> Option<Place>,
+        permit: impl FnOnce() -> Option<Permit>,
     ) -> bool {
         let mut inner = self.lock();
         let Inner { sessions, stalls } = &mut *inner;
@@ -125,7 +125,7 @@ impl Sessions {
             if sessions.len() >= MOST {
                 return false;
             }
-            let Some(place) = place() else { return false };
+            let Some(permit) = permit() else { return false };
             let told = Report::default();
             let session = Session {
                 player: by.player,
@@ -133,7 +133,7 @@ impl Sessions {
                 until: now,
                 stalled: None,
                 told,
-                _place: place,
+                _permit: permit,
             };
             sessions.insert(by.session, session);
         }
@@ -245,7 +245,7 @@ mod tests {
         UnixMicros(seconds * 1_000_000)
     }
 
-    fn anybody() -> Option<Place> {
+    fn anybody() -> Option<Permit> {
         Some(Box::new(()))
     }
 
@@ -302,17 +302,17 @@ mod tests {
     #[test]
     fn sessions_need_places_and_give_them_back() {
         let (sessions, places) = (Sessions::default(), std::sync::Arc::new(()));
-        let place = || {
-            let place = std::sync::Arc::clone(&places);
-            (std::sync::Arc::strong_count(&places) <= 4).then(|| Box::new(place) as Place)
+        let permit = || {
+            let permit = std::sync::Arc::clone(&places);
+            (std::sync::Arc::strong_count(&places) <= 4).then(|| Box::new(permit) as Permit)
         };
         for session in 0..1000 {
-            let is_kept = sessions.told(by(session), &via(Delivery::Hls), LASTS, at(0), place);
+            let is_kept = sessions.told(by(session), &via(Delivery::Hls), LASTS, at(0), permit);
             assert_eq!(is_kept, session < 3, "{session}");
         }
         assert!(sessions.told(by(2), &Report::default(), LASTS, at(1), || unreachable!()));
         sessions.sweep(at(10));
-        assert!(sessions.told(by(999), &via(Delivery::Hls), LASTS, at(10), place));
+        assert!(sessions.told(by(999), &via(Delivery::Hls), LASTS, at(10), permit));
         assert_eq!(counts(&sessions, 10), [(Delivery::Hls, 2)]);
     }
 

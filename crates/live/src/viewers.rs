@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::UnixMicros;
 use crate::delivery::Delivery;
-use crate::sessions::{Place, Report, Reporter, Sessions};
+use crate::sessions::{Permit, Report, Reporter, Sessions};
 
 /// How long after its last request a viewer that makes requests still counts.
 pub const COUNTED: Duration = Duration::from_secs(10);
@@ -47,9 +47,9 @@ impl Viewers {
         by: Reporter,
         report: &Report,
         now: UnixMicros,
-        place: impl FnOnce() -> Option<Place>,
+        permit: impl FnOnce() -> Option<Permit>,
     ) -> bool {
-        let is_kept = self.sessions.told(by, report, COUNTED, now, place);
+        let is_kept = self.sessions.told(by, report, COUNTED, now, permit);
         if is_kept && report.is_over {
             let mut requesting = self.requesting();
             for delivery in Delivery::ALL {

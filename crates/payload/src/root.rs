@@ -19,10 +19,10 @@ const RETRIES: usize = 8;
 /// The place of files that are served. The kernel keeps paths inside a folder, symbolic links
 /// included (`openat2` with `RESOLVE_BENEATH`).
 #[derive(Debug, Clone)]
-pub struct Root(Place);
+pub struct Root(Location);
 
 #[derive(Debug, Clone)]
-enum Place {
+enum Location {
     Folder(PathBuf),
     Store(Arc<dyn Objects>),
 }
@@ -113,27 +113,27 @@ impl Metadata {
 impl Root {
     /// The folder at `path`. It need not exist yet: each access opens it again.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self(Place::Folder(path.into()))
+        Self(Location::Folder(path.into()))
     }
 
     /// Objects of another machine.
     pub fn of_objects(objects: Arc<dyn Objects>) -> Self {
-        Self(Place::Store(objects))
+        Self(Location::Store(objects))
     }
 
     /// Path of the folder, if it is one of this machine.
     pub fn folder(&self) -> Option<&Path> {
         match &self.0 {
-            Place::Folder(path) => Some(path),
-            Place::Store(_) => None,
+            Location::Folder(path) => Some(path),
+            Location::Store(_) => None,
         }
     }
 
     /// The objects, if they are on another machine.
     pub fn objects(&self) -> Option<&Arc<dyn Objects>> {
         match &self.0 {
-            Place::Folder(_) => None,
-            Place::Store(objects) => Some(objects),
+            Location::Folder(_) => None,
+            Location::Store(objects) => Some(objects),
         }
     }
 
@@ -144,7 +144,7 @@ impl Root {
     /// something other than a file, [`io::ErrorKind::CrossesDevices`] where it leads out of the
     /// root.
     pub fn open(&self, path: &str) -> io::Result<(Arc<OpenFile>, Metadata)> {
-        if let Place::Store(objects) = &self.0 {
+        if let Location::Store(objects) = &self.0 {
             let (file, metadata) = wait(objects.open(path))?;
             return Ok((file.ok_or(io::ErrorKind::NotFound)?, metadata));
         }
@@ -171,7 +171,7 @@ impl Root {
     /// # Errors
     /// Those of [`find`](Self::find), and the error of the store.
     pub fn stat(&self, path: &str, patience: Wait) -> io::Result<Metadata> {
-        let Place::Store(objects) = &self.0 else {
+        let Location::Store(objects) = &self.0 else {
             let file = self.beneath(path, OFlags::PATH, patience)?;
             return Ok(Metadata::from(&file.metadata()?));
         };
@@ -193,7 +193,7 @@ impl Root {
         begins: &str,
         patience: Wait,
     ) -> io::Result<FileVersion> {
-        let Place::Store(objects) = &self.0 else {
+        let Location::Store(objects) = &self.0 else {
             return Ok(self.stat(folder, patience)?.version);
         };
         match (objects.known_list(folder, begins), patience) {
@@ -208,7 +208,7 @@ impl Root {
     /// # Errors
     /// Those of [`stat`](Self::stat).
     pub fn list(&self, folder: &str, most: usize) -> io::Result<Option<Vec<String>>> {
-        if let Place::Store(objects) = &self.0 {
+        if let Location::Store(objects) = &self.0 {
             let listed = wait(objects.list(folder, ""))?;
             return Ok(listed.names.clone().filter(|names| names.len() <= most));
         }
@@ -237,7 +237,7 @@ impl Root {
     }
 
     fn beneath(&self, path: &str, flags: OFlags, wait: Wait) -> io::Result<std::fs::File> {
-        let Place::Folder(folder) = &self.0 else {
+        let Location::Folder(folder) = &self.0 else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let cached = match wait {

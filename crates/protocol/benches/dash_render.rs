@@ -61,7 +61,7 @@ fn live() -> Manifest {
     Manifest {
         presentation: Presentation::Dynamic(Live {
             availability_start_time: 1_795_291_260_250,
-            publish_time: 1_795_291_320_250,
+            publish_time: 1_795_291_320_250_000,
             minimum_update_period: Some(0),
             time_shift_buffer_depth: Some(60_000),
             suggested_presentation_delay: Some(6000),

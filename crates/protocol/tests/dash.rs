@@ -39,7 +39,7 @@ fn live() -> Manifest {
     Manifest {
         presentation: Presentation::Dynamic(Live {
             availability_start_time: 1_795_291_260_250,
-            publish_time: 1_795_291_320_000,
+            publish_time: 1_795_291_320_000_000,
             minimum_update_period: Some(2000),
             time_shift_buffer_depth: Some(60_000),
             suggested_presentation_delay: Some(6000),
@@ -362,7 +362,7 @@ prop_compose! {
     fn manifest()(
         sets in prop::collection::vec((adaptation_set(0), adaptation_set(1)), 1..3),
         live in prop::option::of((
-            0..1u64 << 42, 0..1u64 << 42, prop::option::of(0..99_999u64),
+            0..1u64 << 42, 0..1u64 << 52, prop::option::of(0..99_999u64),
             prop::option::of(1..9_999_999u64), prop::option::of(1..99_999u64),
         )),
         duration in 0..1u64 << 40,
@@ -425,7 +425,7 @@ proptest! {
                 prop_assert_eq!(read.mpdtype.as_deref(), Some("dynamic"));
                 let start = read.availabilityStartTime.map(|time| time.timestamp_millis() as u64);
                 prop_assert_eq!(start, Some(live.availability_start_time));
-                let publish = read.publishTime.map(|time| time.timestamp_millis() as u64);
+                let publish = read.publishTime.map(|time| time.timestamp_micros() as u64);
                 prop_assert_eq!(publish, Some(live.publish_time));
                 prop_assert_eq!(millis(read.minimumUpdatePeriod), live.minimum_update_period);
                 prop_assert_eq!(millis(read.timeShiftBufferDepth), live.time_shift_buffer_depth);

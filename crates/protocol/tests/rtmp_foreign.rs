@@ -336,6 +336,7 @@ fn gstreamer_publishes() {
         "streamable=true",
         "!",
         "rtmp2sink",
+        "timeout=60",
         &sink,
     ];
     let publisher = program("gst-launch-1.0", &pipeline);
@@ -386,7 +387,10 @@ fn gstreamer_plays() {
     let out = folder.join("out.flv");
     let (location, sink) =
         (format!("location={url}"), format!("location={}", out.to_str().unwrap()));
-    let player = program("gst-launch-1.0", &["-q", "rtmp2src", &location, "!", "filesink", &sink]);
+    let player = program(
+        "gst-launch-1.0",
+        &["-q", "rtmp2src", "timeout=60", &location, "!", "filesink", &sink],
+    );
     let sent = remuxed_without_end();
     serve_player(&listener, &sent);
     player.wait(LIMIT);
@@ -530,7 +534,12 @@ fn publishes_to_nginx_and_plays_from_it() {
         "load_module /usr/lib/nginx/modules/ngx_rtmp_module.so;
          error_log stderr;
          events {{}}
-         rtmp {{ server {{ listen 127.0.0.1:{port}; application live {{ live on; }} }} }}"
+         rtmp {{ server {{
+             listen 127.0.0.1:{port};
+             # By default nginx drops pictures of a player that has not taken 128 messages.
+             out_queue 4096;
+             application live {{ live on; }}
+         }} }}"
     );
     let _server = testkit::nginx(&folder, &port, &config);
     let sent = remuxed();

@@ -190,6 +190,8 @@ impl Depacketizer {
 pub(crate) mod testing {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Pushes an access unit's packets but for those that `lose` names.
@@ -217,5 +219,45 @@ pub(crate) mod testing {
             Output::Unit(unit) => Some(unit),
             Output::Broken(_) => None,
         })
+    }
+
+    /// The access unit of all these packets, none of which is longer than `most`.
+    pub(crate) fn unit_of_all(
+        mut depacketizer: Depacketizer,
+        packets: &[Arc<[u8]>],
+        most: usize,
+    ) -> AccessUnit {
+        assert!(packets.iter().all(|packet| packet.len() <= most));
+        unit(push(&mut depacketizer, 0, packets, &[])).unwrap()
+    }
+
+    /// For each of some pictures, the packet that is lost. Many pictures have no packet of that number.
+    pub(crate) fn losses() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec(0usize..9, 1..40)
+    }
+
+    /// Checks that each unit that goes out follows a whole keyframe. Every fifth picture is a
+    /// keyframe.
+    pub(crate) fn passes_what_can_be_decoded(
+        mut depacketizer: Depacketizer,
+        [key, frame]: [Vec<Arc<[u8]>>; 2],
+        losses: Vec<usize>,
+    ) -> Result<(), TestCaseError> {
+        let mut decodes = false;
+        for (number, loss) in losses.into_iter().enumerate() {
+            let is_key = number % 5 == 0;
+            let packets = if is_key { &key } else { &frame };
+            decodes = loss >= packets.len() && (decodes || is_key);
+            let outputs = push(&mut depacketizer, number as u32, packets, &[loss]);
+            // The last packet's loss shows with the next access unit.
+            prop_assert_eq!(unit(outputs).is_some(), decodes);
+        }
+        Ok(())
+    }
+
+    /// Packets of any content: their times, markers and payloads.
+    pub(crate) fn any_packets() -> impl Strategy<Value = Vec<(u32, bool, Vec<u8>)>> {
+        let payload = prop::collection::vec(any::<u8>(), 0..40);
+        prop::collection::vec((0..3u32, any::<bool>(), payload), 0..40)
     }
 }

@@ -34,7 +34,7 @@ pub fn packetize<'a>(nals: impl IntoIterator<Item = &'a [u8]>, most: usize) -> V
 }
 
 #[derive(Debug)]
-struct H264;
+pub(crate) struct H264;
 
 impl Syntax for H264 {
     const NAME: &'static str = "H.264 in RTP (RFC 6184)";

@@ -148,10 +148,10 @@ impl<S: Syntax> PayloadFormat for Format<S> {
             return None;
         }
         if start {
-            self.fragment = Some(self.unit.len());
-            self.unit.extend_from_slice(&[0; 4]);
-            self.unit.push(S::with_kind(first, flags & S::TYPES));
-            self.unit.extend_from_slice(second);
+            let at = self.unit.len();
+            append(&mut self.unit, &[0, 0, 0, 0, S::with_kind(first, flags & S::TYPES)])?;
+            append(&mut self.unit, second)?;
+            self.fragment = Some(at);
         }
         append(&mut self.unit, data)?;
         if end {
@@ -311,5 +311,26 @@ impl<'a> Small<'a> {
             }
         }
         self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::depacketizer::MOST_BYTES;
+
+    /// A peer sends nothing but beginnings of fragments, all with one time.
+    #[test]
+    fn beginnings_of_fragments_make_no_endless_access_unit() {
+        let mut format = Format::<crate::h264::H264>::default();
+        let long = [&[0x7C, START | 5][..], &[0; 60_000]].concat();
+        for payload in [&long[..], &[0x7C, START | 5, 0]] {
+            for _ in 0..1000 {
+                let taken = format.take(payload);
+                assert!(taken.is_some() || format.unit.len() > MOST_BYTES - payload.len() - 5);
+                format.give_up_fragment();
+            }
+        }
+        assert!(format.unit.len() <= MOST_BYTES);
     }
 }

@@ -94,8 +94,8 @@ impl Directory {
         }
     }
 
-    /// What is at a path, if it is known. Otherwise this is asked, and if it is an object, this block is fetched by the
-    /// same request.
+    /// What is at a path, if it is known. Otherwise the store is asked, and if it is an object, this block is fetched by
+    /// the same request.
     pub(crate) fn foresee(&self, path: &str, block: u32) -> Option<Found> {
         let known = self.known(path);
         if known.is_none() {

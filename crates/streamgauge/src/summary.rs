@@ -86,6 +86,9 @@ pub struct Viewers {
     pub stalls: u64,
     /// Time that all viewers together spent in stalls.
     pub stall_seconds: f64,
+    /// Time that all viewers together watched, in seconds.
+    #[serde(default)]
+    pub watched_seconds: f64,
     /// Time from when a viewer should join until it joined. The viewers of a batch join one after
     /// the other, as fast as this machine makes connections. No other figure includes this time.
     pub join_delay: Option<Distribution>,
@@ -97,8 +100,8 @@ pub struct Viewers {
     pub received: Option<Distribution>,
     /// Bits of media received, divided by the time watched.
     pub bit_rate: Option<Distribution>,
-    /// Mean bit rate over all viewers of the plan. Those that got nothing, or whose result is
-    /// unknown, count as 0.
+    /// Mean bit rate over all viewers of the plan. Those that failed, got nothing, or whose result
+    /// is unknown, count as 0.
     pub bit_rate_all_mean: f64,
     /// Mean time from capture to arrival of each viewer.
     pub delivery: Option<Distribution>,
@@ -185,6 +188,7 @@ impl Sum {
                 stalled: 0,
                 stalls: 0,
                 stall_seconds: 0.0,
+                watched_seconds: 0.0,
                 join_delay: None,
                 startup: None,
                 first_media: None,
@@ -247,6 +251,7 @@ impl Sum {
         all.stalled += u64::from(report.stalls > 0);
         all.stalls += u64::from(report.stalls);
         all.stall_seconds += report.stalled;
+        all.watched_seconds += report.watched;
         all.media_bytes += report.media_bytes;
         all.overhead_bytes += report.overhead_bytes;
         all.sent_bytes += report.sent_bytes;
@@ -282,9 +287,10 @@ impl Sum {
         record(&mut self.first_media, report.first_media);
         record(&mut self.received, Some(report.received));
         record(&mut self.bit_rate, bit_rate(report));
-        let rate = bit_rate(report).unwrap_or_default();
+        let failed = report.end == End::Error;
+        let rate = bit_rate(report).filter(|_| !failed).unwrap_or_default();
         self.bit_rates += rate;
-        self.served += u32::from(report.end != End::Error && rate >= self.needed);
+        self.served += u32::from(!failed && rate >= self.needed);
         record(&mut self.delivery, report.delivery.map(|latency| latency.mean));
         record(&mut self.delivery_p99, report.delivery_p99);
         record(&mut self.behind_live, report.behind_live.map(|latency| latency.mean));
@@ -389,18 +395,22 @@ mod tests {
 
     #[test]
     fn viewers_without_anything_or_without_a_result_count_as_none_in_the_mean_of_all() {
-        // 2 Mbit/s, 1 Mbit/s, nothing in ten seconds, nothing and no time, and one that is lost.
-        let mut sum = Sum::new(0.0, 5);
+        // 2 Mbit/s, 1 Mbit/s, nothing in ten seconds, nothing and no time, one that failed, and one that is lost.
+        let mut sum = Sum::new(0.0, 6);
         for (id, watched, bytes) in
             [(0, 10.0, 2_500_000), (1, 8.0, 1_000_000), (2, 10.0, 0), (3, 0.0, 0)]
         {
             sum.add(&report(id, watched, bytes), 0.25);
         }
+        let failed = Report { end: End::Error, ..report(4, 0.05, 2_500_000) };
+        sum.add(&failed, 0.25);
+        assert_eq!(sum.served(), 4);
         let read = sum.finish();
-        assert!((read.bit_rate_all_mean - 0.6).abs() < 1e-9, "{read:?}");
+        assert!((read.bit_rate_all_mean - 0.5).abs() < 1e-9, "{read:?}");
+        assert!((read.watched_seconds - 28.05).abs() < 1e-9, "{read:?}");
         let (rate, delay) = (read.bit_rate.unwrap(), read.join_delay.unwrap());
-        assert_eq!((rate.count, delay.count), (3, 4));
-        assert!((rate.mean - 1.0).abs() < 0.001 && (delay.max - 0.25).abs() < 0.001, "{read:?}");
+        assert_eq!((rate.count, delay.count), (4, 5));
+        assert!((delay.max - 0.25).abs() < 0.001, "{read:?}");
     }
 
     #[test]

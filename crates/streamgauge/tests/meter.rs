@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::assert_published;
 use serde_json::Value;
 use streamgauge::meter::kernel::Kernel;
 use streamgauge::meter::{HEADER, Meter, Options, Recording};
@@ -288,12 +291,5 @@ fn unmeasurable_targets_are_refused() {
 
 #[test]
 fn the_published_schema_is_that_of_the_document() {
-    let schema = schemars::schema_for!(streamgauge::meter::summary::Document);
-    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/meter.schema.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        std::fs::write(path, &schema).unwrap();
-    }
-    let published = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+    assert_published("meter", &schemars::schema_for!(streamgauge::meter::summary::Document));
 }

@@ -171,6 +171,30 @@ pub fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Vec<u8
     Program::output(Command::new("ffmpeg").args(quiet).args(arguments), LIMIT)
 }
 
+/// Options to read all of an input: ffmpeg begins HLS at the first listed segment, not near the end.
+pub fn from_start(input: &str) -> &'static [&'static str] {
+    if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] }
+}
+
+/// MD5 of each decoded picture of a file or of a URL that ends, in the order in which they are shown.
+///
+/// # Panics
+/// ffmpeg fails, or takes longer than three minutes.
+#[track_caller]
+pub fn decoded_pictures(input: &str) -> Vec<String> {
+    let output = "-map 0:v -fps_mode passthrough -f framehash -hash md5 -".split(' ');
+    let pictures = ffmpeg(from_start(input).iter().copied().chain(["-i", input]).chain(output));
+    framehash(&pictures).into_iter().map(|picture| picture.md5).collect()
+}
+
+/// The hashes in what ffmpeg has written so far with `-f framemd5`. Its last line may be incomplete.
+pub fn hashes_so_far(framemd5: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(framemd5);
+    let units = text.lines().filter(|line| !line.starts_with('#'));
+    let hashes = units.filter_map(|unit| unit.rsplit(',').next().map(str::trim));
+    hashes.filter(|hash| hash.len() == 32).map(str::to_owned).collect()
+}
+
 /// Reads what ffmpeg writes with `-f framehash` or `-f framemd5`, version 2: `#tb 0: 1/12288` for
 /// each stream, then `stream, dts, pts, duration, size, hash` for each access unit, or for each
 /// decoded frame.
@@ -219,9 +243,24 @@ fn access_unit(fields: &[&str], time_bases: &[(u32, u32)]) -> Option<AccessUnit>
 /// ffmpeg is not installed.
 #[track_caller]
 pub fn publish(input: impl AsRef<OsStr>, url: &str) -> Program {
+    publish_times("0", input.as_ref(), url)
+}
+
+/// Like [`publish`], but the file begins again whenever it ends, so the stream lasts as long as the program.
+///
+/// # Panics
+/// ffmpeg is not installed.
+#[track_caller]
+pub fn publish_looped(input: impl AsRef<OsStr>, url: &str) -> Program {
+    publish_times("-1", input.as_ref(), url)
+}
+
+#[track_caller]
+fn publish_times(repeats: &str, input: &OsStr, url: &str) -> Program {
     Program::spawn(
         Command::new("ffmpeg")
-            .args(["-nostdin", "-hide_banner", "-loglevel", "warning", "-re", "-i"])
+            .args(["-nostdin", "-hide_banner", "-loglevel", "warning", "-re"])
+            .args(["-stream_loop", repeats, "-i"])
             .arg(input)
             .args(["-c", "copy", "-f", "flv", "-flvflags", "no_duration_filesize", url]),
     )

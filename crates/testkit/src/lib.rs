@@ -3,14 +3,16 @@
 //!
 //! - `ffmpeg` runs ffmpeg and ffprobe: packets, hashes of access units, and publishing.
 //! - `program` runs a foreign program with a time limit, and shows its output when a test fails.
-//! - `server` starts a `headwater serve` on free ports. `built` finds or builds programs of the
+//! - `server` starts a `headwater serve` on free ports, and `headwater publish`. `built` finds or builds programs of the
 //!   workspace. `port` finds ports for programs that do not accept port 0. [`certificate`] makes
 //!   certificates.
 //! - `nats` starts NATS servers, and `nats_account` makes credentials for one.
 //! - [`http`] is a small client that shows every violation of HTTP. [`rtmp`] is a publisher or a
 //!   player, and [`push`] a viewer over WebSocket: the test decides their every byte. `slow` is a
 //!   viewer that reads slowly or not at all, and `socket` has sockets for such viewers.
-//! - `wait` waits for a condition. `random` has numbers and bytes without a pattern.
+//! - [`playlist`] reads playlists of HLS.
+//! - `wait` waits for a condition. `lateness` measures how late a server answers. `random` has numbers and bytes
+//!   without a pattern.
 //! - `shapes` makes MP4 files that ffmpeg cannot write. `chunk` reads the track and time of a CMAF
 //!   chunk. `samples` makes configurations without media.
 //! - The functions below give the paths of clips and of the corpus.
@@ -23,9 +25,11 @@ pub mod certificate;
 mod chunk;
 mod ffmpeg;
 pub mod http;
+mod lateness;
 mod nats;
 mod nats_account;
 mod nginx;
+pub mod playlist;
 mod port;
 mod program;
 pub mod push;
@@ -36,6 +40,7 @@ mod server;
 mod shapes;
 mod slow;
 mod socket;
+
 mod wait;
 
 use std::path::PathBuf;
@@ -44,9 +49,11 @@ use std::process::Command;
 pub use built::{built, headwater};
 pub use chunk::{time_of, track_of};
 pub use ffmpeg::{
-    AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, ffmpeg, ffprobe_packets,
-    ffprobe_packets_with, framehash, publish,
+    AccessUnit, Packet, access_unit_hashes, access_unit_hashes_with, decoded_pictures, ffmpeg,
+    ffprobe_packets, ffprobe_packets_with, framehash, from_start, hashes_so_far, publish,
+    publish_looped,
 };
+pub use lateness::Lateness;
 pub use nats::Nats;
 pub use nats_account::NatsAccount;
 pub use nginx::nginx;
@@ -54,7 +61,7 @@ pub use port::Port;
 pub use program::{Finished, Program};
 pub use random::{Random, noise};
 pub use samples::{avc_record, hevc_sets};
-pub use server::{NO_ARGUMENTS, Server};
+pub use server::{NO_ARGUMENTS, Server, headwater_publish};
 pub use shapes::{Avc, Video};
 pub use slow::{Ended, SlowReader};
 pub use socket::{is_closed_within, narrow_socket, uninterrupted};

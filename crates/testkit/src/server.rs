@@ -1,4 +1,4 @@
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,6 +39,7 @@ pub struct Server {
     pub rtmps: Option<SocketAddr>,
     /// Address of the control plane, if the arguments name another one than the default.
     pub control: Option<SocketAddr>,
+    binary: OsString,
     program: Option<Program>,
     folder: TempDir,
 }
@@ -95,6 +96,7 @@ impl Server {
         let folder = tempfile::tempdir().expect("a temporary folder");
         std::fs::create_dir(folder.path().join(VOD_ROOT)).expect("the folder is new");
         let args: Vec<_> = args.into_iter().collect();
+        let binary = command.get_program().to_owned();
         command.arg("serve");
         for listener in ["--http", "--rtmp", "--webrtc"] {
             if args.iter().all(|arg| arg.as_ref() != listener) {
@@ -110,7 +112,17 @@ impl Server {
         let ready = program.stdout_line(START, |_| true);
         let Addresses { http, rtmp, https, webrtc, rtmps, control } = addresses(&ready)
             .unwrap_or_else(|| panic!("not `ready http=IP:PORT rtmp=IP:PORT`: {ready:?}"));
-        Self { http, rtmp, https, webrtc, rtmps, control, program: Some(program), folder }
+        let program = Some(program);
+        Self { http, rtmp, https, webrtc, rtmps, control, binary, program, folder }
+    }
+
+    /// Publishes a file with the same binary, as [`headwater_publish`] does.
+    ///
+    /// # Panics
+    /// The binary cannot be started.
+    #[track_caller]
+    pub fn publish(&self, file: impl AsRef<OsStr>, url: &str, options: &[&str]) -> Program {
+        headwater_publish(&self.binary, file, url, options)
     }
 
     /// Stops the server's process, as [`Program::pause`] does.
@@ -179,9 +191,8 @@ impl Server {
         body: &[u8],
         limit: Duration,
     ) -> Response {
-        let mut client = http::Client::connect(self.http, limit).expect("it listens");
-        client.send(method, path, headers, body).expect("it takes the request");
-        client.receive().unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+        let client = http::Client::connect(self.http, limit);
+        client.expect("it listens").ask(method, path, headers, body)
     }
 
     /// Sends a GET for a path on a new connection.
@@ -236,6 +247,33 @@ impl Server {
             );
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Waits until the media playlists of these tracks of a live stream, `live/x`, list this many complete segments. ffmpeg
+    /// gives up on a playlist without any.
+    ///
+    /// # Panics
+    /// `limit` passes first.
+    #[track_caller]
+    pub fn until_listed(&self, stream: &str, tracks: &[&str], segments: usize, limit: Duration) {
+        for track in tracks {
+            self.get_until(&format!("/{stream}/{track}/media.m3u8"), limit, |answer| {
+                answer.status() == 200 && answer.text().matches("#EXTINF").count() >= segments
+            });
+        }
+    }
+
+    /// Waits until a live stream, `live/x`, is over. Returns the media playlist of one of its tracks.
+    ///
+    /// # Panics
+    /// `limit` passes first.
+    #[track_caller]
+    pub fn until_ended(&self, stream: &str, track: &str, limit: Duration) -> String {
+        let path = format!("/{stream}/{track}/media.m3u8");
+        let ended = self.get_until(&path, limit, |answer| {
+            answer.status() == 200 && answer.text().contains("#EXT-X-ENDLIST")
+        });
+        ended.text().to_owned()
     }
 
     /// Process id.
@@ -367,6 +405,20 @@ impl Drop for Server {
             assert!(!log.contains("panicked at"), "the server panicked:\n{log}");
         }
     }
+}
+
+/// Starts `headwater publish` for a file, a URL and these options.
+///
+/// # Panics
+/// `binary` cannot be started.
+#[track_caller]
+pub fn headwater_publish(
+    binary: impl AsRef<OsStr>,
+    file: impl AsRef<OsStr>,
+    url: &str,
+    options: &[&str],
+) -> Program {
+    Program::spawn(Command::new(binary).arg("publish").arg(file).arg(url).args(options))
 }
 
 #[derive(Debug, PartialEq, Eq)]

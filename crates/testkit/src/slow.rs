@@ -192,10 +192,10 @@ mod tests {
     #[test]
     fn a_slow_reader_reads_at_its_pace_then_in_a_hurry_and_sees_the_end() {
         let (listener, address) = listener();
+        let start = Instant::now();
         let reader = SlowReader::get(address, "/x", 10_000).unwrap();
         let mut socket = accept(&listener);
         let sent = thread::spawn(move || socket.write_all(&vec![0; 1 << 20]));
-        let start = Instant::now();
         while reader.received() == 0 {
             assert!(start.elapsed() < Duration::from_secs(60), "nothing was read");
             thread::sleep(Duration::from_millis(1));

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket, lookup_host};
 use tokio::time::{Instant, timeout};
 
@@ -345,6 +346,11 @@ impl Lane {
     }
 }
 
+/// Bytes that may wait in the kernel for a socket of datagrams. The usual 208 KiB are less than a second of video. Where
+/// this process is not run for longer, what is lost would look as if the network had lost it. The kernel gives less if
+/// `net.core.rmem_max` is less, and takes memory only for what waits.
+const UNRECEIVED: usize = 4 << 20;
+
 /// Opens a socket for datagrams; at the local address if one is given and of the same kind.
 async fn open_udp(to: SocketAddr, source: Option<IpAddr>) -> io::Result<UdpSocket> {
     let source = source.filter(|source| source.is_ipv4() == to.is_ipv4());
@@ -361,7 +367,9 @@ async fn open_udp(to: SocketAddr, source: Option<IpAddr>) -> io::Result<UdpSocke
             way.local_addr()?.ip()
         }
     };
-    UdpSocket::bind((own, 0)).await
+    let socket = UdpSocket::bind((own, 0)).await?;
+    set_socket_recv_buffer_size(&socket, UNRECEIVED)?;
+    Ok(socket)
 }
 
 /// Connects; from a local address if one is given and of the same kind.
@@ -560,7 +568,7 @@ impl Viewer {
         if playback.started().is_some() && !before.2 {
             totals.playing.fetch_add(1, Relaxed);
         }
-        if let Some(delivery) = playback.newest_delivery() {
+        if let Some(delivery) = playback.latencies().newest_delivery() {
             totals.delivery.store(delivery.max(0).unsigned_abs(), Relaxed);
         }
     }

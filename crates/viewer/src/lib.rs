@@ -26,7 +26,7 @@
 //! Without I/O and without a clock (only [`verify::Reference::open`] reads a file):
 //! - [`hls`] and [`mpd`] read playlists and manifests; `xml` and `text_time` are their helpers.
 //! - [`skim`] reads containers for their times alone, [`verify`] checks all that is in them.
-//! - [`playback`] is the player's clock.
+//! - [`playback`] is the player's clock, and measures how late media come.
 //! - [`websocket`] reads and writes frames. RTMP is in the crate `protocol`.
 //! - [`url`] parses URLs and resolves references.
 //!

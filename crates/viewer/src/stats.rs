@@ -67,8 +67,8 @@ pub struct WebRtc {
     pub rtp: Rtp,
     /// When the first packet came. The times of all sessions of the viewer count from then.
     pub begun: Option<Instant>,
-    /// When the first picture was whole.
-    pub first_picture: Option<Micros>,
+    /// When the first frame was whole.
+    pub first_frame: Option<Micros>,
     /// When it stopped watching. It ends its session after that.
     pub left: Option<Micros>,
 }
@@ -143,8 +143,8 @@ impl Stats {
 
     /// Returns the result of the viewer, once it has left.
     pub fn report(&self) -> Report {
-        let playback = &self.playback;
-        let first_picture = self.webrtc.as_deref().and_then(|webrtc| webrtc.first_picture);
+        let (playback, latencies) = (&self.playback, self.playback.latencies());
+        let first_frame = self.webrtc.as_deref().and_then(|webrtc| webrtc.first_frame);
         let (stalls, stalled) = playback.stalls();
         let (holes, missing) = playback.holes();
         let watched = self.left - self.joined;
@@ -167,7 +167,7 @@ impl Stats {
                 place: error.place.clone(),
             }),
             first_media: self.first_media.map(|at| seconds(at - self.joined)),
-            first_picture: first_picture.map(|at| seconds(at - self.joined)),
+            first_picture: first_frame.map(|at| seconds(at - self.joined)),
             startup: playback.started().map(|at| seconds(at - self.joined)),
             received: seconds(playback.received()),
             video: of(Track::Video),
@@ -177,12 +177,12 @@ impl Stats {
             holes,
             missing: seconds(missing),
             longest_hole: seconds(playback.longest_hole()),
-            delivery: Latency::of(playback.delivery()),
-            delivery_p50: playback.delivered(0.5).map(seconds),
-            delivery_p99: playback.delivered(0.99).map(seconds),
-            behind_live: Latency::of(playback.behind()),
-            clock: playback.clock(),
-            late: Latency::of(playback.late()),
+            delivery: Latency::of(latencies.delivery()),
+            delivery_p50: latencies.delivered(0.5).map(seconds),
+            delivery_p99: latencies.delivered(0.99).map(seconds),
+            behind_live: Latency::of(latencies.behind()),
+            clock: latencies.clock(),
+            late: Latency::of(latencies.late()),
             audio_video: Latency::of(playback.skew()),
             switches: self.switches,
             media_bytes: self.media_bytes,

@@ -40,7 +40,7 @@ pub struct Track {
     /// Path of its file below the root.
     pub source: String,
     pub(crate) header: Bytes,
-    /// Transformation of pictures for display.
+    /// Transformation of frames for display.
     pub(crate) matrix: cmaf::Matrix,
     pub(crate) file: Arc<OpenFile>,
     pub(crate) samples: SampleTable,

@@ -1,6 +1,7 @@
 use live::mirror::{Changes, Mirror, Taken};
-use live::{Publisher as Right, Registry};
-use media::Sample;
+use live::{Publisher as Right, PublisherInfo, Registry, Settings, UnixMicros};
+use media::codec::{aac, avc, opus};
+use media::{Codec, Sample};
 use proptest::prelude::*;
 
 use super::*;

@@ -32,7 +32,7 @@ pub(super) struct Adobe {
     key: Key,
 }
 
-/// What somebody gives who connects.
+/// The credentials in a connect command.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step<'a> {
     /// Nothing yet.
@@ -86,17 +86,17 @@ impl Adobe {
         Self { key: Key::new(HMAC_SHA256, &key) }
     }
 
-    /// What a peer is told that must give its credentials first.
+    /// The answer to a peer that must give its credentials first.
     pub(super) fn ask() -> String {
         "[ AccessManager.Reject ] : [ code=403 need auth; authmod=adobe ] : ".to_owned()
     }
 
-    /// What a peer is told whose credentials are wrong.
+    /// The answer to wrong credentials.
     pub(super) fn refuse() -> String {
         "[ AccessManager.Reject ] : [ authmod=adobe ] : ?reason=authfailed".to_owned()
     }
 
-    /// What a peer is told that has named a user, whether there is one or not. `now` is in seconds since 1970.
+    /// The answer to a peer that has named a user, whether there is one or not. `now` is in seconds since 1970.
     pub(super) fn challenge(&self, user: &str, ip: IpAddr, now: u64) -> String {
         let (salt, challenge) = (self.salt(user), self.issued(user, ip, now));
         format!(

@@ -152,7 +152,7 @@ pub enum Refusal {
     /// Nothing is configured for publishing, and the address is not near.
     #[error("not allowed from this address: nothing in [access] says who may publish")]
     Foreign,
-    /// Who is asked does not decide at present.
+    /// The webhook or key server gives no decision now.
     #[error("this cannot be decided at present: try again")]
     Undecided,
 }

@@ -28,7 +28,7 @@ pub(super) enum Tried {
 }
 
 impl Rules {
-    /// What was found right by rules `before` is known, as far as these rules have the same secrets.
+    /// Results of the rules `before` are kept where the secrets are the same.
     pub(super) fn new(rules: &[Rule], before: Option<&Self>) -> Self {
         let known = before.map(|before| (Arc::clone(&before.proven), Arc::clone(&before.given)));
         let unknown = || (Arc::new(Proven::new()), Arc::new(Proven::new()));

@@ -1,12 +1,13 @@
 //! An order: what the authority and the server say to each other until there is a certificate.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder,
     Order, OrderStatus, RetryPolicy,
 };
+use tokio::time::sleep;
 
 use super::Error;
 use super::answers::Answers;
@@ -16,6 +17,10 @@ const POLLING: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
+/// For how long the authority may look for the other domains after it did not reach one.
+const LOOKING: Duration = Duration::from_secs(10);
+/// How often it is asked whether it still does.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Domains that an authority sees by TLS-ALPN-01. It does not reach them by HTTP-01, which is tried first.
 #[derive(Default)]
@@ -62,6 +67,7 @@ pub(super) async fn get(
         wanted = wanted.replaces(replaced);
     }
     let mut order = account.new_order(&wanted).await?;
+    let mut failed = None;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
@@ -81,25 +87,55 @@ pub(super) async fn get(
             ChallengeType::Http01 => answers.by_http(&challenge.token, proof.as_str()),
             _ => answers.by_tls(&domain, proof.digest().as_ref())?,
         }
-        challenge.set_ready().await?;
+        match challenge.set_ready().await {
+            Ok(()) => {}
+            // An authority that is quick has looked before it answers. The other domains are asked for all the same.
+            Err(error @ instant_acme::Error::Api(_)) => failed = failed.or(Some(error)),
+            Err(error) => return Err(error.into()),
+        }
     }
-    let ready = order.poll_ready(&POLLING).await;
+    let mut ready = Ok(OrderStatus::Pending);
+    if failed.is_none() {
+        ready = order.poll_ready(&POLLING).await;
+    }
     if !matches!(ready, Ok(OrderStatus::Ready)) {
-        refused(&mut order, ways).await?;
+        let is_late = matches!(ready, Err(instant_acme::Error::Timeout(_)));
+        refused(&mut order, ways, if is_late { Duration::ZERO } else { LOOKING }).await?;
         ready?;
-        return Err(instant_acme::Error::Str("an order that is ready").into());
+        // The authority may have looked again.
+        if order.refresh().await?.status != OrderStatus::Ready {
+            let why = instant_acme::Error::Str("an order that is ready");
+            return Err(failed.unwrap_or(why).into());
+        }
     }
     let key = order.finalize().await?;
     Ok(key + &order.poll_certificate(&POLLING).await?)
 }
 
-/// Finds the domain that the authority did not see. It says so, and remembers it for each such domain.
-async fn refused(order: &mut Order, ways: &mut Ways) -> Result<(), Error> {
+/// Returns the first domain that the authority did not reach as an error. Each such domain goes the other way next time.
+/// The authority may still look for others. Authorities count failed orders, so this waits a while for those too.
+async fn refused(order: &mut Order, ways: &mut Ways, limit: Duration) -> Result<(), Error> {
     let mut first = Ok(());
+    let end = Instant::now() + limit;
     let mut authorizations = order.authorizations();
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
-        authorization.refresh().await?;
+        let status = loop {
+            match authorization.refresh().await {
+                Ok(state)
+                    if state.status == AuthorizationStatus::Pending && Instant::now() < end =>
+                {
+                    sleep(LOOK).await;
+                }
+                Ok(state) => break state.status,
+                // What is known of a domain says more.
+                Err(error) => return first.and(Err(error.into())),
+            }
+        };
+        // A challenge may have failed before it succeeded (RFC 8555 8.2).
+        if status == AuthorizationStatus::Valid {
+            continue;
+        }
         let failed = authorization
             .challenges
             .iter()

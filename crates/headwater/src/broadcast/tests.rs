@@ -3,18 +3,19 @@ use std::future::poll_fn;
 use live::cursor::Cursor;
 use live::{Part, PublisherInfo, Registry, Segment, Settings};
 use media::Sample;
-use socket2::SockRef;
-use tokio::io::AsyncReadExt;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use super::*;
+use crate::double::{ALL, Double};
 
 const LIMITS: Limits = Limits { queue: u64::MAX, patience: Duration::from_secs(10) };
 
 /// Bytes of a part: a few parts fill a small socket.
 const SIZE: usize = 10_000;
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Writes the number of each part, after a header.
 struct Told;
@@ -90,102 +91,85 @@ impl Source {
 /// What happened to a viewer.
 #[derive(Debug, Default)]
 struct Course {
-    subscriptions: usize,
+    subscriptions: u32,
     /// How often its subscription ended with unsent bytes.
-    full: usize,
+    full: u32,
+    /// How often it was subscribed with parts that the broadcast had yet to write.
+    ahead: u32,
 }
 
-impl Broadcasts<Told> {
-    fn subscribers(&self) -> usize {
-        let broadcasts = self.broadcasts.borrow();
-        let subscribers = |broadcast: Rc<Broadcast>| {
-            broadcast
-                .subscribers
-                .borrow()
-                .iter()
-                .filter(|(_, subscriber)| subscriber.off.is_none())
-                .count()
-        };
-        broadcasts.values().filter_map(Weak::upgrade).map(subscribers).sum()
+impl Subscription {
+    fn is_ahead(&self) -> bool {
+        let subscribers = self.broadcast.subscribers.borrow();
+        subscribers[self.key.unwrap()].ahead.is_some()
     }
 }
 
-/// A viewer's task, up to the stream's end.
-async fn view(
-    broadcasts: Rc<Broadcasts<Told>>,
+/// A viewer's task, up to the stream's end. `stay` counts the viewers that are subscribed and do not
+/// leave by themselves; a viewer without it leaves at any time.
+async fn view<C: Container + 'static>(
+    broadcasts: Rc<Broadcasts<C>>,
     stream: Arc<Stream>,
-    socket: TcpStream,
-    leaves: bool,
+    line: Rc<impl Line + 'static>,
+    stay: Option<Rc<Cell<usize>>>,
 ) -> Course {
-    let mut course = Course::default();
-    let (socket, meter) = (Rc::new(socket), Meter::default());
+    let (mut course, meter) = (Course::default(), Meter::default());
     let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
     loop {
-        follower = match broadcasts.join(&stream, follower, (&socket, &meter)) {
+        follower = match broadcasts.join(&stream, follower, (&line, &meter)) {
             Ok(subscription) => {
                 course.subscriptions += 1;
-                let mut waits = usize::from(leaves);
-                // A viewer that leaves by itself may do so at any time.
-                poll_fn(|cx| {
-                    if subscription.poll_left(cx).is_ready() || waits == 2 {
-                        return Poll::Ready(());
-                    }
-                    if waits > 0 {
-                        waits += 1;
-                        cx.waker().wake_by_ref();
-                    }
-                    Poll::Pending
-                })
-                .await;
-                let (unsent, follower) = subscription.leave(LIMITS).unwrap();
-                course.full += usize::from(!unsent.is_empty());
-                send(&socket, unsent).await;
-                if leaves {
-                    yield_now().await;
+                course.ahead += u32::from(subscription.is_ahead());
+                let left = poll_fn(|cx| subscription.poll_left(cx));
+                if let Some(stay) = &stay {
+                    stay.set(stay.get() + 1);
+                    left.await;
+                    stay.set(stay.get() - 1);
+                } else {
+                    let _ = timeout(MILLISECOND * (course.subscriptions % 3), left).await;
                 }
+                let (unsent, follower) = subscription.leave(LIMITS).unwrap();
+                course.full += u32::from(!unsent.is_empty());
+                send(&*line, unsent).await;
                 Box::new(follower)
             }
             Err(follower) => follower,
         };
-        let mut out = Vec::new();
-        match follower.cursor.poll(UnixMicros::default()) {
-            None if stream.state().status == live::Status::Ended => return course,
-            // It may be subscribed at the next turn.
-            None => yield_now().await,
-            Some(Next::Part { track, segment, part }) => {
-                let part = (track, &*segment, &*part);
-                follower.write(&Told, part, |piece| out.push(piece)).unwrap();
+        // It may be subscribed later though no part comes.
+        match timeout(MILLISECOND, follower.cursor.next(UnixMicros::default)).await {
+            Err(_) => {}
+            Ok(Next::Ended) => return course,
+            Ok(Next::Part { track, segment, part }) => {
+                let (part, mut pieces) = ((track, &*segment, &*part), Vec::new());
+                follower.write(broadcasts.container(), part, |piece| pieces.push(piece)).unwrap();
+                for piece in pieces {
+                    send(&*line, piece).await;
+                }
             }
-            Some(next) => panic!("{next:?}"),
-        }
-        for piece in out {
-            send(&socket, piece).await;
+            Ok(next) => panic!("{next:?}"),
         }
     }
 }
 
-async fn send(socket: &TcpStream, mut bytes: Bytes) {
+async fn send(line: &impl Line, mut bytes: Bytes) {
     while !bytes.is_empty() {
-        socket.writable().await.unwrap();
-        match socket.try_write(&bytes) {
+        match line.try_write(&bytes) {
             Ok(written) => drop(bytes.split_to(written)),
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                sleep(MILLISECOND).await;
+            }
         }
     }
 }
 
-/// Reads everything. Pauses after each `every` bytes unless that is 0.
-async fn listen(mut socket: TcpStream, every: usize) -> String {
-    let (mut text, mut buffer) = (String::new(), vec![0; every.max(4096)]);
-    loop {
-        match socket.read(&mut buffer).await.unwrap() {
-            0 => return text,
-            read => text.push_str(std::str::from_utf8(&buffer[..read]).unwrap()),
-        }
-        if every > 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+/// Reads everything, at most `most` bytes each millisecond.
+async fn listen(socket: Double, most: usize) -> String {
+    while !socket.is_closed() || socket.unacknowledged() != Some(0) {
+        sleep(MILLISECOND).await;
+        socket.take(most);
     }
+    String::from_utf8(socket.taken()).unwrap()
 }
 
 /// Viewers that come one after the other while the stream is published. Returns what each was sent,
@@ -194,35 +178,28 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
     let mut source = Source::new();
     let stream = source.stream();
     let broadcasts = Broadcasts::new(Told, interval);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let subscribed = Rc::new(Cell::new(0));
     let mut viewers: Vec<(JoinHandle<String>, JoinHandle<Course>)> = Vec::new();
-    for &(every, leaves) in kinds {
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (sending, _) = listener.accept().await.unwrap();
-        if every > 0 {
-            SockRef::from(&socket).set_recv_buffer_size(16 << 10).unwrap();
-            SockRef::from(&sending).set_send_buffer_size(16 << 10).unwrap();
-        }
-        let view = view(Rc::clone(&broadcasts), Arc::clone(&stream), sending, leaves);
-        viewers.push((spawn_local(listen(socket, every)), spawn_local(view)));
+    for &(most, leaves) in kinds {
+        let socket = Double::new(most.max(32 << 10));
+        let line = Rc::new(socket.clone());
+        let stay = (!leaves).then(|| Rc::clone(&subscribed));
+        let view = view(Rc::clone(&broadcasts), Arc::clone(&stream), line, stay);
+        viewers.push((spawn_local(listen(socket, most)), spawn_local(view)));
         source.publish(7);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        sleep(2 * MILLISECOND).await;
     }
     // Publishes bursts that some sockets do not take at once. Before each burst, all viewers have
     // caught up, except those that leave all the time.
     let stay = kinds.iter().filter(|(_, leaves)| !leaves).count();
     for _ in 0..4 {
         let began = Instant::now();
-        while broadcasts.subscribers() < stay {
-            assert!(
-                began.elapsed() < Duration::from_secs(30),
-                "{} subscribed",
-                broadcasts.subscribers()
-            );
-            tokio::time::sleep(Duration::from_millis(1)).await;
+        while subscribed.get() < stay {
+            assert!(began.elapsed() < Duration::from_secs(30), "{} subscribed", subscribed.get());
+            sleep(MILLISECOND).await;
         }
         source.publish(60);
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        sleep(10 * MILLISECOND).await;
     }
     source.end();
     let mut out = Vec::new();
@@ -234,20 +211,33 @@ async fn crowd(interval: Duration, kinds: &[(usize, bool)]) -> Vec<(String, Cour
     out
 }
 
+/// Subscribes a viewer at the live edge, which has no header yet.
+fn subscribe(
+    broadcasts: &Rc<Broadcasts<Told>>,
+    stream: &Arc<Stream>,
+    line: &Rc<impl Line + 'static>,
+) -> Subscription {
+    let mut follower = Follower::new(Cursor::new(stream, LIMITS).unwrap());
+    while follower.cursor.poll(UnixMicros::default()).is_some() {}
+    broadcasts.join(stream, Box::new(follower), (line, &Meter::default())).ok().unwrap()
+}
+
 fn is_off(subscription: &Subscription) -> bool {
     subscription.poll_left(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
+/// Runs a test by a clock that goes on only while all tasks wait.
 fn run<T>(test: impl Future<Output = T>) -> T {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    runtime.unwrap().block_on(test)
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_time().start_paused(true);
+    runtime.build_local(LocalOptions::default()).unwrap().block_on(test)
 }
 
 #[test]
 fn whatever_sockets_take_each_part_comes_once_and_in_order() {
     for interval in [0, 7] {
         // Viewers that read at once, gradually, and slowly; and viewers that leave all the time.
-        let kinds = [(0, false), (20_000, false), (5000, false), (0, true), (15_000, true)];
+        let kinds = [(ALL, false), (20_000, false), (5000, false), (ALL, true), (15_000, true)];
         let kinds = kinds.repeat(3);
         let all = run(crowd(Duration::from_millis(interval), &kinds));
         let whole = &all[0].0;
@@ -260,10 +250,13 @@ fn whatever_sockets_take_each_part_comes_once_and_in_order() {
             );
             assert!(course.subscriptions > 0, "viewer {index} was never subscribed");
         }
-        let sum =
-            |of: fn(&Course) -> usize| all.iter().map(|(_, course)| of(course)).sum::<usize>();
+        let sum = |of: fn(&Course) -> u32| all.iter().map(|(_, course)| of(course)).sum::<u32>();
         assert!(sum(|course| course.full) > 0, "no socket was ever full");
-        assert!(sum(|course| course.subscriptions) > 2 * all.len(), "nobody was subscribed again");
+        assert!(sum(|course| course.ahead) > 0, "nobody was subscribed ahead of a broadcast");
+        assert!(
+            sum(|course| course.subscriptions) > 2 * all.len() as u32,
+            "nobody was subscribed again"
+        );
     }
 }
 
@@ -273,32 +266,15 @@ fn one_that_reads_nothing_is_put_off_and_others_go_on() {
         let mut source = Source::new();
         let stream = source.stream();
         let broadcasts = Broadcasts::new(Told, Duration::ZERO);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let connect = async || {
-            let socket = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            (socket, Rc::new(listener.accept().await.unwrap().0))
-        };
-        let at_edge = || {
-            let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
-            while let Some(Next::Part { track, segment, part }) =
-                follower.cursor.poll(UnixMicros::default())
-            {
-                follower.write(&Told, (track, &segment, &part), |_| {}).unwrap();
-            }
-            Box::new(follower)
-        };
-        let (_deaf, sending) = connect().await;
-        SockRef::from(&*sending).set_send_buffer_size(4096).unwrap();
-        let deaf = broadcasts.join(&stream, at_edge(), (&sending, &Meter::default())).ok().unwrap();
-        let (mut heard, sending) = connect().await;
-        let attentive =
-            broadcasts.join(&stream, at_edge(), (&sending, &Meter::default())).ok().unwrap();
-        let mut buffer = vec![0; 64 << 10];
+        let sockets @ [_, heard] = &[4096, ALL].map(Double::new);
+        let lines = sockets.each_ref().map(|socket| Rc::new(socket.clone()));
+        let [deaf, attentive] = lines.each_ref().map(|line| subscribe(&broadcasts, &stream, line));
         let mut read = 0;
-        // More bytes than the kernel takes for a viewer that reads nothing.
-        while read < 8 << 20 {
+        // More bytes than the connection takes of a viewer that reads nothing.
+        while read < 1 << 20 {
             source.publish(6);
-            read += heard.read(&mut buffer).await.unwrap();
+            heard.carry(ALL).await;
+            read += heard.taken().len();
         }
         assert!(is_off(&deaf) && !is_off(&attentive));
         let (unsent, _) = deaf.leave(LIMITS).unwrap();
@@ -312,29 +288,13 @@ fn subscribers_learn_that_a_stream_is_over_and_that_a_peer_has_gone() {
         let mut source = Source::new();
         let stream = source.stream();
         let broadcasts = Broadcasts::new(Told, Duration::ZERO);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut subscriptions = Vec::new();
-        let mut peers = Vec::new();
-        let meter = Meter::default();
-        for _ in 0..2 {
-            let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            let socket = Rc::new(listener.accept().await.unwrap().0);
-            let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
-            while follower.cursor.poll(UnixMicros::default()).is_some() {}
-            subscriptions.push(
-                broadcasts.join(&stream, Box::new(follower), (&socket, &meter)).ok().unwrap(),
-            );
-            peers.push(peer);
-        }
-        let gone = subscriptions.remove(0);
-        SockRef::from(&peers[0]).set_linger(Some(Duration::ZERO)).unwrap();
-        peers.remove(0);
+        let lines = [true, false].map(|is_gone| Rc::new(Looked { is_gone, ..Looked::default() }));
+        let [gone, stays] = lines.each_ref().map(|line| subscribe(&broadcasts, &stream, line));
         while !is_off(&gone) {
             source.publish(6);
             yield_now().await;
         }
         assert!(gone.leave(LIMITS).is_err());
-        let stays = subscriptions.remove(0);
         assert!(!is_off(&stays));
         source.end();
         poll_fn(|cx| stays.poll_left(cx)).await;
@@ -365,33 +325,6 @@ impl Container for Room {
     }
 }
 
-/// A viewer's task, up to the stream's end. Returns how often it was subscribed.
-async fn watch(broadcasts: Rc<Broadcasts<Room>>, stream: Arc<Stream>, line: Rc<Looked>) -> usize {
-    let mut follower = Box::new(Follower::new(Cursor::new(&stream, LIMITS).unwrap()));
-    let (mut subscriptions, meter) = (0, Meter::default());
-    loop {
-        follower = match broadcasts.join(&stream, follower, (&line, &meter)) {
-            Ok(subscription) => {
-                subscriptions += 1;
-                poll_fn(|cx| subscription.poll_left(cx)).await;
-                let (unsent, follower) = subscription.leave(LIMITS).unwrap();
-                line.try_write(&unsent).unwrap();
-                Box::new(follower)
-            }
-            Err(follower) => follower,
-        };
-        match follower.cursor.next(UnixMicros::default).await {
-            Next::Part { track, segment, part } => {
-                let part = (track, &*segment, &*part);
-                let write = |piece: Bytes| assert_eq!(line.try_write(&piece).unwrap(), piece.len());
-                follower.write(broadcasts.container(), part, write).unwrap();
-            }
-            Next::Ended => return subscriptions,
-            next => panic!("{next:?}"),
-        }
-    }
-}
-
 #[test]
 fn while_there_is_no_room_for_parts_viewers_wait_and_then_get_each() {
     run(async {
@@ -400,8 +333,10 @@ fn while_there_is_no_room_for_parts_viewers_wait_and_then_get_each() {
         let room = Rc::new(Cell::new(true));
         let broadcasts = Broadcasts::new(Room(Rc::clone(&room)), Duration::ZERO);
         let lines: Vec<_> = (0..3).map(|_| Rc::new(Looked::default())).collect();
-        let watch = |line| watch(Rc::clone(&broadcasts), Arc::clone(&stream), Rc::clone(line));
-        let viewers: Vec<_> = lines.iter().map(|line| spawn_local(watch(line))).collect();
+        let view = |line| {
+            view(Rc::clone(&broadcasts), Arc::clone(&stream), Rc::clone(line), Some(Rc::default()))
+        };
+        let viewers: Vec<_> = lines.iter().map(|line| spawn_local(view(line))).collect();
         let mut lengths = Vec::new();
         for turn in 0..40 {
             room.set(turn / 4 % 2 == 0);
@@ -424,7 +359,7 @@ fn while_there_is_no_room_for_parts_viewers_wait_and_then_get_each() {
         let parts: Vec<_> = parts.collect();
         source.end();
         for (viewer, line) in viewers.into_iter().zip(lines) {
-            assert!(viewer.await.unwrap() > 2, "it was not subscribed again");
+            assert!(viewer.await.unwrap().subscriptions > 2, "it was not subscribed again");
             let text = String::from_utf8(line.taken.take()).unwrap();
             let told: Vec<_> = text.lines().map(str::trim).collect();
             assert!(told[0].starts_with("header") && told.len() > 41);
@@ -433,9 +368,10 @@ fn while_there_is_no_room_for_parts_viewers_wait_and_then_get_each() {
     });
 }
 
-/// Takes everything, counts looks, and makes its viewer leave at the second.
+/// Takes everything unless its peer has gone, counts looks, and makes its viewer leave at the second.
 #[derive(Default)]
 struct Looked {
+    is_gone: bool,
     is_watched: bool,
     looks: Cell<u32>,
     taken: RefCell<Vec<u8>>,
@@ -443,6 +379,9 @@ struct Looked {
 
 impl Line for Looked {
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_gone {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
         self.taken.borrow_mut().extend_from_slice(bytes);
         Ok(bytes.len())
     }
@@ -463,17 +402,12 @@ fn only_who_is_watched_is_looked_at_and_gets_off_with_all_that_is_due() {
         let mut source = Source::new();
         let stream = source.stream();
         let broadcasts = Broadcasts::new(Told, Duration::ZERO);
-        let join = |line: &Rc<Looked>| {
-            let mut follower = Follower::new(Cursor::new(&stream, LIMITS).unwrap());
-            while follower.cursor.poll(UnixMicros::default()).is_some() {}
-            broadcasts.join(&stream, Box::new(follower), (line, &Meter::default())).ok().unwrap()
-        };
         let others = Rc::new(Looked::default());
         let watched = Rc::new(Looked { is_watched: true, ..Looked::default() });
-        let (stays, leaves) = (join(&others), join(&watched));
+        let [stays, leaves] = [&others, &watched].map(|line| subscribe(&broadcasts, &stream, line));
         while !is_off(&leaves) {
             source.publish(6);
-            yield_now().await;
+            sleep(200 * MILLISECOND).await;
         }
         assert_eq!((watched.looks.get(), others.looks.get()), (2, 0));
         assert!(!is_off(&stays));

@@ -146,7 +146,7 @@ struct Copying<'a> {
     name: &'a str,
     holder: Holder,
     mirror: Option<Mirror>,
-    /// The epoch of which the copy took a description. Before that, nothing else of an epoch is taken: the node may have
+    /// The epoch whose description this copy has taken. Before that, nothing else of an epoch is taken: the node may have
     /// gone on with the stream where this copy had more.
     described: Option<u64>,
     asked: Instant,

@@ -80,7 +80,7 @@ pub struct Jwt {
     pub issuer: String,
     /// The `aud` that tokens must have; empty for tokens without one.
     pub audience: String,
-    /// By how much the clock of who issues tokens may be off: tokens hold so much longer.
+    /// By how much the issuer's clock may be off: tokens hold so much longer.
     pub leeway: Time,
     /// How often a key set is fetched from its URL.
     pub refresh: Time,

@@ -25,6 +25,7 @@ use http::Credentials;
 use http::net::PerAddress;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub use ladder::{Ladder, Rung, Sandbox};
+use protocol::push::abr;
 use serde::{Deserialize, Serialize};
 pub use units::{Bitrate, Factor, ParseError, Size, Time};
 
@@ -177,6 +178,30 @@ pub struct Push {
     /// Time between pings to a viewer. A viewer that sends nothing for three times as long is
     /// disconnected.
     pub ping_interval: Time,
+    /// The rule that chooses among the renditions of a live stream.
+    pub rule: PushRule,
+}
+
+/// A rule that chooses the rendition of a viewer of a live stream ([`protocol::push::abr`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PushRule {
+    /// [`abr::Evidence`].
+    Evidence,
+    /// [`abr::ThreeState`].
+    ThreeState,
+    /// [`abr::Throughput`].
+    Throughput,
+}
+
+impl From<PushRule> for abr::AnyRule {
+    fn from(rule: PushRule) -> Self {
+        match rule {
+            PushRule::Evidence => Self::Evidence(abr::Evidence::default()),
+            PushRule::ThreeState => Self::ThreeState(abr::ThreeState::default()),
+            PushRule::Throughput => Self::Throughput(abr::Throughput::default()),
+        }
+    }
 }
 
 /// `[live]`: how streams are cut and held in memory, and what a slow viewer may cost.
@@ -479,7 +504,11 @@ impl Default for WebRtc {
 
 impl Default for Push {
     fn default() -> Self {
-        Self { flush_interval: Time::from_millis(0), ping_interval: Time::from_secs(9) }
+        Self {
+            flush_interval: Time::from_millis(0),
+            ping_interval: Time::from_secs(9),
+            rule: PushRule::Evidence,
+        }
     }
 }
 

@@ -88,10 +88,10 @@ fn follow<T: Send + Sync + 'static>(
         return (StatusCode::TOO_MANY_REQUESTS, "too many clients follow\n").into_response();
     };
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let place = entries.read(last.or(wanted.after));
+    let reader = entries.read(last.or(wanted.after));
     let begun = control.origin.drains.subscribe();
     let told = Arc::new(told);
-    let sent = stream::unfold((place, permit), move |(mut place, permit)| {
+    let sent = stream::unfold((reader, permit), move |(mut reader, permit)| {
         let (mut begun, entries, told) = (begun.clone(), Arc::clone(&entries), Arc::clone(&told));
         async move {
             let drains = async {
@@ -103,7 +103,7 @@ fn follow<T: Send + Sync + 'static>(
             };
             let next = tokio::select! {
                 biased;
-                next = entries.next(&mut place) => next,
+                next = entries.next(&mut reader) => next,
                 () = drains => return None,
             };
             let event = match next {
@@ -112,7 +112,7 @@ fn follow<T: Send + Sync + 'static>(
                     Event::default().event("lost").data(format!("{{\"lost\":{lost}}}"))
                 }
             };
-            Some((Ok::<_, Infallible>(event), (place, permit)))
+            Some((Ok::<_, Infallible>(event), (reader, permit)))
         }
     });
     let beat = KeepAlive::new().interval(BEAT);

@@ -186,9 +186,9 @@ pub(super) async fn route(
     let rest: Vec<_> = pairs().filter(|pair| !pair.starts_with("zone=")).collect();
     let query = if rest.is_empty() { String::new() } else { format!("?{}", rest.join("&")) };
     let address = origin.cluster.get().and_then(|cluster| cluster.route(zone)).unwrap_or_default();
-    // The path as it was sent: what was escaped in it stays so.
-    let path = uri.path().strip_prefix("/route").unwrap_or_default();
-    let Ok(location) = HeaderValue::from_str(&format!("{address}{path}{query}")) else {
+    // The path as it was sent: what was escaped in it stays so. Without an address, two slashes would begin with a host.
+    let path = uri.path().strip_prefix("/route").unwrap_or_default().trim_start_matches('/');
+    let Ok(location) = HeaderValue::from_str(&format!("{address}/{path}{query}")) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
     let anybody = HeaderValue::from_static("*");

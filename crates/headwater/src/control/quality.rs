@@ -12,9 +12,9 @@ use serde::Serialize;
 pub(super) struct Quality {
     /// How many they are.
     viewers: usize,
-    /// Seconds of media ahead of the picture.
+    /// Seconds of media ahead of the playhead.
     buffer_seconds: Option<Spread>,
-    /// Seconds from the wish to play to the first picture.
+    /// Seconds from the wish to play to the first frame.
     startup_seconds: Option<Spread>,
     /// Throughput that the players measured, in bit/s.
     throughput: Option<Spread>,

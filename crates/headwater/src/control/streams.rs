@@ -128,10 +128,10 @@ pub(super) struct TrackInfo {
     bitrate: u64,
     /// The rendition that it belongs to. `null` if that has no name.
     rendition: Option<String>,
-    /// Width of the picture in pixels. Only video has it.
+    /// Width of the frames in pixels. Only video has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     width: Option<u32>,
-    /// Height of the picture in pixels. Only video has it.
+    /// Height of the frames in pixels. Only video has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     height: Option<u32>,
     /// Frames per second. Only video has it, once it is known.
@@ -149,9 +149,9 @@ pub(super) struct TrackInfo {
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum TrackKind {
-    /// Pictures.
+    /// Video.
     Video,
-    /// Sound.
+    /// Audio.
     Audio,
 }
 

@@ -34,7 +34,7 @@ const TURNS: usize = 2;
 /// The path of the root.
 const ROOT: &str = "vod";
 
-/// Pictures of at least this width are enough for a poster, in pixels.
+/// Frames of at least this width are enough for a poster, in pixels.
 const POSTER: u32 = 320;
 
 /// Largest keyframe that is sent as a poster, in bytes.
@@ -149,7 +149,7 @@ pub(super) async fn single(
     answer(&control, move |origin| title(origin, &path)).await
 }
 
-/// Answers with a picture of a title. Operators get it even if they may not play the title. It counts no viewer.
+/// Answers with the poster of a title. Operators get it even if they may not play the title. It counts no viewer.
 pub(super) async fn show(
     State(control): State<Arc<Control>>,
     _: Observer,
@@ -157,7 +157,7 @@ pub(super) async fn show(
     path: Result<Path<String>, PathRejection>,
 ) -> Response {
     let Ok(Path(path)) = path else { return NO_POSTER.into_response() };
-    match look(&control, move |origin| picture(origin, &path)).await {
+    match look(&control, move |origin| poster(origin, &path)).await {
         Ok((etag, bytes)) => {
             let told =
                 [(header::ETAG, etag.as_str()), (header::CACHE_CONTROL, "private, no-cache")];
@@ -298,7 +298,7 @@ fn describe(opened: &Result<Arc<Title>, Error>) -> Option<Opened> {
         Ok(title) => Some(Opened {
             duration_seconds: Some((title.duration.as_secs_f64() * 1000.0).round() / 1000.0),
             tracks: title.tracks.iter().map(track).collect(),
-            poster: poster(title).is_some(),
+            poster: poster_frame(title).is_some(),
             refusal: None,
         }),
         Err(Error::Unreadable { reason, .. }) => Some(Opened {
@@ -318,26 +318,26 @@ fn track(track: &Track) -> TrackInfo {
 
 /// A keyframe of the smallest rendition that is large enough. Beginnings are often black, so it is one a tenth of the
 /// title later.
-fn poster(title: &Title) -> Option<(&Track, u32)> {
-    let is_picture = |track: &&Track| track.media.kind() == Kind::Video && track.iframe_count() > 0;
-    let pictures = || title.tracks.iter().filter(is_picture);
+fn poster_frame(title: &Title) -> Option<(&Track, u32)> {
+    let is_video = |track: &&Track| track.media.kind() == Kind::Video && track.iframe_count() > 0;
+    let videos = || title.tracks.iter().filter(is_video);
     let width = |track: &&Track| track.resolution().map_or(0, |(width, _)| width);
-    let enough = pictures().filter(|track| width(track) >= POSTER).min_by_key(width);
-    let track = enough.or_else(|| pictures().max_by_key(width))?;
+    let enough = videos().filter(|track| width(track) >= POSTER).min_by_key(width);
+    let track = enough.or_else(|| videos().max_by_key(width))?;
     let time = title.duration / 10;
     let before = track.iframes().take_while(|it| title.presentation_time(track, it.start) <= time);
     let number = before.count().saturating_sub(1);
     Some((track, u32::try_from(number).ok()?))
 }
 
-/// The picture of a title as fragmented MP4, with its version.
-fn picture(origin: &Origin, path: &str) -> Result<(String, Bytes), Refused> {
+/// The poster of a title as fragmented MP4, with its version.
+fn poster(origin: &Origin, path: &str) -> Result<(String, Bytes), Refused> {
     let below = below_root(path).filter(|below| !below.is_empty()).ok_or(NO_POSTER)?;
     let title = origin.titles.title(below).map_err(|error| match error {
         Error::NotFound | Error::Unreadable { .. } => NO_POSTER,
         _ => FAILED,
     })?;
-    let (track, number) = poster(&title).ok_or(NO_POSTER)?;
+    let (track, number) = poster_frame(&title).ok_or(NO_POSTER)?;
     let frame = track.iframe(number).ok_or(NO_POSTER)?;
     let pieces: Vec<_> = std::iter::once(Piece::Bytes(track.header())).chain(frame).collect();
     if pieces.iter().map(Piece::len).sum::<u64>() > LARGEST {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::net::{Gate, PerAddress};
-use live::sessions::Place;
+use live::sessions::Permit;
 
 /// The most sessions of all streams and titles.
 const MOST: usize = 200_000;
@@ -30,8 +30,8 @@ impl Reporters {
         self.keys.hash_one(session)
     }
 
-    /// A place for a new session from this address, if there is one.
-    pub fn place(&self, address: IpAddr) -> Option<Place> {
-        self.gate.admit(address).ok().map(|permit| Box::new(permit) as Place)
+    /// A permit for a new session from this address, if there is one.
+    pub fn permit(&self, address: IpAddr) -> Option<Permit> {
+        self.gate.admit(address).ok().map(|permit| Box::new(permit) as Permit)
     }
 }

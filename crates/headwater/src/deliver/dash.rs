@@ -47,7 +47,9 @@ const SAME: u64 = 60;
 ///
 /// GStreamer, up to 1.22 at least, passes over a segment that is shorter than the start time of the
 /// first listed segment: `gst_mpd_client_stream_seek` adds that time to the one it looks for. In a
-/// stream's first minute that time is one second, because the timeline begins there.
+/// stream's first minute that time is one second, because the timeline begins there. When the request for a
+/// segment ends, the player looks for that segment in the list. If it passes over the segment there, it leaves out the
+/// next one, or gets one twice.
 const GLIMPSE: Duration = Duration::from_millis(1200);
 
 /// A period may begin this many milliseconds before the end of the one before, if that one was
@@ -166,8 +168,9 @@ fn is_foretold(segment: &Segment) -> bool {
     segment.expected_end.is_some_and(|end| end >= segment.presented_end())
 }
 
-/// When the content of the manifest became what it is, in milliseconds since 1970. All nodes of a cluster say the
-/// same of the same content, so this is when the media came that changed it, and not when somebody asked.
+/// When the content of the manifest became what it is, in microseconds since 1970. All nodes of a cluster say the
+/// same of the same content, so this is when the media came that changed it, and not when somebody asked. Media of
+/// two tracks may come within a millisecond, and a manifest may be asked for between them.
 fn publish_time(state: &State, entrance: &Entrance) -> u64 {
     let came = |track: &Arc<Track>| {
         let window = track.window();
@@ -175,10 +178,10 @@ fn publish_time(state: &State, entrance: &Entrance) -> u64 {
         // A foretold segment is listed with its first part.
         let is_made = window.open.is_some() && is_foretold(newest);
         let part = if is_made { newest.parts.first() } else { newest.parts.last() };
-        Some(part?.published.0 / 1000)
+        Some(part?.published.0)
     };
-    let came = state.tracks.iter().filter_map(came).max().unwrap_or(state.epoch.0 / 1000);
-    came + entrance.waited()
+    let came = state.tracks.iter().filter_map(came).max().unwrap_or(state.epoch.0);
+    came + entrance.waited() * 1000
 }
 
 /// The shortest time between changes of the manifest, which the manifest states. If nothing is
@@ -455,6 +458,13 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
     let described = &first.header.track;
     let codec = &described.codec;
     let timescale = described.timescale;
+    // A segment that was foretold stays listed when its publisher is silent: see [`GLIMPSE`].
+    let glimpse = live::rescale(GLIMPSE.as_millis() as i64, 1000, timescale);
+    let lasts_until = |segment: &Segment| {
+        let least = segment.expected_end.filter(|_| run.open);
+        let least = least.map_or(0, |foretold| foretold.min(segment.presents + glimpse));
+        segment.presented_end().max(least)
+    };
     // In presentation time. Each segment lasts until the first sample of the next is presented.
     let mut segments: Vec<_> = run
         .segments
@@ -462,7 +472,7 @@ fn representation(run: &Run, period_start: u64) -> Option<Representation> {
         .enumerate()
         .map(|(index, segment)| {
             let next = run.segments.get(index + 1).map(|next| next.presents);
-            let end = next.unwrap_or_else(|| segment.presented_end());
+            let end = next.unwrap_or_else(|| lasts_until(segment));
             dash::Segment {
                 start: segment.presents.unsigned_abs(),
                 duration: (end - segment.presents).max(1).unsigned_abs(),

@@ -94,10 +94,10 @@ fn take(
         let (by, now) = (Reporter { session, player }, origin.now());
         let delivery = delivery.or_else(|| delivery_of(told, matches!(watched, Watched::Live(_))));
         let report = Report { delivery, is_regular, ..report(told) };
-        let place = || origin.reporters.place(request.peer().ip());
+        let permit = || origin.reporters.permit(request.peer().ip());
         match watched {
-            Watched::Live(stream) => stream.told(by, &report, now, place),
-            Watched::Title(title, _) => origin.title_viewers.told(title, by, &report, now, place),
+            Watched::Live(stream) => stream.told(by, &report, now, permit),
+            Watched::Title(title, _) => origin.title_viewers.told(title, by, &report, now, permit),
         }
     };
     read(request, taken).unwrap_or(false)

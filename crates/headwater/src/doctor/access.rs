@@ -117,7 +117,9 @@ mod tests {
 
     #[tokio::test]
     async fn servers_that_cannot_be_reached_are_told_of_without_passwords() {
-        let held = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        // A socket that does not listen: connections to it are refused as long as it is there.
+        let held = tokio::net::TcpSocket::new_v4().unwrap();
+        held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let closed = format!("http://ann:secret@{}/keys?token=x", held.local_addr().unwrap());
         let mut config = Config::default();
         config.access.jwt.keys.clone_from(&closed);

@@ -35,7 +35,7 @@ fn bad(config: &Config, found: String, remedy: &str) -> Check {
     if config.ladder.enabled {
         Check::problem(NAME, found, "The ladder of renditions cannot be made", remedy)
     } else {
-        let why = "Viewers by WebRTC have no sound where the publisher sends AAC, and no picture where it has B-frames";
+        let why = "Viewers by WebRTC have no audio where the publisher sends AAC, and no video where it has B-frames";
         Check::warning(NAME, found, why, format!("{remedy}; or webrtc.transcode = false"))
     }
 }

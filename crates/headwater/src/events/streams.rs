@@ -10,32 +10,42 @@ use live::{Status, Stream};
 use super::Event;
 use crate::path::StreamPath;
 
-/// What was seen at the last look.
+/// What was seen at the last look, by path.
 #[derive(Debug, Default)]
-pub(crate) struct Seen(HashMap<String, (Weak<Stream>, Status)>);
+pub(crate) struct Seen(HashMap<String, Known>);
+
+#[derive(Debug)]
+struct Known {
+    stream: Weak<Stream>,
+    status: Status,
+    /// Whether it is this node's, and no copy of another's.
+    is_own: bool,
+}
 
 impl Seen {
     /// Compares the streams with those of the last look. Copies of other nodes' streams do not count: their nodes tell.
+    /// A stream that another node goes on with has not ended. The node that goes on with it tells that it is published:
+    /// the first may have told that its publisher was lost.
     pub(crate) fn look(&mut self, streams: &[Arc<Stream>]) -> Vec<Event> {
         let (mut events, mut now) = (Vec::new(), HashMap::new());
-        for stream in streams.iter().filter(|stream| !stream.is_mirrored()) {
+        for stream in streams {
             let path = StreamPath::Live(stream.name()).to_string();
-            let status = stream.state().status;
+            let (status, is_own) = (stream.state().status, !stream.is_mirrored());
             let before = self.0.remove(&path);
-            let same = before.as_ref().is_some_and(|(it, _)| it.as_ptr() == Arc::as_ptr(stream));
-            match (before, same) {
-                (Some((_, before)), true) => events.extend(change(&path, before, status)),
-                (Some((_, before)), false) => {
-                    // Another stream has the name now.
-                    events.extend(change(&path, before, Status::Ended));
-                    events.extend(begun(&path, status));
-                }
-                (None, _) => events.extend(begun(&path, status)),
+            let same = before.as_ref().filter(|known| known.stream.as_ptr() == Arc::as_ptr(stream));
+            if let Some(before) = same {
+                let taken = is_own && !before.is_own && status == Status::Live;
+                let then = if taken { Status::Offline } else { before.status };
+                events.extend(change(&path, then, status).filter(|_| is_own));
+            } else {
+                // Another stream may have had the name.
+                events.extend(before.and_then(|before| over(&path, &before)));
+                events.extend(begun(&path, status).into_iter().filter(|_| is_own));
             }
-            now.insert(path, (Arc::downgrade(stream), status));
+            now.insert(path, Known { stream: Arc::downgrade(stream), status, is_own });
         }
-        for (path, (_, before)) in std::mem::replace(&mut self.0, now) {
-            events.extend(change(&path, before, Status::Ended));
+        for (path, before) in std::mem::replace(&mut self.0, now) {
+            events.extend(over(&path, &before));
         }
         events
     }
@@ -46,6 +56,11 @@ fn begun(path: &str, status: Status) -> Vec<Event> {
     let started = Event::StreamStarted { stream: path.to_owned() };
     let rest = change(path, Status::Live, status);
     std::iter::once(started).chain(rest).collect()
+}
+
+/// A stream that is gone. The node that went on with it tells of its end.
+fn over(path: &str, known: &Known) -> Option<Event> {
+    change(path, known.status, Status::Ended).filter(|_| known.is_own)
 }
 
 fn change(path: &str, before: Status, now: Status) -> Option<Event> {
@@ -101,6 +116,23 @@ mod tests {
         drop(publisher);
         assert_eq!(look(now), ["stream_lost"]);
         now = now.after(Duration::from_secs(31));
+        assert_eq!(look(now), ["stream_ended"]);
+        // Another node goes on with it for a while.
+        drop(publish(now));
+        assert_eq!(look(now), ["stream_started", "stream_lost"]);
+        assert!(registry.stream("x").unwrap().become_copy());
+        assert_eq!(look(now), [""; 0]);
+        assert!(registry.adopt("x", now));
+        assert_eq!(look(now), [""; 0]);
+        // A look at the copy, and then at the stream that is published here again.
+        assert!(registry.stream("x").unwrap().become_copy());
+        assert_eq!(look(now), [""; 0]);
+        assert!(registry.adopt("x", now));
+        let publisher = publish(now);
+        assert_eq!(look(now), ["stream_started"]);
+        drop(publisher);
+        assert_eq!(look(now), ["stream_lost"]);
+        now = now.after(Duration::from_secs(3600));
         assert_eq!(look(now), ["stream_ended"]);
         // One that comes and goes between two looks.
         drop(publish(now));

@@ -162,7 +162,7 @@ pub(super) fn renditions(
 
 /// Video of a companion.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Picture {
+pub(super) struct Video {
     /// Frames before this presentation time, in milliseconds, are only decoded.
     pub(super) from: i64,
     /// The most bits in a second.
@@ -176,19 +176,19 @@ pub(super) struct Picture {
 /// `-fflags nobuffer` would drop the packets by which ffmpeg begins, and so the keyframe.
 pub(super) fn companion(
     ladder: &Ladder,
-    has_sound: bool,
-    picture: Option<Picture>,
+    has_audio: bool,
+    video: Option<Video>,
     pipes: &[RawFd],
 ) -> Vec<String> {
     let mut arguments = Arguments::reading();
     let mut pipes = pipes.iter();
-    if has_sound && let Some(pipe) = pipes.next() {
+    if has_audio && let Some(pipe) = pipes.next() {
         arguments.add("-map 0:a:0 -c:a libopus -application lowdelay -frame_duration 20");
         // WebRTC has two channels at 48 kHz (RFC 7587 4.2 and 7).
         arguments.add("-ac 2 -ar 48000 -b:a 96k");
         arguments.add(&format!("-f ogg -page_duration 1 -flush_packets 1 pipe:{pipe}"));
     }
-    if let (Some(Picture { from, most }), Some(pipe)) = (picture, pipes.next()) {
+    if let (Some(Video { from, most }), Some(pipe)) = (video, pipes.next()) {
         arguments.add("-map 0:v:0 -vf");
         // The encoder begins with a keyframe, wherever that is. It wants even sizes.
         arguments
@@ -272,17 +272,17 @@ mod tests {
 
     #[test]
     fn a_companion_has_what_its_stream_lacks() {
-        let picture = Picture { from: 1234, most: 800_000 };
-        let of = |has_sound, picture, pipes: &[RawFd]| {
-            companion(&Ladder::default(), has_sound, picture, pipes).join(" ")
+        let video = Video { from: 1234, most: 800_000 };
+        let of = |has_audio, video, pipes: &[RawFd]| {
+            companion(&Ladder::default(), has_audio, video, pipes).join(" ")
         };
-        let (sound, both) = (of(true, None, &[7]), of(true, Some(picture), &[7, 9]));
-        assert!(sound.contains("libopus") && sound.ends_with(" pipe:7"), "{sound}");
-        assert!(!sound.contains("libx264"), "{sound}");
+        let (audio, both) = (of(true, None, &[7]), of(true, Some(video), &[7, 9]));
+        assert!(audio.contains("libopus") && audio.ends_with(" pipe:7"), "{audio}");
+        assert!(!audio.contains("libx264"), "{audio}");
         assert!(both.contains("-flush_packets 1 pipe:7 -map 0:v:0 "), "{both}");
         assert!(both.contains("trim=start=1234ms") && both.ends_with(" pipe:9"), "{both}");
-        let picture = of(false, Some(picture), &[7]);
-        assert!(!picture.contains("libopus") && picture.ends_with(" pipe:7"), "{picture}");
+        let video = of(false, Some(video), &[7]);
+        assert!(!video.contains("libopus") && video.ends_with(" pipe:7"), "{video}");
     }
 
     #[test]

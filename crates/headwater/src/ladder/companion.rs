@@ -5,7 +5,7 @@
 //! ends some time after the last. Its tracks are in no list: only who holds a [`Watching`] knows them.
 //!
 //! ```text
-//!  taps ─▶ matroska ─ pipe ─▶ ffmpeg ─┬ pipe ─▶ Ogg ─▶ Sound ───┬▶ live::Unlisted
+//!  taps ─▶ matroska ─ pipe ─▶ ffmpeg ─┬ pipe ─▶ Ogg ─▶ Audio ───┬▶ live::Unlisted
 //!    └─────── frames: exact times     └ pipe ─▶ FLV ─▶ Output ──┘
 //! ```
 
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::command::{self, Picture};
+use super::command::{self, Video};
 use super::log::{Log, Severity};
 use super::matroska;
 use super::output::{Made, Output};
@@ -43,11 +43,11 @@ const LINGERS: Duration = Duration::from_secs(10);
 /// Samples of Opus in a second, by which its times count.
 const OPUS_RATE: u32 = 48_000;
 
-/// Packets of sound that are at most this far apart, in samples, follow each other: 10 ms.
+/// Packets of audio that are at most this far apart, in samples, follow each other: 10 ms.
 const APART: i64 = 480;
 
 /// The least that H.264 may have, in bits a second. The bitrate of a stream that has just begun may be
-/// that of a black picture.
+/// that of black frames.
 const LEAST_BITRATE: u64 = 1_000_000;
 
 /// Most bytes of one read.
@@ -68,9 +68,9 @@ pub struct Companions {
 #[derive(Debug)]
 pub struct Sources {
     /// AAC, of which Opus is made.
-    pub sound: Option<Arc<Track>>,
+    pub audio: Option<Arc<Track>>,
     /// H.264 with B-frames, of which H.264 without them is made.
-    pub picture: Option<Arc<Track>>,
+    pub video: Option<Arc<Track>>,
 }
 
 /// What keeps a companion running, and has its tracks. Each viewer has one.
@@ -83,8 +83,8 @@ struct Companion {
     origin: Arc<Origin>,
     stream: Arc<Stream>,
     sources: Sources,
-    sound: Option<Unlisted>,
-    picture: Option<Unlisted>,
+    audio: Option<Unlisted>,
+    video: Option<Unlisted>,
     frames: Mutex<Frames>,
     viewers: watch::Sender<usize>,
     /// Whether a viewer has connected. Before that there is nobody to make anything for: anybody can
@@ -167,7 +167,7 @@ impl Companions {
                 break;
             }
         }
-        for track in [&companion.sound, &companion.picture].into_iter().flatten() {
+        for track in [&companion.audio, &companion.video].into_iter().flatten() {
             track.end();
         }
         companion.log.say(Severity::Info, "it has ended");
@@ -181,7 +181,7 @@ impl Sources {
         let same = |one: &Option<Arc<Track>>, other: &Option<Arc<Track>>| {
             one.as_ref().map(Arc::as_ptr) == other.as_ref().map(Arc::as_ptr)
         };
-        same(&self.sound, &other.sound) && same(&self.picture, &other.picture)
+        same(&self.audio, &other.audio) && same(&self.video, &other.video)
     }
 }
 
@@ -197,13 +197,13 @@ impl Watching {
     }
 
     /// The Opus that it makes, if any.
-    pub fn sound(&self) -> Option<&Arc<Track>> {
-        self.0.sound.as_ref().map(Unlisted::track)
+    pub fn audio(&self) -> Option<&Arc<Track>> {
+        self.0.audio.as_ref().map(Unlisted::track)
     }
 
     /// The H.264 that it makes, if any.
-    pub fn picture(&self) -> Option<&Arc<Track>> {
-        self.0.picture.as_ref().map(Unlisted::track)
+    pub fn video(&self) -> Option<&Arc<Track>> {
+        self.0.video.as_ref().map(Unlisted::track)
     }
 }
 
@@ -219,14 +219,14 @@ impl Companion {
         stream: Arc<Stream>,
         sources: Sources,
     ) -> Result<Self, live::Refused> {
-        let sound = sources.sound.as_ref().map(|_| Unlisted::new(opus()));
+        let audio = sources.audio.as_ref().map(|_| Unlisted::new(opus()));
         // Its own codec is known when ffmpeg has begun.
-        let picture = |source: &Arc<Track>| Unlisted::new(source.header().track.clone());
-        let picture = sources.picture.as_ref().map(picture);
+        let video = |source: &Arc<Track>| Unlisted::new(source.header().track.clone());
+        let video = sources.video.as_ref().map(video);
         Ok(Self {
             origin,
-            sound: sound.transpose()?,
-            picture: picture.transpose()?,
+            audio: audio.transpose()?,
+            video: video.transpose()?,
             frames: Mutex::default(),
             viewers: watch::Sender::default(),
             is_wanted: watch::Sender::default(),
@@ -273,22 +273,22 @@ impl Companion {
 
     /// Runs one ffmpeg from its start to its end.
     async fn make(self: &Arc<Self>) -> End {
-        let Sources { sound, picture } = &self.sources;
+        let Sources { audio, video } = &self.sources;
         // All that comes from now on waits for ffmpeg.
-        let inputs: Vec<_> = [sound, picture].into_iter().flatten().map(Input::new).collect();
+        let inputs: Vec<_> = [audio, video].into_iter().flatten().map(Input::new).collect();
         let tracks: Vec<_> = inputs.iter().map(|input| (&input.codec, input.frame)).collect();
         let Some(header) = matroska::header(&tracks) else {
             return End::Failed("its codec cannot be decoded".to_owned());
         };
         let config = &self.origin.config.ladder;
-        let made = picture.as_deref().map(made);
-        let arguments = |pipes: &[RawFd]| command::companion(config, sound.is_some(), made, pipes);
+        let made = video.as_deref().map(made);
+        let arguments = |pipes: &[RawFd]| command::companion(config, audio.is_some(), made, pipes);
         let process = Process::start(config, tracks.len(), arguments, &self.log);
         let Process { child, group, input, outputs } = match process {
             Ok(process) => process,
             Err(end) => return end,
         };
-        let what = match (sound, picture) {
+        let what = match (audio, video) {
             (Some(_), None) => "sound",
             (None, _) => "a picture without B-frames",
             (Some(_), Some(_)) => "sound, and a picture without B-frames",
@@ -296,17 +296,19 @@ impl Companion {
         let pid = child.id().unwrap_or_default();
         self.log.say(Severity::Info, &format!("ffmpeg {pid} makes {what} for WebRTC viewers"));
         let (mut reading, mut outputs) = (JoinSet::new(), outputs.into_iter());
-        if sound.is_some()
+        if audio.is_some()
             && let Some(output) = outputs.next()
         {
-            let mut sound = Sound::default();
-            reading
-                .spawn(Arc::clone(self).read(output, move |to, bytes| to.hear(&mut sound, bytes)));
+            let mut audio = Audio::default();
+            reading.spawn(
+                Arc::clone(self).read(output, move |to, bytes| to.take_audio(&mut audio, bytes)),
+            );
         }
         if let Some(output) = outputs.next() {
-            let mut picture = Output::new();
-            reading
-                .spawn(Arc::clone(self).read(output, move |to, bytes| to.see(&mut picture, bytes)));
+            let mut video = Output::new();
+            reading.spawn(
+                Arc::clone(self).read(output, move |to, bytes| to.take_video(&mut video, bytes)),
+            );
         }
         let feed = self.feed(inputs, header, input);
         process::attend(&self.origin, (child, group), feed, async {
@@ -379,12 +381,12 @@ impl Companion {
         self.log.say(Severity::Error, &format!("what ffmpeg writes cannot be taken: {why}"));
     }
 
-    /// Takes sound that ffmpeg wrote.
-    fn hear(&self, sound: &mut Sound, bytes: &[u8]) -> Result<(), String> {
-        sound.reader.handle_bytes(bytes);
-        let Some(to) = &self.sound else { return Ok(()) };
-        while let Some(packet) = sound.reader.poll_packet().map_err(|error| error.to_string())? {
-            if let Some(sample) = sound.sample(packet).map_err(|error| error.to_string())? {
+    /// Takes audio that ffmpeg wrote.
+    fn take_audio(&self, audio: &mut Audio, bytes: &[u8]) -> Result<(), String> {
+        audio.reader.handle_bytes(bytes);
+        let Some(to) = &self.audio else { return Ok(()) };
+        while let Some(packet) = audio.reader.poll_packet().map_err(|error| error.to_string())? {
+            if let Some(sample) = audio.sample(packet).map_err(|error| error.to_string())? {
                 // Each packet can be decoded without those before it, so periods do not matter.
                 to.hand(sample, 0, self.origin.now());
             }
@@ -393,9 +395,9 @@ impl Companion {
     }
 
     /// Takes video that ffmpeg wrote.
-    fn see(&self, output: &mut Output, bytes: &[u8]) -> Result<(), String> {
+    fn take_video(&self, output: &mut Output, bytes: &[u8]) -> Result<(), String> {
         output.handle_bytes(bytes);
-        let Some(to) = &self.picture else { return Ok(()) };
+        let Some(to) = &self.video else { return Ok(()) };
         while let Some(made) = output.poll(&self.frames).map_err(|error| error.to_string())? {
             match made {
                 Made::Codec(codec) => to.configure(codec).map_err(|error| error.to_string())?,
@@ -446,11 +448,11 @@ async fn next(inputs: &mut [Input]) -> (u8, &mut Input, Tapped) {
     }
 }
 
-/// How the picture of a source is made.
-fn made(source: &Track) -> Picture {
+/// How the video of a source is made.
+fn made(source: &Track) -> Video {
     let end = source.window().newest().map_or(0, |newest| newest.presented_end());
     let bits = source.bitrate().map_or(0, |(_, densest)| densest);
-    Picture {
+    Video {
         // Viewers begin at the live edge.
         from: source::millis(end, source.header().track.timescale),
         most: bits.max(LEAST_BITRATE),
@@ -468,9 +470,9 @@ fn opus() -> media::Track {
     media::Track { id: 1, timescale: OPUS_RATE, codec: Codec::Opus(config), language: *b"und" }
 }
 
-/// Reads the sound that ffmpeg writes.
+/// Reads the audio that ffmpeg writes.
 #[derive(Debug, Default)]
-struct Sound {
+struct Audio {
     reader: ogg::Reader,
     /// Number of packets read.
     packets: u64,
@@ -480,7 +482,7 @@ struct Sound {
     end: i64,
 }
 
-impl Sound {
+impl Audio {
     /// The sample in a packet. The first two packets are headers (RFC 7845 3).
     fn sample(&mut self, packet: ogg::Packet) -> Result<Option<Sample>, media::Error> {
         self.packets += 1;
@@ -510,13 +512,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sound_has_the_time_that_its_source_had() {
-        let mut sound = Sound::default();
+    fn audio_has_the_time_that_its_source_had() {
+        let mut audio = Audio::default();
         let head = b"OpusHead\x01\x02\x78\x00\x80\xbb\x00\x00\x00\x00\x00";
         // A packet of 20 ms at 48 kHz is a byte that says so (RFC 6716 3.1), and more.
         let mut take = |data: &'static [u8], end| {
             let packet = ogg::Packet { data: data.into(), end };
-            sound.sample(packet).unwrap().map(|sample| (sample.dts, sample.duration))
+            audio.sample(packet).unwrap().map(|sample| (sample.dts, sample.duration))
         };
         assert_eq!(take(head, Some(0)), None);
         assert_eq!(take(b"OpusTags", Some(0)), None);

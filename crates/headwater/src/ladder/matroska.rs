@@ -174,8 +174,8 @@ mod tests {
     fn a_header_names_the_codec_and_brings_its_record() {
         let record = testkit::avc_record(31);
         let codec = Codec::Avc(avc::Config::parse(record.clone().into()).unwrap());
-        let sound = Codec::Aac(aac::Config::parse(vec![0x11, 0x90].into()).unwrap());
-        let header = header(&[(&codec, Some(33_333_333)), (&sound, None)]).unwrap();
+        let audio = Codec::Aac(aac::Config::parse(vec![0x11, 0x90].into()).unwrap());
+        let header = header(&[(&codec, Some(33_333_333)), (&audio, None)]).unwrap();
         assert!(header.starts_with(&[0x1A, 0x45, 0xDF, 0xA3]));
         let has = |what: &[u8]| header.windows(what.len()).any(|found| found == what);
         assert!(has(b"V_MPEG4/ISO/AVC") && has(&record) && has(b"matroska"));

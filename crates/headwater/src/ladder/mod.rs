@@ -29,6 +29,7 @@ mod slots;
 mod source;
 
 use std::collections::{HashMap, HashSet};
+use std::future::pending;
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -37,7 +38,7 @@ use std::time::Duration;
 use command::{Made, Rate, fitting};
 pub use companion::Companions;
 use live::follow::{Next, TrackFollower};
-use live::{Part, Segment, Status, Stream, Track};
+use live::{Part, Refused, Segment, Status, Stream, Track};
 use log::{Log, Severity};
 use media::Kind;
 use process::{BACK_OFF, End, Failures, Process};
@@ -46,7 +47,7 @@ use slots::Applicant;
 pub use slots::Slots;
 use source::{Frames, MOST_BEHIND};
 use tokio::process::ChildStdin;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -79,7 +80,7 @@ pub async fn run(origin: Arc<Origin>, slots: Arc<Slots>) {
         return;
     }
     let mut begun = origin.registry.begun();
-    // The streams that have or had a ladder, by name.
+    // The streams of this machine that are not over, by name.
     let mut streams: HashMap<String, Weak<Stream>> = HashMap::new();
     let mut ladders = JoinSet::new();
     loop {
@@ -96,24 +97,37 @@ pub async fn run(origin: Arc<Origin>, slots: Arc<Slots>) {
             let is_own = !stream.is_mirrored() && stream.state().status != Status::Ended;
             if origin.config.ladder.wants(name) && is_own {
                 streams.insert(name.to_owned(), Arc::downgrade(&stream));
-                ladders.spawn(follow(Arc::clone(&origin), stream, Arc::clone(&slots)));
+                let (origin, slots) = (Arc::clone(&origin), Arc::clone(&slots));
+                let (name, weak) = (name.to_owned(), Arc::downgrade(&stream));
+                ladders.spawn(async move {
+                    follow(origin, stream, slots).await;
+                    (name, weak)
+                });
             }
         }
         tokio::select! {
             changed = begun.changed() => if changed.is_err() { return },
-            Some(_) = ladders.join_next() => {}
+            // A stream that was given to another machine may come back.
+            Some(ended) = ladders.join_next() => if let Ok((name, stream)) = ended {
+                streams.retain(|known, it| *known != name || !Weak::ptr_eq(it, &stream));
+            },
         }
     }
 }
 
-/// Makes the renditions of one stream until the stream is over.
+/// Makes the renditions of one stream until the stream is over, or is another machine's.
 async fn follow(origin: Arc<Origin>, stream: Arc<Stream>, slots: Arc<Slots>) {
-    let over = ended(stream.subscribe());
+    let renditions = async {
+        while make_renditions(&origin, &stream, &slots).await {}
+        // No more is made of this stream.
+        pending::<()>().await;
+    };
+    // Where one of the others ends, `make_renditions` is dropped at whatever point it waits. A
+    // process that is left is killed with its handle.
     tokio::select! {
-        () = async { while make_renditions(&origin, &stream, &slots).await {} } => {}
-        // The stream is over, and `make_renditions` is dropped at whatever point it waits. A
-        // process that is left is killed with its handle.
-        () = over => {}
+        () = renditions => {}
+        () = ended(stream.subscribe()) => {}
+        () = given_away(&stream) => {}
     }
 }
 
@@ -164,6 +178,13 @@ async fn ended(mut state: watch::Receiver<Arc<live::State>>) {
     sleep(2 * process::LAST).await;
 }
 
+/// Waits until a stream is a copy of what another machine goes on with.
+async fn given_away(stream: &Stream) {
+    let mut state = stream.subscribe();
+    // The copy tells of what the other machine has.
+    while !stream.is_mirrored() && state.changed().await.is_ok() {}
+}
+
 /// State that everything about a stream's renditions shares.
 struct Ladder {
     origin: Arc<Origin>,
@@ -189,7 +210,7 @@ struct Supervisor {
     ladder: Arc<Ladder>,
     /// The renditions whose names belong to this ladder.
     renditions: Vec<Rendition>,
-    /// Names of renditions that are not made, because a publisher uses them.
+    /// Names of renditions that are not made, because a publisher uses them or the stream refuses them.
     given_up: HashSet<String>,
 }
 
@@ -300,21 +321,47 @@ impl Supervisor {
         let ladder = &self.ladder;
         let Started { process, made, header, source, first } = started;
         let Process { child, group, input, outputs } = process;
-        let mut reading = JoinSet::new();
+        let (mut reading, mut is_ceded) = (JoinSet::new(), false);
+        let closed = Arc::new(Notify::new());
         for (made, output) in made.iter().zip(outputs) {
             let at = self.renditions.iter().position(|known| known.name() == made.rung.name);
             if let Some(at) = at {
                 let rendition = self.renditions.swap_remove(at);
-                reading.spawn(rendition.read(output, Arc::clone(ladder)));
+                let read = rendition.read(output, Arc::clone(ladder));
+                let closed = Arc::clone(&closed);
+                reading.spawn(async move {
+                    let read = read.await;
+                    closed.notify_one();
+                    read
+                });
             }
         }
-        let feed = feed(ladder, source, header, first, input);
+        // Where one of several pipes is closed, some versions of ffmpeg go on with the others. This ladder begins again.
+        let feed = async {
+            tokio::select! {
+                end = feed(ladder, source, header, first, input) => end,
+                () = closed.notified() => End::Failed("one of its outputs is closed".to_owned()),
+            }
+        };
         let end = process::attend(&ladder.origin, (child, group), feed, async {
             while let Some(read) = reading.join_next().await {
-                self.renditions.extend(read.ok().flatten());
+                match read {
+                    Ok(Ok(rendition)) => self.renditions.push(rendition),
+                    Ok(Err(Refused::Replaced)) => is_ceded = true,
+                    Ok(Err(_)) | Err(_) => {}
+                }
             }
         })
         .await;
+        if is_ceded {
+            // Another machine may have the stream soon, and this ladder ends then. Until a publisher
+            // is back here, nothing may be made: the other machine would not know of it.
+            self.renditions.clear();
+            let mut state = ladder.stream.subscribe();
+            let state = state.wait_for(|state| state.status != Status::Offline).await;
+            let is_over = state.is_ok_and(|state| state.status == Status::Ended);
+            return if is_over { End::Over } else { End::Changed };
+        }
         for made in made {
             if !self.renditions.iter().any(|back| back.name() == made.rung.name) {
                 self.given_up.insert(made.rung.name);

@@ -68,10 +68,10 @@ pub(super) fn register(registry: &mut Registry, origin: &Origin) {
     registry.register("quality_stalls", help, stalls);
     let rate = || Unit::Other("bits_per_second".to_owned());
     for (name, help, unit, spreads) in [
-        ("quality_buffer", "Media ahead of the picture", Unit::Seconds, buffer),
+        ("quality_buffer", "Media ahead of the playhead", Unit::Seconds, buffer),
         (
             "quality_startup",
-            "Time from the wish to play to the first picture",
+            "Time from the wish to play to the first frame",
             Unit::Seconds,
             startup,
         ),

@@ -47,6 +47,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// How long the session goes on after the last packet, so that the server can ask for lost ones.
 const LINGER: Duration = Duration::from_millis(500);
 
+/// The time of [`LINGER`] is divided into this many steps. Where this process is not run for a while, only the step of
+/// that moment is lost, and the server can still ask.
+const LINGERS: u32 = 5;
+
 /// How long the end of a session that failed may take.
 const GIVE_UP: Duration = Duration::from_secs(1);
 
@@ -309,7 +313,9 @@ impl Session {
 
     /// Ends the session when the server had time to ask for what it lacks.
     pub(super) async fn finish(mut self) -> anyhow::Result<()> {
-        self.wait(Instant::now() + LINGER).await?;
+        for _ in 0..LINGERS {
+            self.wait(Instant::now() + LINGER / LINGERS).await?;
+        }
         let answer = self.end().await?;
         let is_done = answer.status.is_success();
         ensure!(is_done, "the server did not end the session: {}", answer.sentence());
@@ -503,19 +509,19 @@ mod tests {
             let record = [&[0, channels, 0, 0, 0, 0, 0xbb, 0x80, 0, 0][..], family].concat();
             Codec::Opus(media::codec::opus::Config::parse(record.into()).unwrap())
         };
-        let id = |kind, number| TrackId { kind, number };
-        let (picture, sound) = (media::Kind::Video, media::Kind::Audio);
+        let video_id = |number| TrackId { kind: media::Kind::Video, number };
+        let audio_id = |number| TrackId { kind: media::Kind::Audio, number };
         let surround = opus(6, &[1, 4, 2, 0, 4, 1, 2, 3, 5]);
         let tracks = vec![
-            (id(sound, 0), surround.clone()),
-            (id(picture, 0), video.clone()),
-            (id(picture, 1), video),
-            (id(sound, 1), opus(2, &[0])),
+            (audio_id(0), surround.clone()),
+            (video_id(0), video.clone()),
+            (video_id(1), video),
+            (audio_id(1), opus(2, &[0])),
         ];
         let (video, audio) = choose(tracks).unwrap();
-        assert_eq!(video.map(|(track, _)| track), Some(id(picture, 0)));
-        assert_eq!(audio, Some(id(sound, 1)));
-        let error = choose(vec![(id(sound, 0), surround)]).unwrap_err().to_string();
+        assert_eq!(video.map(|(track, _)| track), Some(video_id(0)));
+        assert_eq!(audio, Some(audio_id(1)));
+        let error = choose(vec![(audio_id(0), surround)]).unwrap_err().to_string();
         assert!(error.contains("no H.264, AV1 or HEVC (Main profiles), or Opus"), "{error}");
     }
 

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 
 use super::wire::Wire;
 use super::{Push, messages};
+use crate::config::PushRule;
 use crate::counts::TooSlow;
 use crate::send_queue::SendQueue;
 use crate::sessions::{Over, Session as Listed};
@@ -129,6 +130,11 @@ pub(super) fn poll_time(
 }
 
 impl Session {
+    /// The rule that chooses among the renditions of a live stream.
+    pub(super) fn rule(&self) -> PushRule {
+        self.push.origin.config.push.rule
+    }
+
     pub(super) fn new(push: Rc<Push>, connection: Upgraded, listed: Listed, trace: Trace) -> Self {
         let interval: Duration = push.origin.config.push.ping_interval.into();
         let Upgraded { transport, input, held, drain, peer } = connection;

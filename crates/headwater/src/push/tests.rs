@@ -10,7 +10,7 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::*;
 use crate::access::Grant;
-use crate::config::{Config, Size};
+use crate::config::{Config, PushRule, Size};
 use crate::double::{ALL, Double, PEER, STEP, Source};
 use crate::traces::Trace;
 
@@ -259,6 +259,31 @@ async fn the_rendition_follows_the_link_down_and_up_again() {
         assert_eq!(seconds(narrow, 10).await.first().unwrap(), "v0");
         assert_eq!(seconds(wide, 60).await.last().unwrap(), "v2");
         assert_eq!(seconds(wide, 60).await, [""; 0], "it keeps what the link carries");
+    })
+    .await;
+}
+
+/// The link carries the middle rendition twice over, and half of the best.
+#[tokio::test(start_paused = true)]
+async fn the_operator_chooses_the_rule() {
+    local(async {
+        for rule in [PushRule::Throughput, PushRule::Evidence, PushRule::ThreeState] {
+            let mut config = config();
+            config.push.rule = rule;
+            let mut source = Source::new(config, &[200_000, 1_000_000, 4_000_000]);
+            let mut viewer = viewer(&source, 256 << 10);
+            let mut frames = Vec::new();
+            for _ in 0..60 {
+                viewer.say(0x8A, "");
+                let second = Duration::from_secs(1);
+                frames.extend(run(&mut source, &mut viewer, 250_000, second).await);
+            }
+            assert!(!viewer.double.is_closed(), "{rule:?}");
+            // The study's rule goes up whenever nothing waits. The others know what the link carries.
+            let tries = renditions(&frames).iter().filter(|name| *name == "v2").count();
+            assert_eq!(tries > 4, rule == PushRule::ThreeState, "{rule:?}: {tries}");
+            assert_eq!(tries > 0, rule == PushRule::ThreeState, "{rule:?}: {tries}");
+        }
     })
     .await;
 }

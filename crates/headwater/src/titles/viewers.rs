@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use live::sessions::{Place, Quality, Report, Reporter, Sessions};
+use live::sessions::{Permit, Quality, Report, Reporter, Sessions};
 use live::{Delivery, UnixMicros};
 
 use crate::path::StreamPath;
@@ -97,7 +97,7 @@ impl Viewers {
         Some(viewer.delivery)
     }
 
-    /// Takes what a viewer of `title`, a path below the root, tells of itself. `place` is asked for a place if it is a new
+    /// Takes what a viewer of `title`, a path below the root, tells of itself. `permit` is called if the viewer is a new
     /// one. Returns whether it is counted by that; if not, the other methods count it.
     pub(crate) fn told(
         &self,
@@ -105,7 +105,7 @@ impl Viewers {
         by: Reporter,
         report: &Report,
         now: UnixMicros,
-        place: impl FnOnce() -> Option<Place>,
+        permit: impl FnOnce() -> Option<Permit>,
     ) -> bool {
         let sessions = {
             let mut told = self.lock_told();
@@ -115,7 +115,7 @@ impl Viewers {
                 None => Arc::clone(told.entry(title.into()).or_default()),
             }
         };
-        let is_kept = sessions.told(by, report, COUNTED, now, place);
+        let is_kept = sessions.told(by, report, COUNTED, now, permit);
         if is_kept && report.is_over {
             self.shard(by.player).remove(&by.player);
         }

@@ -6,8 +6,8 @@
 //!      event loops                                          main runtime
 //! ```
 //!
-//! Without an endpoint, a [`Trace`] is empty: it allocates nothing and reads no clock. So is that of an HTTP request that
-//! is not sampled. An RTMP connection is sampled when it asks for something.
+//! Without an endpoint, a [`Trace`] is empty: it allocates nothing and reads no clock. The trace of an unsampled HTTP
+//! request is empty, too. An RTMP connection is sampled when it asks for something.
 //! docs/traces.md tells operators what the spans are.
 
 mod context;

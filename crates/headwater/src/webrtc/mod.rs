@@ -8,7 +8,7 @@
 //!           ▲ by the peer's address                      ▲              output
 //!       admit ◀─ datagrams, tcp              each frame  │                │ packets for one viewer
 //!                                            play/feed ──┘                ▼
-//!                                      (packetized once)       send/: source ─▶ batch ─▶ socket, or outbox of TCP
+//!                                      (packetized once)       send/: source ─▶ batch ─▶ socket, or tcp_queue
 //! ```
 //!
 //! A room knows those below it, and none above: `signal` and `server`, `sessions`, `publish` and `play`, `offer`,

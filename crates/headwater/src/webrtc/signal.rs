@@ -114,7 +114,13 @@ pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Re
         }
     }
     .unwrap_or_else(|(status, why)| (status, format!("{why}\n")).into_response());
+    let is_busy = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE];
+    let is_busy = is_busy.contains(&response.status());
     let headers = response.headers_mut();
+    if is_busy {
+        // In seconds. A response that already has the header keeps it.
+        headers.entry(header::RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
+    }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Ok(origin) = HeaderValue::from_str(&server.origin.config.http.cors_origin)
         && !origin.is_empty()
@@ -123,7 +129,7 @@ pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Re
         for (name, value) in [
             (header::ACCESS_CONTROL_ALLOW_METHODS, "POST, PATCH, DELETE, OPTIONS"),
             (header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, If-Match"),
-            (header::ACCESS_CONTROL_EXPOSE_HEADERS, "ETag, Location"),
+            (header::ACCESS_CONTROL_EXPOSE_HEADERS, "ETag, Location, Retry-After"),
             (header::ACCESS_CONTROL_MAX_AGE, "86400"),
         ] {
             headers.insert(name, HeaderValue::from_static(value));
@@ -359,7 +365,7 @@ impl Tracks {
         let avc = self.avc.as_ref().map(|_| Format::H264);
         let av1 = self.av1.as_ref().map(|_| Format::Av1);
         let hevc = self.hevc.as_ref().map(|_| Format::H265);
-        let made = self.sources.picture.as_ref().map(|_| Format::H264);
+        let made = self.sources.video.as_ref().map(|_| Format::H264);
         avc.into_iter().chain(av1).chain(hevc).chain(made)
     }
 
@@ -370,7 +376,7 @@ impl Tracks {
 
     /// Whether there are renditions in a codec to choose from.
     fn has_several(&self, codec: Format) -> bool {
-        let makes_one = codec == Format::H264 && self.sources.picture.is_some();
+        let makes_one = codec == Format::H264 && self.sources.video.is_some();
         choice::has_several(&self.stream.state(), codec, makes_one)
     }
 
@@ -393,30 +399,31 @@ impl Tracks {
         keys: Keys,
         cname: &str,
     ) -> Result<Watched, Refused> {
-        let Self { stream, avc, av1, hevc, audio: sound, sources, .. } = self;
+        let Self { stream, avc, av1, hevc, audio: opus, sources, .. } = self;
         let codec = video.map(|line| line.codec);
         let is_avc = codec == Some(Format::H264);
-        let needs_picture = is_avc && sources.picture.is_some();
-        let needs_sound = audio.is_some() && sources.sound.is_some();
-        let companion = if needs_picture || needs_sound {
+        let needs_video = is_avc && sources.video.is_some();
+        let needs_audio = audio.is_some() && sources.audio.is_some();
+        let companion = if needs_video || needs_audio {
             server.companions.watch(&stream, sources)
         } else {
             None
         };
         let made = companion.as_ref();
-        if needs_picture && made.is_none() {
+        if needs_video && made.is_none() {
             return Err((StatusCode::NOT_ACCEPTABLE, B_FRAMES.to_owned()));
         }
-        let made_picture = made.and_then(Watching::picture).filter(|_| is_avc);
-        let picture = match codec {
+        let made_video = made.and_then(Watching::video).filter(|_| is_avc);
+        let video_track = match codec {
             Some(Format::Av1) => av1,
             Some(Format::H265) => hevc,
             _ => avc,
         };
-        let picture = picture.or_else(|| made_picture.cloned());
-        let picture = picture.map(|picture| choice::begin(&stream.state(), made_picture, picture));
-        let sound = sound.or_else(|| made?.sound().cloned());
-        let (video, audio) = (video.zip(picture), audio.zip(sound));
+        let video_track = video_track.or_else(|| made_video.cloned());
+        let video_track =
+            video_track.map(|track| choice::begin(&stream.state(), made_video, track));
+        let audio_track = opus.or_else(|| made?.audio().cloned());
+        let (video, audio) = (video.zip(video_track), audio.zip(audio_track));
         if video.is_none() && audio.is_none() {
             let why = "the stream has no track that the offer could carry";
             return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
@@ -446,22 +453,21 @@ async fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
     if state.tracks.is_empty() {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the stream has no media yet".to_owned()));
     }
-    // Sound alone is for streams that have nothing else.
-    let is_sound = aac.is_some() && state.tracks.iter().all(|track| track.kind == Kind::Audio);
+    // Audio alone is for streams that have nothing else.
+    let is_audio_only = aac.is_some() && state.tracks.iter().all(|track| track.kind == Kind::Audio);
     let has_video = avc.is_some() || av1.is_some() || hevc.is_some();
-    if !has_video && audio.is_none() && !is_sound {
+    if !has_video && audio.is_none() && !is_audio_only {
         let why =
             "the stream has no H.264, AV1, HEVC or Opus, and WebRTC carries nothing else here";
         return Err((StatusCode::NOT_ACCEPTABLE, why.to_owned()));
     }
-    let (picture, avc) = avc.map_or((None, None), |avc| match has_b_frames(&avc) {
+    let (video, avc) = avc.map_or((None, None), |avc| match has_b_frames(&avc) {
         true => (Some(avc), None),
         false => (None, Some(avc)),
     });
     let is_reordered = hevc.as_ref().is_some_and(|hevc| has_b_frames(hevc));
     let hevc = hevc.filter(|_| !is_reordered);
-    let sound = aac.filter(|_| audio.is_none());
-    let sources = Sources { sound, picture };
+    let sources = Sources { audio: aac.filter(|_| audio.is_none()), video };
     Ok(Tracks { stream, avc, av1, hevc, is_reordered, audio, sources })
 }
 
@@ -511,15 +517,19 @@ fn patch(
     to: &Target<'_>,
     id: &str,
 ) -> Result<Response, Refused> {
-    let peer = ice::credentials(text(request, SDP_FRAGMENT)?)
+    let fragment = text(request, SDP_FRAGMENT)?;
+    let peer = ice::credentials(fragment)
         .map_err(|why| (StatusCode::BAD_REQUEST, format!("not an SDP fragment: {why}")))?;
     let tag = request.headers.get(header::IF_MATCH).map(|tag| tag.to_str().unwrap_or_default());
     let takes_tcp = server.origin.config.webrtc.tcp;
     let candidates = || ice::candidates(&server.addresses(request.peer), takes_tcp);
-    let restart = peer.map(|peer| Restart::new(peer, candidates()));
-    match server.sessions.patch((to.resource, id), tag, restart, Instant::now()) {
-        Asked::Restart(restart, head) => {
-            tracing::info!(peer = %request.peer, stream = to.resource, "ice restart");
+    let restart = peer.map(|peer| Restart::new(peer, candidates(), fragment));
+    let asked = server.sessions.patch((to.resource, id), tag, restart, Instant::now());
+    if matches!(asked, Asked::Restart(..)) {
+        tracing::info!(peer = %request.peer, stream = to.resource, "ice restart");
+    }
+    match asked {
+        Asked::Restart(restart, head) | Asked::Again(restart, head) => {
             let headers = [
                 (header::CONTENT_TYPE, SDP_FRAGMENT.to_owned()),
                 (header::ETAG, etag(&restart.own.ufrag)),
@@ -538,7 +548,7 @@ fn end(server: &Server, to: &Target<'_>, id: &str) -> Result<Response, Refused> 
 
 fn answer(asked: &Asked, done: StatusCode) -> Result<Response, Refused> {
     let (status, why) = match asked {
-        Asked::Done | Asked::Restart(..) => return Ok(done.into_response()),
+        Asked::Done | Asked::Restart(..) | Asked::Again(..) => return Ok(done.into_response()),
         Asked::Unknown => (StatusCode::NOT_FOUND, "no such session"),
         Asked::OtherTag => (StatusCode::PRECONDITION_FAILED, "If-Match has another tag"),
         Asked::NoTag => (StatusCode::PRECONDITION_REQUIRED, "an ICE restart needs If-Match: *"),

@@ -6,7 +6,7 @@ use serde_json::Value;
 use testkit::http::Client;
 use testkit::{Server, eventually};
 
-use crate::hook::hook;
+use crate::hook::{PATIENT, hook};
 use crate::support::{LIMIT, operated, publish, server, wait_for};
 
 /// Follows the events of a server.
@@ -57,7 +57,7 @@ fn events_reach_followers_and_the_operators_server() {
         Some(if failed.swap(true, std::sync::atomic::Ordering::Relaxed) { 204 } else { 500 })
     });
     let (_folder, server) = server(&format!(
-        "[live]\nreconnect = \"1s\"\n[rtmp]\nmax_players = 1\n[events]\nwebhook = \"http://{address}/e\"\n\
+        "[live]\nreconnect = \"1s\"\n[rtmp]\nmax_players = 1\n[events]\nwebhook = \"http://{address}/e\"\n{PATIENT}\
          [[access.rule]]\nactions = [\"publish\"]\nkey = \"right\"\n"
     ));
     let mut client = asks_to_follow(&server, "", &[]);

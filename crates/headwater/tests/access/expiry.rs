@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::support::{
-    Crowd, LIMIT, aiortc, ask, play, publish, server, sessions, status, token, unix_now, wait_for,
+    Crowd, LIMIT, SILENT_VIEWERS, aiortc, ask, play, publish, server, sessions, status, token,
+    unix_now, wait_for,
 };
 
 const CONFIGURATION: &str =
@@ -54,7 +55,7 @@ fn tokens_let_programs_of_others_in() {
 
 #[test]
 fn publishers_and_players_end_with_their_tokens() {
-    let (_folder, server) = server(CONFIGURATION);
+    let (_folder, server) = server(&format!("{CONFIGURATION}{SILENT_VIEWERS}"));
     let hour = unix_now() + 3600;
     let (publishes, plays) = (token(&claims("publish", hour)), token(&claims("play", hour)));
     let _publisher = publish(&server, &format!("live/cam?token={publishes}"));

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use testkit::{Program, Server, eventually};
 
-use crate::hook::hook;
-use crate::support::{Crowd, LIMIT, aiortc, ask, publish, server, sessions, status, wait_for};
+use crate::hook::{PATIENT, hook};
+use crate::support::{
+    Crowd, LIMIT, SILENT_VIEWERS, aiortc, ask, publish, server, sessions, status, wait_for,
+};
 
 const REASON: &str = "this is no longer allowed";
 
@@ -50,7 +52,7 @@ fn sessions_end_when_the_webhook_changes_its_mind() {
     // A webhook that does not decide ends nobody.
     is_away.store(true, Ordering::Relaxed);
     let (_folder, server) = server(&format!(
-        "[access.webhook]\nurl = \"http://{address}/\"\nrecheck = \"1s\"\ncache = \"0s\"\n"
+        "[access.webhook]\nurl = \"http://{address}/\"\nrecheck = \"1s\"\ncache = \"0s\"\n{PATIENT}{SILENT_VIEWERS}"
     ));
     let (programs, crowd) = begin(&server);
     let rechecked = || asked.lock().unwrap().iter().filter(|it| it["recheck"] == true).count();
@@ -71,7 +73,7 @@ fn sessions_end_when_the_rule_that_let_them_in_is_gone() {
     let rule = |key: &str| {
         format!("[[access.rule]]\nactions = [\"publish\", \"play\"]\nkey = \"{key}\"\n")
     };
-    let (_folder, server) = server(&(rule("stays") + &rule("goes")));
+    let (_folder, server) = server(&(rule("stays") + &rule("goes") + SILENT_VIEWERS));
     let (programs, crowd) = begin(&server);
     let file = server.folder().join("headwater.toml");
     // What cannot be used changes nothing.

@@ -37,9 +37,7 @@ pub(crate) fn publish(server: &Server, path: &str) -> Program {
 
 /// ffmpeg publishes the demo clip over and over, to a URL.
 pub(crate) fn publish_to(url: &str) -> Program {
-    let mut ffmpeg = Command::new("ffmpeg");
-    ffmpeg.args(["-v", "error", "-re", "-stream_loop", "-1", "-i"]).arg(demo_clip());
-    Program::spawn(ffmpeg.args(["-c", "copy", "-f", "flv", url]))
+    testkit::publish_looped(demo_clip(), url)
 }
 
 /// ffmpeg plays two seconds of a URL.
@@ -117,8 +115,7 @@ pub(crate) fn operate(
     headers: &[(&str, &str)],
 ) -> Response {
     let mut client = Client::connect(server.operators(), LIMIT).unwrap();
-    client.send(method, path, headers, b"").unwrap();
-    client.receive().unwrap()
+    client.ask(method, path, headers, b"")
 }
 
 /// The sessions that a query selects.
@@ -129,6 +126,10 @@ pub(crate) fn sessions(server: &Server, query: &str) -> Vec<Value> {
     let mut told: Value = serde_json::from_slice(&answer.body).unwrap();
     serde_json::from_value(told["sessions"].take()).unwrap()
 }
+
+/// Viewers who read nothing and answer no pings stay for so long. A busy machine takes a while until a test ends them.
+pub(crate) const SILENT_VIEWERS: &str = "[push]\nping_interval = \"5m\"\n[http]\nsend_timeout = \"5m\"\n\
+     [live]\nviewer_patience = \"5m\"\n";
 
 /// Two who publish, by RTMP and WHIP, and four who play `live/cam` and `live/camrtc`, by RTMP, WHEP, push and FLV.
 pub(crate) struct Crowd {

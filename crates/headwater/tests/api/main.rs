@@ -34,8 +34,7 @@ impl Answers {
         body: &str,
     ) -> Response {
         let mut client = Client::connect(server.operators(), LIMIT).unwrap();
-        client.send(method, path, headers, body.as_bytes()).unwrap();
-        let answer = client.receive().unwrap();
+        let answer = client.ask(method, path, headers, body.as_bytes());
         self.add((method, documented), &answer.head, answer.text());
         answer
     }
@@ -212,7 +211,9 @@ fn signal(answers: &mut Answers, server: &Server, document: &Value, (stream, pat
 fn answers_are_as_the_document_says() {
     let mut answers = Answers::default();
     let alone = ["--demo", "--control", "127.0.0.1:0"];
-    let alone = Server::configured(BINARY, "[drain]\ntimeout = \"60s\"\n", alone);
+    // Publishers that send nothing stay.
+    let options = "[drain]\ntimeout = \"60s\"\n[live]\nsilence = \"5m\"\n";
+    let alone = Server::configured(BINARY, options, alone);
     let document = answers.get(&alone, "/api/v1/openapi.json");
     assert_eq!(document.status(), 200);
     let has_it = [("If-None-Match", document.header("etag").unwrap())];
@@ -232,7 +233,7 @@ fn answers_are_as_the_document_says() {
     alone.get_until("/api/v1/streams/live/x", LIMIT, |answer| {
         answer.text().contains("\"backup\":\"")
     });
-    let publisher = testkit::publish(demo_clip(), &alone.rtmp_url("live/gone"));
+    let publisher = testkit::publish_looped(demo_clip(), &alone.rtmp_url("live/gone"));
     let gone = "/api/v1/streams/live/gone";
     alone.get_until(gone, LIMIT, |answer| answer.text().contains("\"codec\""));
     drop(publisher);

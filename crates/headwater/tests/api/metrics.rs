@@ -35,7 +35,7 @@ fn what_documents_and_dashboards_name_exists() {
     let server = Server::configured(BINARY, &options, ["--demo"]);
     watch(&server);
     let publisher = format!("{}?key=a%20long%20enough%20key", server.rtmp_url("live/x"));
-    let _publisher = testkit::publish(demo_clip(), &publisher);
+    let _publisher = testkit::publish_looped(demo_clip(), &publisher);
     let mut ffmpeg = Command::new("ffmpeg");
     let url = server.rtmp_url("live/demo");
     let _player =
@@ -43,8 +43,8 @@ fn what_documents_and_dashboards_name_exists() {
     let mut push = testkit::push::Client::connect(server.http, "/live/demo/push");
     let mut client = Client::connect(server.http, LIMIT).unwrap();
     let refused = ("POST", "/live/y/whip");
-    client.send(refused.0, refused.1, &[("Content-Type", "application/sdp")], b"v=0").unwrap();
-    assert_eq!(client.receive().unwrap().status(), 401);
+    let answer = client.ask(refused.0, refused.1, &[("Content-Type", "application/sdp")], b"v=0");
+    assert_eq!(answer.status(), 401);
 
     let documented = include_str!("../../../../docs/metrics.md");
     let (always, sometimes) = documented.split_once("Only in a cluster:").unwrap();
@@ -54,8 +54,7 @@ fn what_documents_and_dashboards_name_exists() {
     let mut real = BTreeSet::new();
     eventually(LIMIT, "all metrics that are documented", || {
         let beacon = b"sid=\"one\",sf=h,bl=2100,mtp=25000,br=900,msd=700,bs";
-        client.send("POST", "/live/demo/cmcd", &[], beacon).unwrap();
-        assert_eq!(client.receive().unwrap().status(), 204);
+        assert_eq!(client.ask("POST", "/live/demo/cmcd", &[], beacon).status(), 204);
         let _ = push.next();
         real = samples(server.metrics().text());
         let lacks: BTreeSet<_> = wanted.difference(&real).cloned().collect();

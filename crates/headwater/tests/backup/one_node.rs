@@ -1,11 +1,9 @@
 //! Both publishers come to one node.
 
-use std::process::Command;
-
 use testkit::rtmp::Client;
-use testkit::{Program, eventually, ffmpeg, http};
+use testkit::{eventually, ffmpeg, http, playlist};
 
-use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, numbers, player, start, state};
+use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, player, start, state};
 
 #[test]
 fn viewers_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
@@ -38,7 +36,7 @@ fn viewers_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
     assert_eq!((backups("publishers"), backups("waiting")), (0, 1), "{api}");
 
     let playlist = http::get(server.http, PLAYLIST);
-    let shown = numbers(playlist.text());
+    let shown = playlist::numbers(playlist.text());
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert_eq!(playlist.text().matches("#EXT-X-DISCONTINUITY\n").count(), 2, "{}", playlist.text());
     let log = server.log();
@@ -88,7 +86,7 @@ fn the_backup_goes_on_when_the_first_leaves_and_yields_when_it_reconnects() {
     let runs = Runs::of(&viewer.stdout(), &clips);
     runs.assert_each_in_order();
     let playlist = http::get(server.http, PLAYLIST);
-    let shown = numbers(playlist.text());
+    let shown = playlist::numbers(playlist.text());
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert_eq!(playlist.text().matches("#EXT-X-DISCONTINUITY\n").count(), 3, "{}", playlist.text());
 }
@@ -101,11 +99,7 @@ fn a_backup_by_whip_goes_on_with_the_tracks_of_a_publisher_by_rtmp() {
     let film = folder.path().join("backup.mp4");
     let source = ["-i", clips.backup.to_str().unwrap(), "-c:v", "copy", "-c:a", "libopus"];
     ffmpeg(source.iter().chain(&["-t", "100", film.to_str().unwrap()]));
-    let publish = || {
-        let url = server.url("/live/x/whip?backup=1");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-        Program::spawn(command.arg("publish").arg(&film).arg(&url))
-    };
+    let publish = || server.publish(&film, &server.url("/live/x/whip?backup=1"), &[]);
     let primary = testkit::publish(&clips.primary, &server.rtmp_url("live/x"));
     eventually(LIMIT, "a playlist", || http::get(server.http, PLAYLIST).status() == 200);
     let backup = publish();
@@ -122,9 +116,9 @@ fn a_backup_by_whip_goes_on_with_the_tracks_of_a_publisher_by_rtmp() {
     eventually(LIMIT, "some segments of the backup", || {
         text = http::get(server.http, PLAYLIST).text().to_owned();
         let after = text.split("#EXT-X-DISCONTINUITY\n").nth(1);
-        after.is_some_and(|after| numbers(after).len() >= 2)
+        after.is_some_and(|after| playlist::numbers(after).len() >= 2)
     });
-    let shown = numbers(&text);
+    let shown = playlist::numbers(&text);
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     let tracks = state(&server)["tracks"].clone();
     let tracks = tracks.as_array().unwrap().iter().map(|track| track["name"].clone());

@@ -6,7 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use testkit::{NO_ARGUMENTS, Nats, Program, Server, eventually, ffmpeg, http};
+use testkit::{
+    NO_ARGUMENTS, Nats, Program, Server, access_unit_hashes_with, eventually, hashes_so_far, http,
+};
 
 /// A time limit for anything that a test waits for, on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -28,7 +30,13 @@ pub(crate) fn start() -> Server {
 
 /// Starts a node of this name.
 pub(crate) fn node(nats: &Nats, name: &str) -> Server {
-    let text = format!("{OPTIONS}[cluster]\nnats = {:?}\nnode = \"{name}\"\n", nats.urls());
+    node_with(nats, name, "")
+}
+
+/// Starts a node of this name, with further tables.
+pub(crate) fn node_with(nats: &Nats, name: &str, tables: &str) -> Server {
+    let cluster = format!("[cluster]\nnats = {:?}\nnode = \"{name}\"\n", nats.urls());
+    let text = format!("{OPTIONS}{cluster}{tables}");
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &text, NO_ARGUMENTS)
 }
 
@@ -36,12 +44,6 @@ pub(crate) fn node(nats: &Nats, name: &str) -> Server {
 pub(crate) fn state(server: &Server) -> Value {
     let answer = http::get(server.http, "/api/v1/streams/live/x");
     serde_json::from_str(answer.text()).unwrap_or_default()
-}
-
-/// The numbers of the segments in a playlist of video.
-pub(crate) fn numbers(text: &str) -> Vec<u64> {
-    let segments = text.lines().filter(|line| line.ends_with(".m4s") && !line.starts_with('#'));
-    segments.filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
 }
 
 /// A clip of each publisher. They last longer than the tests take on a busy machine.
@@ -58,23 +60,13 @@ impl Clips {
         let backup = testkit::clip("long/backup.flv");
         let mut frames = HashMap::new();
         for (mark, clip) in [('p', &primary), ('b', &backup)] {
-            let hashes = ["-i", clip.to_str().unwrap(), "-map", "0:v", "-c", "copy"];
-            let hashes = ffmpeg(hashes.iter().chain(&["-f", "framemd5", "-"]));
-            for (number, hash) in hashes_of(&hashes).into_iter().enumerate() {
-                assert_eq!(frames.insert(hash, (mark, number)), None, "{number} of {mark}");
+            let units = access_unit_hashes_with(clip, &[], &["-an"]);
+            for (number, unit) in units.into_iter().enumerate() {
+                assert_eq!(frames.insert(unit.md5, (mark, number)), None, "{number} of {mark}");
             }
         }
         Self { primary, backup, frames }
     }
-}
-
-/// The hashes of the frames in a list of them.
-fn hashes_of(list: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(list);
-    let lines = text.lines().filter(|line| line.starts_with("0,"));
-    // The last line may not be complete.
-    let hashes = lines.filter_map(|line| line.rsplit(',').next().map(str::trim));
-    hashes.filter(|hash| hash.len() == 32).map(str::to_owned).collect()
 }
 
 /// Plays `file`, or by RTMP, and lists the frames.
@@ -105,7 +97,7 @@ impl Runs {
     /// A frame is neither publisher's, or comes twice, or one is missing within a run.
     pub(crate) fn of(list: &[u8], clips: &Clips) -> Self {
         let mut runs: Vec<(char, usize, usize)> = Vec::new();
-        for hash in hashes_of(list) {
+        for hash in hashes_so_far(list) {
             let (mark, number) = clips.frames[&hash];
             match runs.last_mut() {
                 Some((of, _, last)) if *of == mark => {

@@ -1,9 +1,9 @@
 //! The publishers come to two nodes of a cluster.
 
 use testkit::rtmp::Client;
-use testkit::{Nats, eventually, http};
+use testkit::{Nats, Server, eventually, http, playlist};
 
-use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, node, numbers, player, state};
+use crate::support::{Clips, LIMIT, PLAYLIST, Runs, await_runs, node, node_with, player, state};
 
 #[test]
 fn viewers_of_both_nodes_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
@@ -46,7 +46,7 @@ fn viewers_of_both_nodes_stay_when_the_first_publisher_hangs_and_when_it_comes_a
         playlist.clone_from(&texts[0]);
         texts[0] == texts[1]
     });
-    let shown = numbers(&playlist);
+    let shown = playlist::numbers(&playlist);
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert_eq!(playlist.matches("#EXT-X-DISCONTINUITY\n").count(), 2, "{playlist}");
     drop((primary, backup));
@@ -84,4 +84,36 @@ fn the_backup_goes_on_when_the_node_of_the_first_publisher_is_killed() {
         await_runs(viewer, &clips, (3, 'p'));
         Runs::of(&viewer.stdout(), &clips).assert_each_in_order();
     }
+}
+
+/// The first node offers only the rendition that it makes, and the other makes none.
+#[test]
+fn renditions_are_made_again_of_a_stream_that_comes_back() {
+    let ladder = "[ladder]\nenabled = true\nsource = false\npreset = \"ultrafast\"\nnice = 0\n\
+                  rungs = [{ name = \"low\", width = 96, height = 54, bitrate = \"60kbit/s\" }]\n";
+    let nats = Nats::start();
+    let (a, b) = (node_with(&nats, "a", ladder), node(&nats, "b"));
+    let primary = testkit::publish(testkit::clip("long/primary.flv"), &a.rtmp_url("live/x"));
+    let offers = |node: &Server, source: bool, rendition: bool| {
+        node.get_until("/live/x/index.m3u8", LIMIT, |answer| {
+            let has = |size| answer.status() == 200 && answer.text().contains(size);
+            has("RESOLUTION=160x90") == source && has("RESOLUTION=96x54") == rendition
+        });
+    };
+    offers(&a, false, true);
+    offers(&b, false, true);
+    let backup = testkit::clip("long/backup.flv");
+    let backup = testkit::publish(&backup, &b.rtmp_url("live/x?backup=1"));
+    eventually(LIMIT, "the backup waits", || state(&a)["backup"] == "waiting");
+    primary.pause();
+    eventually(LIMIT, "the backup is live", || state(&b)["backup"] == "live");
+    for node in [&a, &b] {
+        offers(node, true, false);
+    }
+    eventually(LIMIT, "no ladder is left", || a.metric("headwater_ladders") == 0);
+    primary.resume();
+    for node in [&a, &b] {
+        offers(node, false, true);
+    }
+    drop((primary, backup));
 }

@@ -20,8 +20,7 @@ fn renderings(origin: &Origin, path: &str, mut before: impl FnMut()) -> (usize, 
     while asked < 50 || answers.len() < 2 {
         assert!(begun.elapsed() < LIMIT, "{} after {asked} requests", answers.len());
         before();
-        http.send("GET", path, &[], b"").expect("the server is there");
-        let answer = http.receive().expect("the server answers");
+        let answer = http.get(path, &[]);
         assert_eq!(answer.status(), 200, "{path}: {answer:?}");
         answers.insert(answer.body);
         asked += 1;

@@ -184,8 +184,7 @@ fn other_methods() {
     for method in ["POST", "PUT", "DELETE", "PATCH", "BREW"] {
         for path in ["/vod/file.bin", "/live/unknown/index.m3u8"] {
             let mut client = Client::connect(origin.http, LIMIT).unwrap();
-            client.send(method, path, &[], b"").unwrap();
-            let response = client.receive().unwrap();
+            let response = client.ask(method, path, &[], b"");
             assert_refused(&response, 405);
             assert_eq!(response.header("Allow"), Some("GET, HEAD, OPTIONS"), "{method} {path}");
         }

@@ -102,8 +102,7 @@ fn watch_hls(origin: &Origin, progress: &Progress) {
     let mut http = Http::connect(origin.http, LIMIT).expect("the server listens");
     let mut playlist = |track: &str, query: &str| {
         let path = format!("/live/x/{track}/media.m3u8{query}");
-        http.send("GET", &path, &[], b"").expect("the server is there");
-        let answer = http.receive().unwrap_or_else(|error| panic!("{path}: {error}"));
+        let answer = http.get(&path, &[]);
         assert_eq!(answer.status(), 200, "{path}: {answer:?}");
         let playlist = Playlist(answer.text().to_owned());
         assert!(!playlist.0.contains("#EXT-X-ENDLIST"), "{path}: {}", playlist.0);

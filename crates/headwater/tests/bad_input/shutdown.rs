@@ -3,11 +3,10 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use protocol::rtmp::{Capabilities, ClientConfig, ClientEvent, PlayStart, PublishKind, Purpose};
-use testkit::http::{Client as Http, get};
-use testkit::{Ended, Program, SlowReader, eventually};
+use testkit::http::{Client as Http, current_metrics, get};
+use testkit::{Ended, Finished, Program, Server, SlowReader, eventually};
 
 use testkit::rtmp::{self, Client};
 
@@ -43,14 +42,22 @@ fn no_longer_ready(http: SocketAddr) {
 
 /// Sends a request whose answer has to wait, and waits until the server has read it.
 fn hold(http: SocketAddr, viewer: &mut Http, path: &str) {
-    let requests = || -> u64 {
-        let metrics = get(http, "/metrics");
-        let line = |line: &str| line.strip_prefix("headwater_http_requests_total ")?.parse().ok();
-        metrics.text().lines().find_map(line).unwrap_or(0)
+    let requests = || {
+        let metrics = current_metrics(|| get(http, "/metrics"));
+        metrics.metric("headwater_http_requests_total").expect("it is told")
     };
     let others = requests();
     viewer.send("GET", path, &[], b"").expect("the server is there");
-    eventually(LIMIT, "the request is read", || requests() != others);
+    eventually(LIMIT, "the request is read", || requests() > others);
+}
+
+/// Waits until a server has drained, which must be no failure.
+#[track_caller]
+fn drained(mut server: Server) -> Finished {
+    eventually(LIMIT, "the server has drained", || !server.is_running());
+    let finished = server.stop(LIMIT);
+    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    finished
 }
 
 /// The last messages of the server.
@@ -91,7 +98,7 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     let path = format!("/live/new/v0/media.m3u8?_HLS_msn={}", before.open_msn());
     let http = origin.http;
     hold(http, &mut viewer, &path);
-    let mut server = origin.into_server();
+    let server = origin.into_server();
     server.terminate();
     no_longer_ready(http);
 
@@ -118,13 +125,7 @@ fn rtmp_peers_are_told_to_reconnect_and_then_end_in_order() {
     // It may go on for half of the time that the server has.
     assert_eq!(farewell(&mut new), [unpublished]);
     drop(new);
-    let begun = Instant::now();
-    while server.is_running() {
-        assert!(begun.elapsed() < LIMIT, "still draining");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let finished = server.stop(LIMIT);
-    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    let finished = drained(server);
     assert!(!finished.stderr.contains("draining took too long"), "{}", finished.stderr);
     assert!(!finished.stderr.contains("stopped at once"), "{}", finished.stderr);
 }
@@ -140,14 +141,12 @@ fn sigterm_drains() {
     assert_eq!(head.status, 200);
     body.read_exact(&mut [0; 1000]).unwrap();
     let mut idle = Http::connect(origin.http, LIMIT).unwrap();
-    idle.send("GET", "/healthz", &[], b"").unwrap();
-    assert_eq!(idle.receive().unwrap().status(), 200);
+    assert_eq!(idle.get("/healthz", &[]).status(), 200);
     let download = SlowReader::get(origin.http, "/vod/file.bin", 1000).unwrap();
     begun(&download);
 
     let (http, rtmp) = (origin.http, origin.rtmp);
-    let mut server = origin.into_server();
-    let start = Instant::now();
+    let server = origin.into_server();
     server.terminate();
     no_longer_ready(http);
     // New viewers and publishers are refused while the download still goes on.
@@ -158,10 +157,7 @@ fn sigterm_drains() {
         assert_eq!(refused.header("Connection"), Some("close"), "{refused:?}");
     }
     assert_eq!(get(http, "/healthz").status(), 200);
-    while TcpStream::connect(rtmp).is_ok() {
-        assert!(start.elapsed() < LIMIT, "{rtmp} still accepts");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    eventually(LIMIT, "RTMP is accepted no more", || TcpStream::connect(rtmp).is_err());
     assert!(!download.is_ended());
     // An endless response ends where its payload may end.
     let mut rest = Vec::new();
@@ -171,13 +167,7 @@ fn sigterm_drains() {
     let (ended, received) = download.finish(LIMIT);
     assert_eq!(ended, Ended::Closed);
     assert!(received > FILE as u64, "{received} of {FILE} bytes and a head");
-    let begun = Instant::now();
-    while server.is_running() {
-        assert!(begun.elapsed() < LIMIT, "still draining");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let finished = server.stop(LIMIT);
-    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    drained(server);
     drop(publisher);
 }
 
@@ -198,7 +188,7 @@ fn sigterm_keeps_nobody_waiting_for_a_publisher_that_left() {
         hold(origin.http, &mut viewer, &format!("/live/left/v0/{path}"));
         viewer
     });
-    let mut server = origin.into_server();
+    let server = origin.into_server();
     server.terminate();
     let [mut playlist, mut segment] = held;
     let refused = playlist.receive().unwrap();
@@ -207,13 +197,7 @@ fn sigterm_keeps_nobody_waiting_for_a_publisher_that_left() {
     let (_, mut body) = segment.begin().unwrap();
     assert!(body.read_to_end(&mut Vec::new()).is_err());
     drop((playlist, segment));
-    let begun = Instant::now();
-    while server.is_running() {
-        assert!(begun.elapsed() < LIMIT, "still draining");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let finished = server.stop(LIMIT);
-    assert_eq!(finished.status.code(), Some(0), "{finished:?}");
+    drained(server);
 }
 
 /// Without TLS there is nothing to read again; `tls/certificates.rs` has the other case.

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::ops::Deref;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use protocol::rtmp::{ClientEvent, PublishKind, Purpose};
 use socket2::{Domain, Socket, Type};
 use testkit::http::Response;
 use testkit::rtmp::{self, Client};
-use testkit::{NO_ARGUMENTS, Program, Server};
+use testkit::{NO_ARGUMENTS, Program, Server, playlist};
 
 /// The longest wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -75,7 +74,7 @@ impl Origin {
     /// Starts `headwater publish` with the demo clip.
     #[track_caller]
     pub(crate) fn publish(&self, stream: &str, options: &[&str]) -> Program {
-        publish(&testkit::demo_clip(), &self.rtmp_url(stream), options)
+        self.0.publish(testkit::demo_clip(), &self.rtmp_url(stream), options)
     }
 
     /// Waits for a track's media playlist.
@@ -110,11 +109,6 @@ impl Origin {
     }
 }
 
-#[track_caller]
-pub(crate) fn publish(input: &std::path::Path, url: &str, options: &[&str]) -> Program {
-    Program::spawn(Command::new(BINARY).arg("publish").arg(input).arg(url).args(options))
-}
-
 /// A media playlist's text.
 #[derive(Debug)]
 pub(crate) struct Playlist(pub(crate) String);
@@ -133,11 +127,7 @@ impl Playlist {
 
     /// File names of the complete segments.
     pub(crate) fn segments(&self) -> Vec<String> {
-        self.0
-            .lines()
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .map(str::to_owned)
-            .collect()
+        playlist::listed(&self.0).map(str::to_owned).collect()
     }
 
     /// Number of the segment being made, or of the next one.

@@ -71,8 +71,7 @@ impl Watcher {
 fn watch(address: SocketAddr, stream: &str, stop: &AtomicBool, parts: &AtomicUsize) {
     let mut client = Client::connect(address, LIMIT).expect("the server listens");
     let mut ask = |path: &str| {
-        client.send("GET", path, &[], b"").expect("the server is there");
-        let response = client.receive().unwrap_or_else(|error| panic!("{path}: {error}"));
+        let response = client.get(path, &[]);
         assert_eq!(response.status(), 200, "{path}: {response:?}");
         response
     };

@@ -59,7 +59,11 @@ fn blocking_reload_of_a_viewer_that_closes_its_half() {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpStream};
 
-    let origin = Origin::start(&BRISK.replace("window = \"4s\"", "window = \"1m\""));
+    // A reload waits for three target durations.
+    let short = "target_duration = \"1s\"\nwindow = \"4s\"";
+    assert!(BRISK.contains(short));
+    let long = BRISK.replace(short, "target_duration = \"20s\"\nwindow = \"2m\"");
+    let origin = Origin::start(&long);
     let mut publisher = Client::publish(origin.rtmp, "live/half");
     let (before, after) = clip().split_at(clip().len() / 2);
     before.iter().for_each(|message| publisher.send(message));

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use testkit::{Nats, eventually, http};
+use testkit::{Nats, eventually, http, playlist};
 
 use crate::support::{LIMIT, clip, node, publish};
 
 /// The number of the newest segment in a playlist of video.
 fn newest(text: &str) -> u64 {
-    let mut segments = text.lines().filter(|line| line.ends_with(".m4s") && !line.starts_with('#'));
-    segments.next_back().and_then(|name| name.strip_suffix(".m4s")?.parse().ok()).unwrap_or(0)
+    playlist::numbers(text).last().copied().unwrap_or(0)
 }
 
 #[test]

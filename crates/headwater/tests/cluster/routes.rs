@@ -1,11 +1,13 @@
 //! Where viewers go, and what is told of the nodes.
 
 use std::io::{ErrorKind, Read};
+use std::time::Instant;
 
 use protocol::rtmp::ClientEvent;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::http::Client;
+use testkit::playlist::numbers;
 use testkit::{Nats, Server, eventually, http, rtmp};
 
 use crate::support::{LIMIT, clip, node, node_of, node_with, publish, send};
@@ -43,8 +45,10 @@ fn viewers_are_sent_to_the_nodes_that_say_where_they_are() {
 #[test]
 fn without_a_cluster_a_viewer_stays() {
     let alone = Server::start(env!("CARGO_BIN_EXE_headwater"), testkit::NO_ARGUMENTS);
-    let answer = http::get(alone.http, "/route/live/x/index.m3u8?zone=eu");
-    assert_eq!((answer.status(), answer.header("location")), (307, Some("/live/x/index.m3u8")));
+    for asked in ["/route/live/x/index.m3u8?zone=eu", "/route//live/x/index.m3u8"] {
+        let answer = http::get(alone.http, asked);
+        assert_eq!((answer.status(), answer.header("location")), (307, Some("/live/x/index.m3u8")));
+    }
     for path in ["/api/v1/cluster", "/nodes"] {
         assert_eq!(http::get(alone.http, path).status(), 404);
     }
@@ -61,7 +65,7 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
     let nats = Nats::start();
     let (a, b) =
         (node_with(&nats, "a", "zone = \"eu\"\n"), node_with(&nats, "b", "zone = \"us\"\n"));
-    let _publisher = publish(&a, &clip(), "live/x");
+    let mut publisher = publish(&a, &clip(), "live/x");
     eventually(LIMIT, "a copy", || {
         http::get(b.http, "/live/x/v0/media.m3u8").status() == 200
             && told(&a)["streams"][0]["copies"] != json!([])
@@ -73,17 +77,32 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
         (&json!("live/x"), &json!("a"), &json!(true))
     );
     assert_eq!(stream["copies"][0]["node"], "b");
-    let behind = || told(&b)["streams"][0]["copies"][0]["behind_seconds"].as_f64().unwrap();
-    eventually(LIMIT, "the copy has all", || behind() < 1.5);
-    // While its node tells nothing, the copy falls behind.
+    // A busy machine may hold up this test until a has lost the stream, which it then takes again.
+    let behind = || told(&b)["streams"][0]["copies"][0]["behind_seconds"].as_f64();
+    let has_all = || behind().is_some_and(|behind| behind < 1.5);
     let signal = |signal| {
         let process = Pid::from_raw(a.id().try_into().unwrap()).unwrap();
         kill_process(process, signal).unwrap();
     };
-    signal(Signal::STOP);
-    eventually(LIMIT, "the copy is late", || behind() > 2.0);
-    signal(Signal::CONT);
-    eventually(LIMIT, "the copy has all again", || behind() < 1.5);
+    let begun = Instant::now();
+    let (mut is_late, mut was_halted) = (false, false);
+    while !is_late {
+        assert!(begun.elapsed() < LIMIT, "the copy is never late");
+        if was_halted && !publisher.is_running() {
+            publisher = publish(&a, &clip(), "live/x");
+        }
+        eventually(LIMIT, "the copy has all", has_all);
+        // While its node tells nothing, the copy falls behind.
+        signal(Signal::STOP);
+        was_halted = true;
+        eventually(LIMIT, "the copy is late, or is none", || {
+            let behind = behind();
+            is_late = behind.is_some_and(|behind| behind > 2.0);
+            is_late || behind.is_none()
+        });
+        signal(Signal::CONT);
+    }
+    eventually(LIMIT, "the copy has all again", has_all);
     let nodes = &told_by_a["nodes"];
     let seen = |node: usize| {
         (nodes[node]["zone"].clone(), nodes[node]["streams"].clone(), nodes[node]["copies"].clone())
@@ -105,7 +124,7 @@ fn nodes_streams_and_copies_are_told_and_a_node_that_went_away() {
 fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     let nats = Nats::start();
     // A viewer waits for a segment for three of these.
-    let live = "segment_target = \"20s\"\ntarget_duration = \"20s\"\n";
+    let live = "segment_target = \"20s\"\ntarget_duration = \"20s\"\nsilence = \"5m\"\n";
     let a = node_of(&nats, "a", live, "");
     // Long enough that the viewer alone decides when b ends.
     let drain = "advertise = \"http://b.example\"\n[drain]\ntimeout = \"5m\"\n";
@@ -113,14 +132,10 @@ fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     let mut publisher = rtmp::Client::publish(a.rtmp, "live/x");
     send(&mut publisher, 0..50_000);
     let playlist = "/live/x/v0/media.m3u8";
-    let segments = |text: &str| {
-        let lines = text.lines().filter_map(|line| line.strip_suffix(".m4s")?.parse::<u64>().ok());
-        lines.collect::<Vec<_>>()
-    };
     // All that it has sent is there: the end of the third segment is not known yet.
     let mut sent = Vec::new();
     eventually(LIMIT, "a copy", || {
-        sent = segments(http::get(b.http, playlist).text());
+        sent = numbers(http::get(b.http, playlist).text());
         sent.len() == 2
     });
     let awaited = sent[1] + 1;
@@ -145,7 +160,7 @@ fn a_node_that_drains_says_so_while_its_viewers_are_still_served() {
     send(&mut publisher, 50_000..70_000);
     let answer = viewer.receive().unwrap();
     assert_eq!((answer.status(), answer.header("connection")), (200, Some("close")));
-    assert!(segments(answer.text()).contains(&awaited), "{}", answer.text());
+    assert!(numbers(answer.text()).contains(&awaited), "{}", answer.text());
     drop(viewer);
     eventually(LIMIT, "b ends", || !b.is_running());
     assert_eq!(b.stop(LIMIT).status.code(), Some(0));

@@ -1,12 +1,11 @@
 //! Three NATS servers, of which some fail.
 
 use std::path::Path;
-use std::process::Command;
 
 use ::cluster::wire;
-use testkit::{Nats, Program, Server, eventually, http};
+use testkit::{Nats, Server, eventually, hashes_so_far, http, playlist};
 
-use crate::support::{LIMIT, clip, node_with, publish};
+use crate::support::{LIMIT, clip, node_with, publish, viewer};
 
 const PLAYLIST: &str = "/live/x/v0/media.m3u8";
 
@@ -18,10 +17,7 @@ fn node(servers: &[String], at: usize) -> Server {
 
 /// The numbers of the segments in a playlist of video.
 fn numbers(node: &Server) -> Vec<u64> {
-    let playlist = http::get(node.http, PLAYLIST);
-    let lines = playlist.text().lines();
-    let segments = lines.filter(|line| line.ends_with(".m4s") && !line.starts_with('#'));
-    segments.filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
+    playlist::numbers(http::get(node.http, PLAYLIST).text())
 }
 
 /// Waits until the node has `count` more segments.
@@ -34,22 +30,9 @@ fn wait_for_segments(node: &Server, count: u64) {
     });
 }
 
-/// The digests of the frames of video that ffmpeg finds there.
-fn frames(text: &[u8]) -> Vec<String> {
-    let text = String::from_utf8_lossy(text);
-    let frames = text.lines().filter(|line| line.starts_with("0,"));
-    frames.filter_map(|line| Some(line.rsplit(',').next()?.trim().to_owned())).collect()
-}
-
-fn viewer(input: &str, count: &str) -> Program {
-    let mut viewer = Command::new("ffmpeg");
-    viewer.args(["-v", "error", "-i", input, "-map", "0:v", "-c", "copy"]);
-    Program::spawn(viewer.args(["-frames:v", count, "-f", "framemd5", "-"]))
-}
-
 /// The frames of a clip.
 fn all_frames(clip: &Path) -> Vec<String> {
-    frames(&viewer(clip.to_str().unwrap(), "100000").wait(LIMIT).stdout)
+    hashes_so_far(&viewer(clip.to_str().unwrap(), "100000").wait(LIMIT).stdout)
 }
 
 /// All frames that a viewer got are those of the clip, one after the other.
@@ -79,7 +62,7 @@ fn whichever_server_ends_no_viewer_misses_a_frame() {
     wait_for_segments(&b, 2);
     assert!(viewer.is_running(), "{}", viewer.stderr());
     viewer.terminate();
-    let received = frames(&viewer.wait(LIMIT).stdout);
+    let received = hashes_so_far(&viewer.wait(LIMIT).stdout);
     // Eleven segments of a second, at least.
     assert!(received.len() > 250, "{}", received.len());
     assert_in_order(&received, &clip);
@@ -103,7 +86,7 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
     }
     wait_for_segments(&b, 2);
     let viewer = viewer(&c.url("/live/x/live.flv"), "100000");
-    eventually(LIMIT, "it plays", || !frames(&viewer.stdout()).is_empty());
+    eventually(LIMIT, "it plays", || !hashes_so_far(&viewer.stdout()).is_empty());
     nats.program(0).pause();
     // The first encoder still publishes to a, and a serves it. The second has another film.
     let mut second = publish(&b, &other, "live/x");
@@ -133,7 +116,7 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
     wait_for_segments(&c, 2);
     // The viewer got some of the first film, and then only the second.
     viewer.terminate();
-    let received = frames(&viewer.wait(LIMIT).stdout);
+    let received = hashes_so_far(&viewer.wait(LIMIT).stdout);
     let second_film = all_frames(&other);
     let of_second = |frame: &String| second_film.contains(frame);
     let change = received.iter().position(of_second).expect("the second film");
@@ -153,7 +136,7 @@ fn what_other_programs_write_to_the_subjects_harms_nobody() {
     let viewer = viewer(&b.url("/live/x/live.flv"), "200");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(disturb(&nats.url(0)));
-    let received = frames(&viewer.wait(LIMIT).stdout);
+    let received = hashes_so_far(&viewer.wait(LIMIT).stdout);
     assert_eq!(received.len(), 200);
     assert_in_order(&received, &clip);
     let refused = |node: &Server| -> u64 {

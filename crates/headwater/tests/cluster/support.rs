@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use media::flv::{Reader, TagKind};
@@ -35,9 +36,24 @@ pub(crate) fn clip() -> PathBuf {
     testkit::clip("long/primary.flv")
 }
 
+/// Whether a node knows that nobody has something. One that has lost NATS for a moment says that it does not know (503).
+#[track_caller]
+pub(crate) fn is_unknown(node: &Server, path: &str) -> bool {
+    let status = testkit::http::get(node.http, path).status();
+    assert!([404, 503].contains(&status), "{path}: {status}");
+    status == 404
+}
+
 /// Publishes a file in real time.
 pub(crate) fn publish(node: &Server, clip: &Path, stream: &str) -> Program {
     testkit::publish(clip, &node.rtmp_url(stream))
+}
+
+/// Starts ffmpeg, which lists so many frames of video; [`testkit::hashes_so_far`] reads the list.
+pub(crate) fn viewer(input: &str, count: &str) -> Program {
+    let mut viewer = Command::new("ffmpeg");
+    viewer.args(["-v", "error", "-i", input, "-map", "0:v", "-c", "copy"]);
+    Program::spawn(viewer.args(["-frames:v", count, "-f", "framemd5", "-"]))
 }
 
 /// Sends what the clip has in these milliseconds, at once.

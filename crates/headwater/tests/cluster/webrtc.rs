@@ -81,8 +81,7 @@ fn a_viewer_by_whep_sees_the_film_at_a_node_that_has_a_copy() {
 
 /// Publishes a film again and again by WHIP.
 fn publish_by_whip(node: &Server, film: &Path) -> Program {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-    Program::spawn(command.arg("publish").arg(film).arg(node.url("/live/x/whip")).arg("--loop"))
+    node.publish(film, &node.url("/live/x/whip"), &["--loop"])
 }
 
 #[test]

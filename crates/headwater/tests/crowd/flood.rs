@@ -4,11 +4,12 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::Instant;
 
 use socket2::{Domain, Socket, Type};
-use testkit::{Program, Server};
+use testkit::{Program, Server, eventually};
 
-use crate::support::{LIMIT, connect, get, metric, put, start};
+use crate::support::{LIMIT, connect, metric, put, start};
 
 /// Connections below the limit.
 const INSIDE: usize = 50;
@@ -39,7 +40,7 @@ fn attempts_above_the_limit() {
         let (_, bytes) = put(&server, "file.bin", 1000);
         let mut inside: Vec<_> = (0..INSIDE).map(|_| connect(&server)).collect();
         for client in &mut inside {
-            assert_eq!(get(client, "/vod/file.bin").body, bytes);
+            assert_eq!(client.get("/vod/file.bin", &[]).body, bytes);
         }
         let mut flood = |attempts: usize| {
             for from in (0..attempts).step_by(BURST) {
@@ -54,7 +55,7 @@ fn attempts_above_the_limit() {
                     assert!(answer.contains("\r\nRetry-After: "), "{answer}");
                 }
                 let client = &mut inside[from / BURST % INSIDE];
-                assert_eq!(get(client, "/vod/file.bin").body, bytes);
+                assert_eq!(client.get("/vod/file.bin", &[]).body, bytes);
             }
         };
         // The first burst may take memory once. Further attempts must not.
@@ -63,7 +64,8 @@ fn attempts_above_the_limit() {
         flood(attempts());
         let after = server.memory();
         assert!(after < before + (2 << 10), "{before} KiB before, {after} KiB after");
-        assert!(server.descriptors() <= open);
+        // The server closes the last ones when it has heard that they have closed.
+        eventually(LIMIT, "closed", || server.descriptors() <= open);
         let refused = metric(&mut inside[0], "headwater_http_connections_refused_total");
         assert_eq!(refused, (BURST + attempts()) as u64);
         let log = server.whole_log();
@@ -73,7 +75,7 @@ fn attempts_above_the_limit() {
             // The limit holds for this address only. Another address may connect.
             let other = connect_from(Ipv4Addr::new(127, 0, 0, 2).into(), server.http);
             let mut other = testkit::http::Client::over(other, LIMIT).unwrap();
-            assert_eq!(get(&mut other, "/vod/file.bin").body, bytes);
+            assert_eq!(other.get("/vod/file.bin", &[]).body, bytes);
         }
     }
 }
@@ -118,15 +120,18 @@ fn a_system_that_is_out_of_files() {
     std::fs::write(path("headwater"), script).unwrap();
     std::fs::set_permissions(path("headwater"), PermissionsExt::from_mode(0o755)).unwrap();
 
+    let began = Instant::now();
     let server = Server::start(folder.path().join("headwater"), ["--workers", "1"]);
     let (_, bytes) = put(&server, "file.bin", 1000);
     let mut clients: Vec<_> = (0..5).map(|_| connect(&server)).collect();
     for client in &mut clients {
-        assert_eq!(get(client, "/vod/file.bin").body, bytes);
+        assert_eq!(client.get("/vod/file.bin", &[]).body, bytes);
     }
     let line = server.log_line(LIMIT, |line| line.contains("cannot accept connections"));
     assert!(line.contains(" WARN ") && line.contains("os error 23"), "{line}");
-    // The log tells it once, not each time.
+    // The log tells it once in five seconds, not each time.
+    let most = 1 + began.elapsed().as_secs() / 5;
     let log = server.whole_log();
-    assert_eq!(log.matches("cannot accept connections").count(), 1, "{log}");
+    let told = log.matches("cannot accept connections").count() as u64;
+    assert!((1..=most).contains(&told), "{told}: {log}");
 }

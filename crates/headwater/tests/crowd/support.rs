@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use testkit::Server;
-use testkit::http::{Client, Response};
+use testkit::http::Client;
 
 /// The longest wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -27,17 +27,10 @@ pub(crate) fn connect(server: &Server) -> Client {
     Client::connect(server.http, LIMIT).unwrap()
 }
 
-/// Sends a GET on a kept-alive connection.
-#[track_caller]
-pub(crate) fn get(client: &mut Client, path: &str) -> Response {
-    client.send("GET", path, &[], b"").unwrap();
-    client.receive().unwrap()
-}
-
 /// The current value of a counter of `/metrics`.
 #[track_caller]
 pub(crate) fn metric(client: &mut Client, name: &str) -> u64 {
-    let metrics = testkit::http::current_metrics(|| get(client, "/metrics"));
+    let metrics = testkit::http::current_metrics(|| client.get("/metrics", &[]));
     metrics.metric(name).unwrap_or_else(|| panic!("no {name} in {}", metrics.text()))
 }
 

@@ -1,19 +1,18 @@
 //! A thousand viewers, and a few among them that do not read.
 
-use std::process::Command;
 use std::time::Instant;
 
 use testkit::http::Client;
-use testkit::{Program, Server, SlowReader};
+use testkit::{Server, SlowReader};
 
-use crate::support::{BINARY, LIMIT, connect, get, metric, put, start, writes};
+use crate::support::{BINARY, LIMIT, connect, metric, put, start, writes};
 
 const VIEWERS: usize = 1000;
 
 /// The slow viewers stand still with megabytes to come while the server serves a thousand others.
 #[test]
 fn slow_viewers_among_a_thousand() {
-    let server = start("");
+    let server = start("[http]\nsend_timeout = \"10m\"\n");
     let (_, bytes) = put(&server, "file.bin", 200_000);
     put(&server, "long.bin", 50_000_000);
     let slow = [0, 2000].map(|rate| SlowReader::get(server.http, "/vod/long.bin", rate).unwrap());
@@ -43,12 +42,7 @@ fn a_thousand_waiting_viewers_get_the_same_part_at_once() {
     // The publisher is on one of the event loops. Viewers are on both.
     let configuration = "[live]\npart_target = \"200ms\"\nsegment_target = \"500ms\"\n";
     let server = Server::configured(BINARY, configuration, ["--workers", "2"]);
-    let publisher = Program::spawn(
-        Command::new(BINARY)
-            .args(["publish", "--loop"])
-            .arg(testkit::demo_clip())
-            .arg(server.rtmp_url("live/x")),
-    );
+    let publisher = server.publish(testkit::demo_clip(), &server.rtmp_url("live/x"), &["--loop"]);
     let path = "/live/x/v0/media.m3u8";
     let playlist = server.get_until(path, LIMIT, |response| response.status() == 200);
     let text = playlist.text();
@@ -80,7 +74,7 @@ fn a_thousand_waiting_viewers_get_the_same_part_at_once() {
     assert!((writes as f64) < 500.0 * seconds, "{writes} writes in {seconds} s");
     // Viewers that asked late may have seen a later state of the track.
     assert!(tags.len() < VIEWERS / 10, "{} versions for {VIEWERS} viewers", tags.len());
-    let part = get(&mut viewers[0], &format!("/live/x/v0/{msn}.0.m4s"));
+    let part = viewers[0].get(&format!("/live/x/v0/{msn}.0.m4s"), &[]);
     assert_eq!(part.status(), 200);
     for viewer in &mut viewers[1..] {
         viewer.send("GET", &format!("/live/x/v0/{msn}.0.m4s"), &[], b"").unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use testkit::noise;
 
-use crate::support::{Origin, get};
+use crate::support::Origin;
 
 const MODIFIED: &str = "Tue, 15 Nov 1994 12:45:26 GMT";
 const BEFORE: &str = "Tue, 15 Nov 1994 12:45:25 GMT";
@@ -118,7 +118,7 @@ fn order_of_precedence() {
     let modified = UNIX_EPOCH + Duration::from_millis(784_903_526_500);
     std::fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
     let mut client = origin.client();
-    let plain = get(&mut client, "/vod/film.mp4", &[]);
+    let plain = client.get("/vod/film.mp4", &[]);
     let tag = plain.header("ETag").unwrap().to_owned();
     assert!(tag.starts_with('"') && tag.ends_with('"') && tag.len() > 8, "{tag} is strong");
     assert_eq!(plain.header("Last-Modified"), Some(MODIFIED));
@@ -166,8 +166,7 @@ fn order_of_precedence() {
             fields.push(("Range", "bytes=10-19".to_owned()));
         }
         let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        client.send(case.method, "/vod/film.mp4", &fields, b"").unwrap();
-        let answer = client.receive().unwrap();
+        let answer = client.ask(case.method, "/vod/film.mp4", &fields, b"");
         let status = expected(case);
         assert_eq!(answer.status(), status, "{case:?}\n{answer:?}");
         *seen.entry((case.method, status)).or_insert(0) += 1;
@@ -212,7 +211,7 @@ fn dates_that_may_come_to_mean_another_version() {
     let mut client = origin.client();
     let mut ask = |date: &str| {
         let fields = [("Range", "bytes=0-9"), ("If-Range", date)];
-        get(&mut client, "/vod/new.bin", &fields).status()
+        client.get("/vod/new.bin", &fields).status()
     };
     let now = SystemTime::now();
     let date = |time| httpdate::fmt_http_date(time);
@@ -222,7 +221,7 @@ fn dates_that_may_come_to_mean_another_version() {
     let future = now + Duration::from_secs(3600);
     file.set_modified(future).unwrap();
     assert_eq!(ask(&date(future)), 200);
-    let answer = get(&mut origin.client(), "/vod/new.bin", &[]);
+    let answer = origin.client().get("/vod/new.bin", &[]);
     assert_eq!(answer.header("Last-Modified"), None);
     assert!(answer.header("ETag").is_some());
 }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use testkit::noise;
 
-use crate::support::{Origin, get};
+use crate::support::Origin;
 
 #[test]
 fn only_files_are_served() {
@@ -34,14 +34,14 @@ fn only_files_are_served() {
         "/vod/folder/file.bin/",
         "/vod/folder/file.bin/more",
     ] {
-        let answer = get(&mut client, path, &[]);
+        let answer = client.get(path, &[]);
         assert_eq!(answer.status(), 404, "{path}");
         assert!(answer.body.len() < 200);
     }
     let long = format!("/vod/{}", "a".repeat(300));
-    assert_eq!(get(&mut client, &long, &[]).status(), 404);
-    assert_eq!(get(&mut client, "/vod//folder///file.bin", &[]).text(), "x");
-    assert_eq!(get(&mut client, "/vod/folder/file.bin?t=5", &[]).text(), "x");
+    assert_eq!(client.get(&long, &[]).status(), 404);
+    assert_eq!(client.get("/vod//folder///file.bin", &[]).text(), "x");
+    assert_eq!(client.get("/vod/folder/file.bin?t=5", &[]).text(), "x");
 }
 
 /// A tree of segments from another program is served as it is.
@@ -62,7 +62,7 @@ fn a_tree_of_segments() {
         let bytes = noise(name.len() as u64, 1000);
         origin.put(name, &bytes);
         let path = format!("/vod/{}", name.replace(' ', "%20"));
-        let answer = get(&mut origin.client(), &path, &[]);
+        let answer = origin.client().get(&path, &[]);
         assert_eq!((answer.status(), answer.header("Content-Type")), (200, Some(kind)), "{name}");
         assert!(answer.body == bytes, "{name}");
     }
@@ -80,7 +80,7 @@ fn links() {
     symlink("..", origin.vod("above")).unwrap();
     symlink("loop", origin.vod("loop")).unwrap();
     let mut client = origin.client();
-    let mut status = |path: &str| get(&mut client, path, &[]).status();
+    let mut status = |path: &str| client.get(path, &[]).status();
     assert_eq!(status("/vod/in"), 200);
     assert_eq!(status("/vod/folder/up"), 200);
     for path in ["/vod/out", "/vod/absolute", "/vod/above/outside.bin", "/vod/loop"] {
@@ -113,7 +113,7 @@ fn listings() {
             .collect()
     };
     let entry = |name: &str, kind: &str, size| (name.to_owned(), kind.to_owned(), size);
-    let answer = get(&mut client, "/vod/", &json);
+    let answer = client.get("/vod/", &json);
     assert_eq!(answer.header("Content-Type"), Some("application/json"));
     assert_eq!(answer.header("Vary"), Some("Accept"));
     assert_eq!(
@@ -125,7 +125,7 @@ fn listings() {
         ]
     );
     for path in ["/vod/folder", "/vod/folder/"] {
-        let answer = get(&mut client, path, &json);
+        let answer = client.get(path, &json);
         // The list leaves out the link that leads out of the folder.
         assert_eq!(
             names(answer.text()),
@@ -134,19 +134,19 @@ fn listings() {
     }
     // Every link of the page works.
     for folder in ["/vod/", "/vod/folder/"] {
-        let page = get(&mut client, folder, &[]);
+        let page = client.get(folder, &[]);
         assert_eq!(page.header("Content-Type"), Some("text/html; charset=utf-8"));
         let links: Vec<_> = page.text().split("href=\"").skip(1).collect();
         assert_eq!(links.len(), 3, "{}", page.text());
         for link in links {
             let link = link.split('"').next().unwrap();
-            assert_eq!(get(&mut client, link, &[]).status(), 200, "{link}");
+            assert_eq!(client.get(link, &[]).status(), 200, "{link}");
         }
     }
-    assert!(get(&mut client, "/vod/", &[]).text().contains("a &lt;&amp;&gt;.vtt"));
+    assert!(client.get("/vod/", &[]).text().contains("a &lt;&amp;&gt;.vtt"));
     // Files are still served as files, and a missing folder is not found.
-    assert_eq!(get(&mut client, "/vod/b.mp4", &[]).body.len(), 1234);
-    assert_eq!(get(&mut client, "/vod/none/", &[]).status(), 404);
+    assert_eq!(client.get("/vod/b.mp4", &[]).body.len(), 1234);
+    assert_eq!(client.get("/vod/none/", &[]).status(), 404);
 }
 
 /// A list that is cut short would look complete.
@@ -158,15 +158,15 @@ fn a_folder_with_too_many_names_says_so() {
     (1..10_000).for_each(|number| drop(File::create(name(number)).unwrap()));
     let mut client = origin.client();
     let json = [("Accept", "application/json")];
-    assert_eq!(get(&mut client, "/vod/many/", &json).text().matches("\"name\"").count(), 10_000);
+    assert_eq!(client.get("/vod/many/", &json).text().matches("\"name\"").count(), 10_000);
     File::create(name(10_000)).unwrap();
     for accept in [&json[..], &[]] {
-        let answer = get(&mut client, "/vod/many/", accept);
+        let answer = client.get("/vod/many/", accept);
         assert_eq!(answer.status(), 403);
         assert_eq!(answer.text(), "the folder has more than 10000 names, too many to list\n");
     }
     // The files in it are still served.
-    assert_eq!(get(&mut client, "/vod/many/0.bin", &[]).text(), "x");
+    assert_eq!(client.get("/vod/many/0.bin", &[]).text(), "x");
 }
 
 /// Times that HTTP dates cannot express: before 1970, after 9999.
@@ -179,10 +179,10 @@ fn files_out_of_time() {
     ] {
         let path = origin.put(name, b"x");
         File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
-        let answer = get(&mut origin.client(), &format!("/vod/{name}"), &[]);
+        let answer = origin.client().get(&format!("/vod/{name}"), &[]);
         assert_eq!((answer.status(), answer.header("Last-Modified")), (200, None), "{name}");
     }
-    let answer = get(&mut origin.client(), "/vod/", &[("Accept", "application/json")]);
+    let answer = origin.client().get("/vod/", &[("Accept", "application/json")]);
     assert_eq!(answer.status(), 200, "{}", answer.text());
     assert!(answer.text().contains("old.bin") && answer.text().contains("new.bin"));
 }
@@ -193,18 +193,18 @@ fn a_server_in_need_does_not_deny_a_file() {
     let origin = Origin::start();
     origin.put("a.bin", b"x");
     let mut client = origin.client();
-    assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
+    assert_eq!(client.get("/vod/none", &[]).status(), 404);
     let server = Pid::from_raw(origin.server.id().cast_signed());
     // The server inherited our limits.
     let few = Rlimit { current: Some(1), maximum: getrlimit(Resource::Nofile).maximum };
     let before = prlimit(server, Resource::Nofile, few).unwrap();
     for _ in 0..3 {
-        let answer = get(&mut client, "/vod/a.bin", &[]);
+        let answer = client.get("/vod/a.bin", &[]);
         assert_eq!(answer.status(), 503, "{}", answer.text());
         assert_eq!(answer.header("Cache-Control"), Some("no-store"));
         assert!(answer.header("Retry-After").is_some());
     }
     prlimit(server, Resource::Nofile, before).unwrap();
-    assert_eq!(get(&mut client, "/vod/a.bin", &[]).status(), 200);
+    assert_eq!(client.get("/vod/a.bin", &[]).status(), 200);
     assert_eq!(origin.server.whole_log().matches("file not opened").count(), 1);
 }

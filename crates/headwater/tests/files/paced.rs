@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use testkit::noise;
 
-use crate::support::{LIMIT, Origin, get};
+use crate::support::{LIMIT, Origin};
 
 /// Settings with which a file of a minute takes a minute.
 const SLOWLY: &str = "[vod]\nburst = \"1s\"\nrate = 1.0";
@@ -41,7 +41,7 @@ fn no_two_versions_in_one_response() {
                 let origin = Origin::with(SLOWLY);
                 let bytes = file(&origin, name);
                 let mut client = origin.client();
-                get(&mut client, first, &[]);
+                client.get(first, &[]);
                 client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
                 let (_, mut body) = client.begin().unwrap();
                 let mut got = vec![0; 50_000];
@@ -71,7 +71,7 @@ fn a_file_has_the_time_that_the_server_drains() {
             let origin = Origin::with(options);
             let bytes = file(&origin, name);
             let mut client = origin.client();
-            get(&mut client, first, &[]);
+            client.get(first, &[]);
             client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
             let (_, mut body) = client.begin().unwrap();
             let mut got = vec![0; 50_000];
@@ -109,7 +109,7 @@ fn the_pace_goes_by_what_is_sent() {
         let mut client = origin.client();
         std::thread::spawn(move || {
             let begin = Instant::now();
-            let body = get(&mut client, "/vod/film.mp4", &[("Range", &range)]).body;
+            let body = client.get("/vod/film.mp4", &[("Range", &range)]).body;
             (range, body, begin.elapsed())
         })
     });
@@ -123,7 +123,7 @@ fn the_pace_goes_by_what_is_sent() {
     let bytes = file(&origin, "mp4/two-minutes.mp4");
     let range = format!("bytes=0-{}", bytes.len() - 2);
     let begin = Instant::now();
-    let body = get(&mut origin.client(), "/vod/film.mp4", &[("Range", &range)]).body;
+    let body = origin.client().get("/vod/film.mp4", &[("Range", &range)]).body;
     assert!(body == bytes[..bytes.len() - 1]);
     assert!(begin.elapsed() < LIMIT, "{:?}", begin.elapsed());
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use testkit::http::Response;
 use testkit::{Program, Random, noise};
 
-use crate::support::{LIMIT, Origin, get};
+use crate::support::{LIMIT, Origin};
 
 /// A range as a request writes it, and the bytes that it means in a file of `length` bytes.
 fn random_range(random: &mut Random, length: u64) -> (String, std::ops::Range<u64>) {
@@ -34,7 +34,7 @@ fn single() {
     let mut random = Random::new(20_261_121);
     for _ in 0..500 {
         let (asked, range) = random_range(&mut random, LENGTH);
-        let answer = get(&mut client, "/vod/a.bin", &[("Range", &format!("bytes={asked}"))]);
+        let answer = client.get("/vod/a.bin", &[("Range", &format!("bytes={asked}"))]);
         assert_eq!(answer.status(), 206, "{asked}");
         let content_range = format!("bytes {}-{}/{LENGTH}", range.start, range.end - 1);
         assert_eq!(answer.header("Content-Range"), Some(content_range.as_str()), "{asked}");
@@ -79,7 +79,7 @@ fn unsatisfiable_ranges_are_refused_and_meaningless_ones_ignored() {
         ("seconds=1-2", 200),
         ("bytes=0-1,x", 200),
     ] {
-        let answer = get(&mut client, "/vod/a.bin", &[("Range", asked)]);
+        let answer = client.get("/vod/a.bin", &[("Range", asked)]);
         assert_eq!(answer.status(), status, "{asked}");
         match status {
             416 => {
@@ -90,8 +90,8 @@ fn unsatisfiable_ranges_are_refused_and_meaningless_ones_ignored() {
             _ => assert!(answer.body == bytes, "{asked}"),
         }
     }
-    assert_eq!(get(&mut client, "/vod/empty.bin", &[("Range", "bytes=0-")]).status(), 416);
-    assert_eq!(get(&mut client, "/vod/empty.bin", &[("Range", "bytes=-5")]).status(), 200);
+    assert_eq!(client.get("/vod/empty.bin", &[("Range", "bytes=0-")]).status(), 416);
+    assert_eq!(client.get("/vod/empty.bin", &[("Range", "bytes=-5")]).status(), 200);
 }
 
 /// Reads multipart/byteranges with Python's `email` and compares it with the file. Prints one line
@@ -136,7 +136,7 @@ fn several() {
         let (asked, ranges): (Vec<_>, Vec<_>) =
             (0..count).map(|_| random_range(&mut random, LENGTH)).unzip();
         let asked = format!("bytes={}", asked.join(if i % 2 == 0 { "," } else { " , " }));
-        let answer = get(&mut client, "/vod/a.bin", &[("Range", &asked)]);
+        let answer = client.get("/vod/a.bin", &[("Range", &asked)]);
         // The answer is never longer than the file.
         assert!(answer.body.len() <= bytes.len(), "{asked}: {}", answer.body.len());
         if answer.status() == 200 {
@@ -227,7 +227,7 @@ fn no_amplification() {
                 .collect::<Vec<_>>()
                 .join(","),
     ] {
-        let answer = get(&mut client, "/vod/a.bin", &[("Range", &asked)]);
+        let answer = client.get("/vod/a.bin", &[("Range", &asked)]);
         let shown = &asked[..asked.len().min(40)];
         assert!([200, 206].contains(&answer.status()), "{shown}: {answer:?}");
         assert!(answer.body.len() <= bytes.len(), "{shown}: {}", answer.body.len());
@@ -236,7 +236,7 @@ fn no_amplification() {
         }
     }
     // A `Range` that is too long for a head is refused like any other long head.
-    let answer = get(&mut client, "/vod/a.bin", &[("Range", &repeated("0-1", 3000))]);
+    let answer = client.get("/vod/a.bin", &[("Range", &repeated("0-1", 3000))]);
     assert_eq!(answer.status(), 431);
 }
 
@@ -254,11 +254,10 @@ fn beyond_four_gibibytes() {
         file.write_all_at(&mark, at).unwrap();
     }
     let mut client = origin.client();
-    client.send("HEAD", "/vod/large.mp4", &[], b"").unwrap();
-    let head = client.receive().unwrap();
+    let head = client.ask("HEAD", "/vod/large.mp4", &[], b"");
     assert_eq!(head.header("Content-Length"), Some(LENGTH.to_string().as_str()));
     let mut range = |asked: &str| {
-        let answer = get(&mut client, "/vod/large.mp4", &[("Range", &format!("bytes={asked}"))]);
+        let answer = client.get("/vod/large.mp4", &[("Range", &format!("bytes={asked}"))]);
         assert_eq!(answer.status(), 206, "{asked}");
         (answer.header("Content-Range").map(str::to_owned), answer.body)
     };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, fadvise, fstatfs};
 use testkit::{Program, SlowReader, eventually, noise};
 
-use crate::support::{LIMIT, Origin, get, settled};
+use crate::support::{LIMIT, Origin, settled};
 
 const FILE_BYTES: &str = "headwater_http_file_sent_bytes_total";
 const COLD_READS: &str = "headwater_http_cold_reads_total";
@@ -34,14 +34,14 @@ fn warm() {
     let bytes = noise(11, 3_000_000);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();
-    assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+    assert!(client.get("/vod/a.bin", &[]).body == bytes);
     assert_eq!(origin.metric(FILE_BYTES), 3_000_000);
     assert_eq!(origin.metric(COLD_READS), 0);
-    let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=1000-65535")]);
+    let answer = client.get("/vod/a.bin", &[("Range", "bytes=1000-65535")]);
     assert!(answer.body == bytes[1000..65_536]);
     assert_eq!(origin.metric(FILE_BYTES), 3_064_536);
     // Copying a short range costs less.
-    assert!(get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-4095")]).body == bytes[..4096]);
+    assert!(client.get("/vod/a.bin", &[("Range", "bytes=0-4095")]).body == bytes[..4096]);
     assert_eq!(origin.metric(FILE_BYTES), 3_064_536);
     assert_eq!(origin.metric(COLD_READS), 0);
 }
@@ -61,7 +61,7 @@ fn cold() {
     if !evict(&path) {
         return;
     }
-    assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+    assert!(client.get("/vod/a.bin", &[]).body == bytes);
     more_reads("all of it");
     assert_eq!(origin.metric(FILE_BYTES), bytes.len() as u64);
     for (range, field) in [
@@ -73,7 +73,7 @@ fn cold() {
         let before = origin.metric(COLD_READS);
         let is_read = (0..20).any(|_| {
             evict(&path);
-            let answer = get(&mut client, "/vod/a.bin", &[("Range", field)]);
+            let answer = client.get("/vod/a.bin", &[("Range", field)]);
             assert!(answer.body == bytes[range.clone()], "{field}");
             origin.metric(COLD_READS) > before
         });
@@ -83,7 +83,7 @@ fn cold() {
     // Several ranges, some of which are in memory by now.
     evict(&path);
     let field = "bytes=0-99999,1000000-1000009,2000000-2999999";
-    let answer = get(&mut client, "/vod/a.bin", &[("Range", field)]);
+    let answer = client.get("/vod/a.bin", &[("Range", field)]);
     assert_eq!(answer.status(), 206);
     let has = |part: &[u8]| answer.body.windows(part.len()).any(|window| window == part);
     assert!(has(&bytes[..100_000]) && has(&bytes[1_000_000..1_000_010]));
@@ -118,8 +118,8 @@ fn pipelined() {
         requests += &format!("GET /vod/{}.bin HTTP/1.1\r\nHost: h\r\n{range}\r\n", i % files.len());
     }
     let mut client = origin.client();
-    assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
-    let descriptors = origin.descriptors();
+    assert_eq!(client.get("/vod/none", &[]).status(), 404);
+    let descriptors = origin.descriptors_at_rest();
     let socket = TcpStream::connect(origin.server.http).unwrap();
     let mut writer = socket.try_clone().unwrap();
     let writing = std::thread::spawn(move || writer.write_all(requests.as_bytes()));
@@ -146,8 +146,8 @@ fn open_files_are_few() {
         origin.put(&format!("{i}.bin"), &noise(i, 100));
     }
     let mut client = origin.client();
-    assert_eq!(get(&mut client, "/vod/0.bin", &[]).status(), 200);
-    let descriptors = origin.descriptors();
+    assert_eq!(client.get("/vod/0.bin", &[]).status(), 200);
+    let descriptors = origin.descriptors_at_rest();
     let requests: String = (0..2000)
         .map(|i| format!("GET /vod/{}.bin HTTP/1.1\r\nHost: h\r\n\r\n", i % 200))
         .collect();
@@ -203,18 +203,20 @@ fn two_viewers_one_slow() {
     let origin = Origin::start();
     let bytes = noise(14, 20 << 20);
     origin.put("a.bin", &bytes);
-    let mut client = origin.client();
-    assert_eq!(get(&mut client, "/vod/none", &[]).status(), 404);
-    let descriptors = origin.descriptors();
+    assert_eq!(origin.client().get("/vod/none", &[]).status(), 404);
+    // No connection is counted that the server would close when it is idle for long.
+    let descriptors = origin.descriptors_at_rest();
     let slow = SlowReader::get(origin.server.http, "/vod/a.bin", 10_000).unwrap();
     eventually(LIMIT, "the slow one reads", || slow.received() > 0);
+    let mut client = origin.client();
     // The slow one would need more than half an hour.
     let start = Instant::now();
     for _ in 0..5 {
-        assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
+        assert!(client.get("/vod/a.bin", &[]).body == bytes);
     }
     assert!(start.elapsed() < LIMIT);
     assert!(slow.received() < 5 << 20, "{}", slow.received());
+    drop(client);
     slow.hurry();
     let size = bytes.len() as u64;
     eventually(LIMIT, "the slow one has all", || slow.received() > size);
@@ -240,18 +242,18 @@ fn on_a_connection_of_the_control_plane() {
             return;
         }
         let mut client = origin.client();
-        assert_eq!(get(&mut client, "/healthz", &[]).status(), 200);
-        assert!(get(&mut client, "/vod/a.bin", &[]).body == bytes);
-        let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=-1000001")]);
+        assert_eq!(client.get("/healthz", &[]).status(), 200);
+        assert!(client.get("/vod/a.bin", &[]).body == bytes);
+        let answer = client.get("/vod/a.bin", &[("Range", "bytes=-1000001")]);
         assert_eq!(answer.header("Content-Length"), Some("1000001"));
         assert!(answer.body == bytes[1_000_000..]);
-        let answer = get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-9,100-109")]);
+        let answer = client.get("/vod/a.bin", &[("Range", "bytes=0-9,100-109")]);
         assert_eq!((answer.status(), answer.header("Content-Range")), (206, None));
         assert!(answer.body.windows(10).any(|window| window == &bytes[100..110]));
-        client.send("HEAD", "/vod/a.bin", &[], b"").unwrap();
-        assert_eq!(client.receive().unwrap().header("Content-Length"), Some("2000001"));
-        let tag = get(&mut client, "/vod/a.bin", &[]).header("ETag").unwrap().to_owned();
-        let answer = get(&mut client, "/vod/a.bin", &[("If-None-Match", &tag)]);
+        let head = client.ask("HEAD", "/vod/a.bin", &[], b"");
+        assert_eq!(head.header("Content-Length"), Some("2000001"));
+        let tag = client.get("/vod/a.bin", &[]).header("ETag").unwrap().to_owned();
+        let answer = client.get("/vod/a.bin", &[("If-None-Match", &tag)]);
         assert_eq!((answer.status(), answer.body.len()), (304, 0));
     }
     // Each of the two rounds sends the file two and a half times.
@@ -267,8 +269,8 @@ fn copies_on_a_connection_that_had_a_file() {
     origin.put("a.bin", &noise(19, 8 << 20));
     let mut viewer = origin.reluctant();
     let mut client = testkit::http::Client::over(viewer.try_clone().unwrap(), LIMIT).unwrap();
-    assert_eq!(get(&mut client, "/vod/a.bin", &[("Range", "bytes=0-999999")]).status(), 206);
-    assert_eq!(get(&mut client, "/healthz", &[]).status(), 200);
+    assert_eq!(client.get("/vod/a.bin", &[("Range", "bytes=0-999999")]).status(), 206);
+    assert_eq!(client.get("/healthz", &[]).status(), 200);
     viewer.write_all(b"GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let ours = viewer.local_addr().unwrap().port();
     let filter = format!("dport = :{ours}");
@@ -285,7 +287,7 @@ fn copies_on_a_connection_that_had_a_file() {
 /// A server that drains sends a file to its end.
 #[test]
 fn draining() {
-    let origin = Origin::start();
+    let origin = Origin::with("[drain]\ntimeout = \"1m\"\n");
     let bytes = noise(16, 24 << 20);
     origin.put("a.bin", &bytes);
     let mut client = origin.client();

@@ -2,9 +2,9 @@
 
 use std::net::TcpStream;
 use std::ops::Deref;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use testkit::http::{Client, Response};
+use testkit::http::Client;
 use testkit::{Server, eventually};
 
 /// The longest wait in these tests.
@@ -38,19 +38,27 @@ impl Origin {
         Client::connect(self.server.http, LIMIT).unwrap()
     }
 
+    /// How many descriptors it has open for longer than a moment: the least of a second in which none closes. Each second
+    /// it reads files of /proc, too.
+    #[track_caller]
+    pub(crate) fn descriptors_at_rest(&self) -> usize {
+        let (mut least, mut since) = (usize::MAX, Instant::now());
+        eventually(LIMIT, "no descriptor closes", || {
+            let now = self.descriptors();
+            if now < least {
+                (least, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_secs(1)
+        });
+        least
+    }
+
     /// Connects with the smallest receive buffer that the kernel grants.
     pub(crate) fn reluctant(&self) -> TcpStream {
         let socket = testkit::narrow_socket(self.http, 4096).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         socket
     }
-}
-
-/// Sends a GET on a kept-alive connection.
-#[track_caller]
-pub(crate) fn get(client: &mut Client, path: &str, fields: &[(&str, &str)]) -> Response {
-    client.send("GET", path, fields, b"").unwrap();
-    client.receive().unwrap()
 }
 
 /// Waits until a number has grown and stays the same. Returns it.

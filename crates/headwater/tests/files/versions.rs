@@ -7,7 +7,7 @@ use std::path::Path;
 
 use testkit::{eventually, noise};
 
-use crate::support::{LIMIT, Origin, get, settled};
+use crate::support::{LIMIT, Origin, settled};
 
 /// More bytes than the kernel holds for a viewer that does not read.
 const SIZE: usize = 24 << 20;
@@ -27,8 +27,8 @@ fn change(through_page: bool, change: fn(&Path), outcome: &Outcome) {
     let path = origin.put("film.mp4", &bytes);
     let mut client = origin.client();
     let first = if through_page { "/healthz" } else { "/vod/none" };
-    get(&mut client, first, &[]);
-    let descriptors = origin.descriptors();
+    client.get(first, &[]);
+    let descriptors = origin.descriptors_at_rest();
     client.send("GET", "/vod/film.mp4", &[], b"").unwrap();
     let (head, mut body) = client.begin().unwrap();
     assert_eq!(head.header("Content-Length"), Some(SIZE.to_string().as_str()));
@@ -41,7 +41,7 @@ fn change(through_page: bool, change: fn(&Path), outcome: &Outcome) {
             end.unwrap();
             assert!(got == bytes, "{} bytes", got.len());
             // The connection goes on with the present version.
-            let now = get(&mut client, "/vod/film.mp4", &[]);
+            let now = client.get("/vod/film.mp4", &[]);
             match fs::read(&path) {
                 Ok(bytes) => assert!(now.body == bytes),
                 Err(_) => assert_eq!(now.status(), 404),
@@ -182,14 +182,14 @@ fn tags_tell_versions_apart() {
         // Two changes in one tick of the kernel's clock would have the same date.
         std::thread::sleep(std::time::Duration::from_millis(20));
         change(&path);
-        let answer = get(&mut client, "/vod/a.bin", &[]);
+        let answer = client.get("/vod/a.bin", &[]);
         let tag = answer.header("ETag").unwrap().to_owned();
         assert!(!tags.contains(&tag), "{tag} in {tags:?}");
         for old in &tags {
             let fields = [("Range", "bytes=0-9"), ("If-Range", old)];
-            assert_eq!(get(&mut client, "/vod/a.bin", &fields).status(), 200);
+            assert_eq!(client.get("/vod/a.bin", &fields).status(), 200);
             let fields = [("If-Match", old.as_str())];
-            assert_eq!(get(&mut client, "/vod/a.bin", &fields).status(), 412);
+            assert_eq!(client.get("/vod/a.bin", &fields).status(), 412);
         }
         tags.push(tag);
     }

@@ -6,8 +6,8 @@ use std::thread;
 use testkit::{Avc, Server};
 
 use crate::support::{
-    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media, over_hls,
-    play, publish, server, server_with, until_ended, until_ready,
+    Begin, LIMIT, Received, assert_came_through, count, cut, finish, media, over_hls, play,
+    publish, server, server_with, until_ready,
 };
 
 /// Publishes a file once with each program, as fast as possible, and compares the media received.
@@ -18,9 +18,9 @@ fn comes_through(server: &Server, name: &str, file: &Path, track: &str) {
         let url = server.rtmp_url(&stream);
         finish(match fast {
             true => publish(file, &url, "1000"),
-            false => headwater_publish(file, &url, &["--fast"]),
+            false => server.publish(file, &url, &["--fast"]),
         });
-        let playlist = until_ended(server, &stream, track);
+        let playlist = server.until_ended(&stream, track, LIMIT);
         assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{name} by {by}:\n{playlist}");
         assert_eq!(count(&playlist, "#EXT-X-GAP"), 0, "{name} by {by}:\n{playlist}");
         let name = format!("{name} by {by}");
@@ -67,7 +67,7 @@ fn nal_units_whose_length_takes_two_bytes() {
 #[test]
 fn newer_codecs_come_through_every_delivery_that_carries_them() {
     // On a busy machine a player comes when the publisher has left. Until the stream is over it gets the same.
-    let server = server_with("window = \"5m\"\nreconnect = \"10s\"\n");
+    let server = server_with("window = \"5m\"\nreconnect = \"20s\"\n");
     let folder = tempfile::tempdir().unwrap();
     thread::scope(|scope| {
         for (name, file, track) in [
@@ -88,11 +88,11 @@ fn newer_codec(server: &Server, name: &str, file: &Path, track: &str) {
     let stream = format!("live/{name}");
     let source = Received::of(file);
     let url = |path: &str| server.url(&format!("/{stream}/{path}"));
-    let publisher = headwater_publish(file, &server.rtmp_url(&stream), &[]);
+    let publisher = server.publish(file, &server.rtmp_url(&stream), &[]);
     until_ready(server, &stream);
     let mp4 = play(&url("live.mp4"), &[]);
     finish(publisher);
-    until_ended(server, &stream, track);
+    server.until_ended(&stream, track, LIMIT);
     let name = |by: &str| format!("{name} by {by}");
     let hls = over_hls(server, &stream);
     assert_came_through(&name("HLS"), &source, &hls, Begin::Start);

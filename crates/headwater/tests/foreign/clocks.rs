@@ -8,8 +8,7 @@ use std::thread;
 use testkit::{Program, Server};
 
 use crate::support::{
-    Begin, Received, assert_came_through, count, cut, finish, headwater_publish, media, over_hls,
-    server, until_ended,
+    Begin, LIMIT, Received, assert_came_through, count, cut, finish, media, over_hls, server,
 };
 
 /// How long before the wrap the clip begins, in milliseconds.
@@ -53,11 +52,11 @@ fn passes(server: &Server, start: u32, name: &str, folder: &Path) {
     let publishers = [
         ("librtmp", librtmp(&file, &server.rtmp_url(&stream("librtmp")))),
         // In real time: a program that mistakes the wrap for a jump waits for ever.
-        ("headwater", headwater_publish(&file, &server.rtmp_url(&stream("headwater")), &[])),
+        ("headwater", server.publish(&file, &server.rtmp_url(&stream("headwater")), &[])),
     ];
     for (by, publisher) in publishers {
         finish(publisher);
-        let playlist = until_ended(server, &stream(by), "v0");
+        let playlist = server.until_ended(&stream(by), "v0", LIMIT);
         assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{name} by {by}:\n{playlist}");
         assert_eq!(count(&playlist, "#EXT-X-GAP"), 0, "{name} by {by}:\n{playlist}");
         let received = over_hls(server, &stream(by));

@@ -5,11 +5,11 @@ use std::process::Command;
 use std::time::Instant;
 
 use testkit::http::Client;
-use testkit::{Program, Server};
+use testkit::{Program, Server, playlist};
 
 use crate::support::{
     Begin, FROM_START, LIMIT, Received, assert_came_through, finish, media, play, play_streams,
-    publish, server, until_listed, until_ready,
+    publish, server_with, until_ready,
 };
 
 const STREAM: &str = "live/film";
@@ -26,8 +26,7 @@ pub(crate) fn walk_parts(
     let folder = format!("/{stream}/{track}");
     let mut client = Client::connect(server.http, LIMIT).unwrap();
     let mut get = |path: &str| {
-        client.send("GET", path, &[], b"").unwrap();
-        let answer = client.receive().unwrap();
+        let answer = client.get(path, &[]);
         assert_eq!(answer.status(), 200, "{path}: {answer:?}");
         answer
     };
@@ -41,10 +40,7 @@ pub(crate) fn walk_parts(
         let playlist = answer.text();
         seen(playlist);
         let uris = |tag: &str| -> Vec<String> {
-            let tagged = playlist.lines().filter(|line| line.starts_with(tag));
-            let uri =
-                |line: &str| line.split("URI=\"").nth(1)?.split('"').next().map(str::to_owned);
-            tagged.filter_map(uri).collect()
+            playlist::uris(playlist, tag).map(str::to_owned).collect()
         };
         if fetched.is_empty() {
             bytes.extend(get(&format!("{folder}/{}", uris("#EXT-X-MAP:")[0])).body);
@@ -63,8 +59,7 @@ pub(crate) fn walk_parts(
             return bytes;
         }
         assert!(query.is_empty() || new < parts.len(), "nothing new in answer to {query}");
-        let hint = uris("#EXT-X-PRELOAD-HINT:");
-        let (msn, part) = hint[0].strip_suffix(".m4s").unwrap().split_once('.').unwrap();
+        let (msn, part) = playlist::hint(playlist);
         query = format!("?_HLS_msn={msn}&_HLS_part={part}");
     }
 }
@@ -106,7 +101,7 @@ pub(crate) fn joined(video: &Path, audio: &Path) -> Received {
 
 #[test]
 fn every_delivery_hands_on_the_source_unit_by_unit() {
-    let server = server();
+    let server = server_with("window = \"5m\"\nreconnect = \"1s\"\nsilence = \"1m\"\n");
     let folder = tempfile::tempdir().unwrap();
     let file = media("mp4/minute.mp4");
     let source = Received::of(&file);
@@ -117,6 +112,8 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
         .collect();
     let publisher = publish(&file, &server.rtmp_url(STREAM), "1");
     until_ready(&server, STREAM);
+    // It goes on when all who get its newest media are there: a busy machine may hold them up.
+    publisher.pause();
 
     let url = |path: &str| server.url(&format!("/{STREAM}/{path}"));
     let joiners = [
@@ -124,16 +121,23 @@ fn every_delivery_hands_on_the_source_unit_by_unit() {
         ("live.flv", play(&url("live.flv"), &[])),
         ("rtmp", play(&server.rtmp_url(STREAM), &[])),
     ];
+    server.get_until("/metrics", LIMIT, |metrics| {
+        ["mp4", "flv", "rtmp"].iter().all(|by| {
+            let viewers = format!("headwater_viewers{{stream=\"{STREAM}\",delivery=\"{by}\"}}");
+            metrics.metric(&viewers) == Some(1)
+        })
+    });
+    publisher.resume();
     let name = |name: &str| folder.path().join(name);
     let (hls, dash) = std::thread::scope(|scope| {
         let tracks = ["v0", "a0"].map(|track| {
             let server = &server;
             (track, scope.spawn(move || walk_parts(server, STREAM, track, |_| {})))
         });
-        until_listed(&server, STREAM, &["v0", "a0"], 1);
+        server.until_listed(STREAM, &["v0", "a0"], 1, LIMIT);
         let hls = play(&url("index.m3u8"), FROM_START);
         // GStreamer rejects a manifest whose window is shorter than its delay.
-        until_listed(&server, STREAM, &["v0", "a0"], 3);
+        server.until_listed(STREAM, &["v0", "a0"], 3, LIMIT);
         let dash = gstreamer_dash(&server, STREAM, folder.path());
         for (track, walker) in tracks {
             std::fs::write(name(track), walker.join().unwrap()).unwrap();

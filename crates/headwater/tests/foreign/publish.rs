@@ -7,8 +7,8 @@ use std::time::Duration;
 use testkit::Server;
 
 use crate::support::{
-    Begin, Received, Unit, assert_came_through, count, cut, finish, headwater_publish, media,
-    over_hls, server, until_ended, until_listed, until_ready,
+    Begin, LIMIT, Received, Unit, assert_came_through, count, cut, finish, media, over_hls, server,
+    until_ready,
 };
 
 /// MD5 of an access unit of AAC-LC, stereo, that decodes to silence.
@@ -36,8 +36,8 @@ fn come_through(root: &Path, files: &[(&str, &str)]) {
     for (name, file) in files {
         let stream = format!("live/{name}");
         let path = root.join(file);
-        finish(headwater_publish(&path, &server.rtmp_url(&stream), &["--fast"]));
-        until_ended(&server, &stream, "v0");
+        finish(server.publish(&path, &server.rtmp_url(&stream), &["--fast"]));
+        server.until_ended(&stream, "v0", LIMIT);
         let source = Received::of(&path);
         assert_came_through(file, &source, &over_hls(&server, &stream), Begin::Start);
     }
@@ -50,9 +50,9 @@ fn a_file_takes_as_long_as_it_lasts() {
     let clip = folder.path().join("clip.mp4");
     cut(&media("mp4/film.mp4"), "2", &[], &clip);
     let begun = std::time::Instant::now();
-    finish(headwater_publish(&clip, &server.rtmp_url("live/x"), &[]));
+    finish(server.publish(&clip, &server.rtmp_url("live/x"), &[]));
     assert!(begun.elapsed() >= Duration::from_millis(1800), "{:?}", begun.elapsed());
-    until_ended(&server, "live/x", "v0");
+    server.until_ended("live/x", "v0", LIMIT);
     let received = over_hls(&server, "live/x");
     assert_came_through("real time", &Received::of(&clip), &received, Begin::Start);
 }
@@ -74,12 +74,12 @@ fn loops(server: &Server, kind: &str, folder: &Path) {
     cut(&media("mp4/film.mp4"), "2", &[], &clip);
     let source = Received::of(&clip);
     let stream = format!("live/{kind}");
-    let mut publisher = headwater_publish(&clip, &server.rtmp_url(&stream), &["--loop"]);
+    let mut publisher = server.publish(&clip, &server.rtmp_url(&stream), &["--loop"]);
     until_ready(server, &stream);
-    until_listed(server, &stream, &["v0", "a0"], 3);
+    server.until_listed(&stream, &["v0", "a0"], 3, LIMIT);
     assert!(publisher.is_running());
     drop(publisher);
-    let playlist = until_ended(server, &stream, "v0");
+    let playlist = server.until_ended(&stream, "v0", LIMIT);
     assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 0, "{playlist}");
 
     let received = over_hls(server, &stream);

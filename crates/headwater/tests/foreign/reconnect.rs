@@ -5,8 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    FROM_START, LIMIT, Received, count, cut, finish, headwater_publish, media, play, publish,
-    server_with, until_ended, until_listed, until_ready,
+    FROM_START, LIMIT, Received, count, cut, finish, media, play, publish, server_with, until_ready,
 };
 
 const STREAM: &str = "live/back";
@@ -25,9 +24,9 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
 
     let first = publish(&file, &url, "1");
     until_ready(&server, STREAM);
-    until_listed(&server, STREAM, &["v0", "a0"], 1);
+    server.until_listed(STREAM, &["v0", "a0"], 1, LIMIT);
     let viewer = play(&server.url(&format!("/{STREAM}/index.m3u8")), FROM_START);
-    until_listed(&server, STREAM, &["v0", "a0"], 2);
+    server.until_listed(STREAM, &["v0", "a0"], 2, LIMIT);
     // Dropping kills the program by its id.
     drop(first);
     // The name is free once the server has seen the connection's end.
@@ -36,7 +35,7 @@ fn a_publisher_comes_back_and_its_viewers_stay() {
     finish(publish(&file, &url, "10"));
 
     for track in ["v0", "a0"] {
-        let playlist = until_ended(&server, STREAM, track);
+        let playlist = server.until_ended(STREAM, track, LIMIT);
         let lines: Vec<&str> = playlist.lines().collect();
         assert_eq!(count(&playlist, "#EXT-X-DISCONTINUITY"), 1, "{track}: {playlist}");
         assert!(lines.contains(&"#EXT-X-DISCONTINUITY"), "{track}: {playlist}");
@@ -79,11 +78,11 @@ fn segments(playlist: &str) -> Vec<(String, u64, String)> {
 }
 
 /// One publication after the other under the same name, at other resolutions. The first leave the
-/// window while the last come.
+/// window while the last come. A stream that has ended is there as long as its window.
 #[test]
 fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() {
     let server = server_with(
-        "window = \"4s\"\ntarget_duration = \"1s\"\nsegment_target = \"1s\"\nreconnect = \"15s\"\n",
+        "window = \"12s\"\ntarget_duration = \"1s\"\nsegment_target = \"1s\"\nreconnect = \"15s\"\n",
     );
     let folder = tempfile::tempdir().unwrap();
     let mut clips = Vec::new();
@@ -91,7 +90,7 @@ fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() 
         [("large", "mp4/film.mp4"), ("small", "mp4/minute.mp4"), ("large again", "mp4/film.mp4")]
     {
         let clip = folder.path().join(format!("{name}.mp4"));
-        cut(&media(from), "2", &[], &clip);
+        cut(&media(from), "6", &[], &clip);
         clips.push(clip);
     }
     let mut known: BTreeMap<String, (u64, String)> = BTreeMap::new();
@@ -117,7 +116,7 @@ fn another_resolution_has_its_own_header_and_numbers_stay_as_the_window_moves() 
     };
     let deadline = Instant::now() + LIMIT;
     for clip in &clips {
-        let mut publisher = headwater_publish(clip, &server.rtmp_url(STREAM), &[]);
+        let mut publisher = server.publish(clip, &server.rtmp_url(STREAM), &[]);
         while publisher.is_running() {
             look(deadline);
             thread::sleep(Duration::from_millis(50));

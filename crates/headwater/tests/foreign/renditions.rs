@@ -1,21 +1,23 @@
 //! Several publishers of one stream.
 
 use crate::support::{
-    Begin, LIMIT, Received, assert_came_through, cut, ffmpeg_done, finish, headwater_publish,
-    media, over_hls, play, publish, server_with, until_ended, until_ready,
+    Begin, LIMIT, Received, assert_came_through, cut, ffmpeg_done, finish, media, over_hls, play,
+    publish, server_with, until_ready,
 };
 
 #[test]
 fn a_second_publisher_is_refused_and_the_first_goes_on() {
     let server = server_with("window = \"5m\"\nreconnect = \"1s\"\nsilence = \"1m\"\n");
-    let file = media("flv/legacy.flv");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("clip.mp4");
+    cut(&media("mp4/minute.mp4"), "20", &[], &file);
     let url = server.rtmp_url("live/taken");
     let mut first = publish(&file, &url, "1");
     until_ready(&server, "live/taken");
     // It does not come to its end before the others have come.
     first.pause();
 
-    let ours = headwater_publish(&file, &url, &[]);
+    let ours = server.publish(&file, &url, &[]);
     let second = publish(&file, &url, "1").wait(LIMIT);
     assert!(!second.status.success(), "{}", second.stderr);
     assert!(second.stderr.contains("already published"), "{}", second.stderr);
@@ -26,7 +28,7 @@ fn a_second_publisher_is_refused_and_the_first_goes_on() {
     assert!(first.is_running(), "{}", first.stderr());
     first.resume();
     finish(first);
-    let playlist = until_ended(&server, "live/taken", "v0");
+    let playlist = server.until_ended("live/taken", "v0", LIMIT);
     assert!(!playlist.contains("#EXT-X-DISCONTINUITY"), "{playlist}");
     let received = over_hls(&server, "live/taken");
     assert_came_through("the first", &Received::of(&file), &received, Begin::Start);
@@ -36,7 +38,7 @@ fn a_second_publisher_is_refused_and_the_first_goes_on() {
 fn renditions_are_listed_by_bandwidth_and_each_comes_through() {
     // A track whose publisher has gone stays as long as this. On a busy machine one of the two
     // publishers may end some seconds before the other.
-    let server = server_with("window = \"5m\"\nreconnect = \"8s\"\n");
+    let server = server_with("window = \"5m\"\nreconnect = \"20s\"\n");
     let folder = tempfile::tempdir().unwrap();
     let high = folder.path().join("high.mp4");
     let low = folder.path().join("low.mp4");
@@ -76,7 +78,7 @@ fn renditions_are_listed_by_bandwidth_and_each_comes_through() {
     finish(better);
 
     for uri in &uris {
-        until_ended(&server, "live/r", uri.strip_suffix("/media.m3u8").unwrap());
+        server.until_ended("live/r", uri.strip_suffix("/media.m3u8").unwrap(), LIMIT);
     }
     for (uri, file) in uris.iter().zip([&high, &low]) {
         let player = play(&server.url(&format!("/live/r/{uri}")), &["-live_start_index", "0"]);

@@ -3,8 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
+pub(crate) use testkit::clip as media;
 use testkit::{NO_ARGUMENTS, Program, Server};
 
 /// The longest wait in these tests, on a machine busy with other tests.
@@ -27,11 +30,6 @@ pub(crate) fn server_with(live: &str) -> Server {
     let patience = "viewer_queue = \"1GiB\"\nviewer_patience = \"1m\"\n";
     let configuration = format!("[live]\n{patience}{live}");
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
-}
-
-/// A file of the test media.
-pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::clip(name)
 }
 
 /// Starts ffmpeg with these arguments. It writes errors to standard error.
@@ -69,16 +67,70 @@ pub(crate) fn cut(source: &Path, seconds: &str, options: &[&str], into: &Path) {
 /// Publishes a file unchanged with ffmpeg, `rate` times as fast as real time.
 #[track_caller]
 pub(crate) fn publish(file: &Path, url: &str, rate: &str) -> Program {
-    let file = file.to_str().unwrap();
-    let flv = ["-c", "copy", "-f", "flv", "-flvflags", "no_duration_filesize", url];
-    ffmpeg(["-readrate", rate, "-i", file].into_iter().chain(flv))
+    publish_with(&["-readrate", rate], file, url)
 }
 
-/// Starts `headwater publish` with these options.
+/// Publishes a file unchanged with ffmpeg in real time. The file `progress` grows ten times a second while ffmpeg runs.
 #[track_caller]
-pub(crate) fn headwater_publish(file: &Path, url: &str, options: &[&str]) -> Program {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-    Program::spawn(command.arg("publish").arg(file).arg(url).args(options))
+pub(crate) fn publish_watched(file: &Path, url: &str, progress: &Path) -> Program {
+    let progress = progress.to_str().unwrap();
+    publish_with(&["-readrate", "1", "-stats_period", "0.1", "-progress", progress], file, url)
+}
+
+/// How long the machine, or a publisher of [`publish_watched`], stood still, each time.
+pub(crate) struct Stops(Arc<Mutex<Vec<Duration>>>);
+
+impl Stops {
+    /// Shorter ones do not count.
+    const LEAST: Duration = Duration::from_millis(500);
+
+    /// Watches until this is dropped. Does `turn` again and again: where that takes long, something stood still as well.
+    pub(crate) fn watch(progress: PathBuf, turn: impl Fn() + Send + 'static) -> Self {
+        let stops = Self(Arc::default());
+        let seen = Arc::downgrade(&stops.0);
+        thread::spawn(move || {
+            // The publisher has told nothing before it begins, and tells no more after its end.
+            let (mut last, mut told, mut grew) = (Instant::now(), 0, None::<Instant>);
+            // What was seen since the publisher told something is not seen twice.
+            let mut counted = Duration::ZERO;
+            while let Some(seen) = seen.upgrade() {
+                let see = |stop: Duration| {
+                    let is_seen = stop >= Self::LEAST;
+                    seen.lock().unwrap().extend(is_seen.then_some(stop));
+                    if is_seen { stop } else { Duration::ZERO }
+                };
+                turn();
+                let now = Instant::now();
+                counted += see(now - last);
+                last = now;
+                let length = std::fs::metadata(&progress).map_or(0, |file| file.len());
+                if length > told {
+                    let silent = grew.map_or(Duration::ZERO, |grew| now - grew);
+                    see(silent.saturating_sub(counted));
+                    (told, grew, counted) = (length, Some(now), Duration::ZERO);
+                }
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        stops
+    }
+
+    /// Those so far that lasted at least so long.
+    pub(crate) fn at_least(&self, long: Duration) -> Vec<Duration> {
+        self.0.lock().unwrap().iter().copied().filter(|stop| *stop >= long).collect()
+    }
+
+    /// Seconds of all so far.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.0.lock().unwrap().iter().map(Duration::as_secs_f64).sum()
+    }
+}
+
+#[track_caller]
+fn publish_with(options: &[&str], file: &Path, url: &str) -> Program {
+    let file = file.to_str().unwrap();
+    let flv = ["-i", file, "-c", "copy", "-f", "flv", "-flvflags", "no_duration_filesize", url];
+    ffmpeg(options.iter().copied().chain(flv))
 }
 
 /// Plays a URL or file with ffmpeg, without decoding. [`Received::parse`] reads the access units
@@ -213,26 +265,6 @@ pub(crate) fn assert_came_through(name: &str, source: &Received, received: &Rece
 #[track_caller]
 pub(crate) fn until_ready(server: &Server, stream: &str) {
     server.get_until(&format!("/{stream}/index.m3u8"), LIMIT, |answer| answer.status() == 200);
-}
-
-/// Waits until the media playlists of these tracks list this many complete segments. ffmpeg gives
-/// up on a playlist without any.
-#[track_caller]
-pub(crate) fn until_listed(server: &Server, stream: &str, tracks: &[&str], segments: usize) {
-    for track in tracks {
-        server.get_until(&format!("/{stream}/{track}/media.m3u8"), LIMIT, |answer| {
-            answer.status() == 200 && count(answer.text(), "#EXTINF") >= segments
-        });
-    }
-}
-
-/// Waits until the stream is over. Returns the media playlist of one of its tracks.
-#[track_caller]
-pub(crate) fn until_ended(server: &Server, stream: &str, track: &str) -> String {
-    let ended = server.get_until(&format!("/{stream}/{track}/media.m3u8"), LIMIT, |answer| {
-        answer.status() == 200 && answer.text().contains("#EXT-X-ENDLIST")
-    });
-    ended.text().to_owned()
 }
 
 /// Plays a stream that is over by HLS. Returns the units received.

@@ -9,18 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shiguredo_mp4::demux::Fmp4SegmentDemuxer;
 use testkit::push::Client;
-use testkit::{Packet, Server, ffprobe_packets, http};
+use testkit::{Packet, Server, ffprobe_packets, http, playlist};
 
 use crate::deliveries::walk_parts;
-use crate::support::{LIMIT, ffmpeg_done, finish, publish, server, until_ended};
+use crate::support::{LIMIT, Stops, ffmpeg_done, finish, publish_watched, server};
 
 /// A frame's time may differ from the publisher's by this many seconds. The small addend is for the
 /// rounding of decimals.
@@ -217,8 +216,9 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
     let apart = audio_after_video(&source);
     let source = video(source);
     let rtmp = server.rtmp_url(&stream);
-    let stops = count_stops();
-    let publisher = publish(clip, &rtmp, "1");
+    let progress = folder.join(format!("{name}-progress"));
+    let stops = Stops::watch(progress.clone(), || ());
+    let publisher = publish_watched(clip, &rtmp, &progress);
     // Viewers begin early, so that they see most of the publication. They wait until there are
     // media.
     server.get_until("/api/v1/streams", LIMIT, |answer| {
@@ -272,12 +272,14 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
     let (mut offsets, mut segments) = (Vec::new(), Vec::new());
     for (track, (playlists, parts, media)) in ["v0", "a0"].into_iter().zip(&walked) {
         let about = format!("{name}, {track}");
-        keeps_its_word(&about, playlists, stops.load(Ordering::Relaxed), &mut faults);
+        // For so long that the publisher seems silent.
+        let stops = stops.at_least(Duration::from_secs(2)).len();
+        keeps_its_word(&about, playlists, stops, &mut faults);
         abut(&format!("{about} by parts of HLS"), media, &mut faults);
         if track == "v0" {
             all_of("parts of HLS", name, &source, parts, &mut faults);
         }
-        let whole = until_ended(server, &stream, track);
+        let whole = server.until_ended(&stream, track, LIMIT);
         let hls = Hls::fetch(server, &stream, track, &whole, folder);
         abut(&format!("{about} by HLS"), &hls.bytes, &mut faults);
         if track == "v0" {
@@ -328,22 +330,6 @@ fn publication(server: &Server, folder: &Path, name: &str, clip: &Path) -> Fault
         }
     }
     faults
-}
-
-/// Counts how often the machine stands still for so long that the publisher seems silent.
-fn count_stops() -> Arc<AtomicUsize> {
-    let stops = Arc::<AtomicUsize>::default();
-    let counted = Arc::downgrade(&stops);
-    thread::spawn(move || {
-        let mut last = Instant::now();
-        while let Some(stops) = counted.upgrade() {
-            stops
-                .fetch_add(usize::from(last.elapsed() > Duration::from_secs(2)), Ordering::Relaxed);
-            last = Instant::now();
-            thread::sleep(Duration::from_millis(50));
-        }
-    });
-    stops
 }
 
 /// How many seconds after the last frame of video the last access unit of audio begins. The server's
@@ -507,8 +493,8 @@ fn segments(playlist: &str) -> (Vec<Segment>, Vec<f64>) {
 
 /// Asserts the promises of a server by RFC 8216bis, over all playlists of a track that were seen.
 ///
-/// The server publishes what it holds when nothing has come for 3 s. So each time that the machine stands still may
-/// leave one short part.
+/// The server publishes what it holds when nothing has come for 3 s. So each time that the machine or the publisher stands
+/// still may leave one short part.
 fn keeps_its_word(name: &str, playlists: &[String], stops: usize, faults: &mut Faults) {
     let mut promised = BTreeSet::new();
     // What is to be told of short parts, by how long they are.
@@ -583,15 +569,14 @@ struct Hls {
 impl Hls {
     #[track_caller]
     fn fetch(server: &Server, stream: &str, track: &str, playlist: &str, folder: &Path) -> Self {
-        let maps: Vec<&str> =
-            playlist.lines().filter(|line| line.starts_with("#EXT-X-MAP:")).collect();
+        let maps: Vec<&str> = playlist::uris(playlist, "#EXT-X-MAP:").collect();
         assert_eq!(maps.len(), 1, "{playlist}");
         let get = |name: &str| {
             let answer = server.get(&format!("/{stream}/{track}/{name}"));
             assert_eq!(answer.status(), 200, "{stream}, {track}: {name}");
             answer.body
         };
-        let mut bytes = get(maps[0].split('"').nth(1).unwrap());
+        let mut bytes = get(maps[0]);
         let mut listed = Vec::new();
         for segment in segments(playlist).0 {
             let at = bytes.len() as u64;
@@ -679,8 +664,7 @@ fn named_by_manifests(server: &Server, stream: &str, over: &AtomicBool) -> BTree
     while !over.load(Ordering::Relaxed) && Instant::now() < deadline {
         // The first manifest may take long to come.
         let mut client = http::Client::connect(server.http, LIMIT).unwrap();
-        client.send("GET", &format!("/{stream}/manifest.mpd"), &[], b"").unwrap();
-        let manifest = client.receive().unwrap();
+        let manifest = client.get(&format!("/{stream}/manifest.mpd"), &[]);
         if manifest.status() == 200 && manifest.text().contains("type=\"dynamic\"") {
             named.extend(segment_times(manifest.text(), "video"));
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::{Finished, Program, Server, access_unit_hashes_with, framehash};
+use testkit::{Finished, Program, Server, access_unit_hashes_with, decoded_pictures, from_start};
 
 /// The longest wait in these tests.
 const LIMIT: Duration = Duration::from_secs(90);
@@ -49,7 +49,7 @@ impl Film {
         let video_only = ["-an", "-c", "copy", "-bsf:v", "h264_mp4toannexb", &video];
         let audio_only = ["-vn", "-c", "copy", "-page_duration", "20000", &audio];
         testkit::ffmpeg(["-i", &film].into_iter().chain(video_only).chain(audio_only));
-        let (pictures, sounds) = (pictures_of(&film), sounds_of(&film));
+        let (pictures, sounds) = (decoded_pictures(&film), sounds_of(&film));
         assert_eq!(pictures.len(), 300);
         Self { folder, pictures, sounds }
     }
@@ -61,9 +61,7 @@ impl Film {
     /// `headwater publish` sends it once. Returns when there is something to play.
     #[track_caller]
     fn publish(&self, server: &Server) -> Program {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-        command.arg("publish").arg(self.path("film.mp4")).arg(server.url("/live/x/whip"));
-        let publisher = Program::spawn(&mut command);
+        let publisher = server.publish(self.path("film.mp4"), &server.url("/live/x/whip"), &[]);
         server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
         publisher
     }
@@ -96,19 +94,6 @@ impl Film {
     }
 }
 
-/// ffmpeg's options to read all of a stream.
-fn from_start(input: &str) -> &'static [&'static str] {
-    if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] }
-}
-
-/// MD5 of each decoded picture.
-#[track_caller]
-fn pictures_of(input: &str) -> Vec<String> {
-    let output = ["-i", input, "-an", "-fps_mode", "passthrough", "-f", "framehash"];
-    let options = from_start(input).iter().chain(&output).chain(&["-hash", "md5", "-"]);
-    framehash(&testkit::ffmpeg(options)).into_iter().map(|picture| picture.md5).collect()
-}
-
 /// MD5 of each packet of sound.
 #[track_caller]
 fn sounds_of(input: &str) -> Vec<String> {
@@ -129,12 +114,10 @@ fn part(got: &[String], sent: &[String], least: usize) -> usize {
 #[track_caller]
 fn received(server: &Server) -> (Vec<String>, Vec<String>) {
     for track in ["v0", "a0"] {
-        server.get_until(&format!("/live/x/{track}/media.m3u8"), LIMIT, |answer| {
-            answer.text().contains("#EXT-X-ENDLIST")
-        });
+        server.until_ended("live/x", track, LIMIT);
     }
     let url = server.url("/live/x/index.m3u8");
-    (pictures_of(&url), sounds_of(&url))
+    (decoded_pictures(&url), sounds_of(&url))
 }
 
 fn root() -> PathBuf {
@@ -229,7 +212,7 @@ fn pion_plays(options: &[&str]) {
     assert_eq!((&said["least"], &said["most"]), (&3000.into(), &3000.into()), "{said}");
     succeeded(publisher);
     let [video, audio] = ["video.h264", "audio.ogg"].map(|name| film.path(name));
-    film.has_end(&pictures_of(video.to_str().unwrap()), &sounds_of(audio.to_str().unwrap()));
+    film.has_end(&decoded_pictures(video.to_str().unwrap()), &sounds_of(audio.to_str().unwrap()));
 }
 
 #[test]
@@ -252,7 +235,7 @@ fn pion_gets_again_what_it_lost() {
     let said = pion_play(&server, film.folder.path(), "120", &["-lose", "20"]);
     assert!(said["again"].as_u64() > Some(10), "{said}");
     let video = film.path("video.h264");
-    part(&pictures_of(video.to_str().unwrap()), &film.pictures, 120);
+    part(&decoded_pictures(video.to_str().unwrap()), &film.pictures, 120);
 }
 
 #[test]
@@ -268,7 +251,7 @@ fn pion_plays_what_rtmp_brings() {
     let step = |name: &str| said[name].as_u64().unwrap();
     assert!(step("least") >= 2900 && step("most") <= 3100, "{said}");
     let video = film.path("video.h264");
-    film.has(&pictures_of(video.to_str().unwrap()), 200);
+    film.has(&decoded_pictures(video.to_str().unwrap()), 200);
     // A companion makes Opus of AAC. It begins when the player comes.
     assert!(sounds_of(film.path("audio.ogg").to_str().unwrap()).len() > 100);
 }
@@ -280,16 +263,14 @@ fn gstreamer_publishes(options: &[&str]) {
     let own = ["publish", &to, folder.path().to_str().unwrap(), "--pem", &pem];
     let publisher = webrtcbin(&[&own, options].concat());
     // It makes keyframes only when the server asks, and segments end at keyframes.
-    server.get_until("/live/x/v0/media.m3u8", LIMIT, |answer| {
-        answer.text().lines().filter(|line| line.starts_with("#EXTINF")).count() >= 4
-    });
+    server.until_listed("live/x", &["v0"], 4, LIMIT);
     publisher.terminate();
     succeeded(publisher);
     assert_eq!(server.metric("headwater_webrtc_sessions"), 0);
     let (pictures, sounds) = received(&server);
     let sent = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     // What GStreamer had not sent yet when the session was deleted is missing at the end.
-    assert_eq!(part(&pictures, &pictures_of(&sent("video.h264")), 200), 0);
+    assert_eq!(part(&pictures, &decoded_pictures(&sent("video.h264")), 200), 0);
     // It writes its last packets of sound late.
     let recorded = sounds_of(&sent("audio.ogg"));
     let both = sounds.len().min(recorded.len()) - 50;

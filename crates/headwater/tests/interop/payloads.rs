@@ -6,9 +6,9 @@ use std::process::Command;
 
 use media::codec::{Codec, hevc, nal};
 use rtp::{AccessUnit, Output, VIDEO_RATE};
-use testkit::Program;
+use testkit::{Program, decoded_pictures};
 
-use crate::{LIMIT, pictures_of};
+use crate::LIMIT;
 
 /// Two seconds of HEVC without B-frames.
 const CLIP: &str = "mp4/hevc-aac.mp4";
@@ -75,7 +75,7 @@ fn hevc_passes_from_gstreamer_and_to_it() {
     let shown = |path: &Path| path.to_str().unwrap().to_owned();
     let (packets, stream, back) = (file("packets"), file("stream.hevc"), file("back.hevc"));
     let clip = shown(&testkit::clip(CLIP));
-    let expected = pictures_of(&clip);
+    let expected = decoded_pictures(&clip);
     assert_eq!(expected.len(), 60);
     // Parameter sets share a packet, and each has one of its own.
     for (options, most) in
@@ -90,7 +90,7 @@ fn hevc_passes_from_gstreamer_and_to_it() {
         let all = units.iter().flat_map(|unit| nals(unit, &config));
         let bytes: Vec<u8> = all.flat_map(|nal| [&[0, 0, 0, 1], nal].concat()).collect();
         fs::write(&stream, &bytes).unwrap();
-        assert!(pictures_of(&shown(&stream)) == expected, "{options}: other pictures");
+        assert!(decoded_pictures(&shown(&stream)) == expected, "{options}: other pictures");
         fs::write(&packets, write(&units, &config, most)).unwrap();
         gstreamer(&format!(
             "filesrc location={} ! {PACKETS} ! rtpstreamdepay ! rtph265depay \

@@ -124,19 +124,21 @@ fn a_source_is_offered_when_nothing_is_left_to_make_of_it() {
             { name = \"two\", width = 320, height = 180, bitrate = \"50kbit/s\" },
         ]
     ";
-    let server = server(rungs, &[]);
+    // The other rendition keeps the stream, and the source's place is kept for as long as the next publisher needs.
+    let server = server_waiting("12s", rungs, &[]);
+    let [smaller, larger] = ["128x72", "160x90"].map(|size| clip(&folder, size, 8));
     let until = |accept: &dyn Fn(&str) -> bool| {
         server.get_until("/live/x/index.m3u8", LIMIT, |answer| {
             answer.status() == 200 && accept(answer.text())
         });
     };
-    let publisher = publish(&server, &clip(&folder, "128x72", 8), "live/x", &[]);
+    let publisher = publish(&server, &smaller, "live/x", &["--loop"]);
     until(&|offered| !offered.contains("v0/media.m3u8"));
     let other = clip(&folder, "192x108", 8);
     let other = publish(&server, &other, "live/x?rendition=one", &["--loop"]);
     until(&|offered| offered.contains("192x108"));
-    assert!(publisher.wait(LIMIT).status.success());
-    let publisher = publish(&server, &clip(&folder, "160x90", 8), "live/x", &["--loop"]);
+    publisher.stop(LIMIT);
+    let publisher = publish(&server, &larger, "live/x", &["--loop"]);
     server.log_line(LIMIT, |line| line.contains("one is not made"));
     until(&|offered| offered.contains("160x90"));
     drop((publisher, other));

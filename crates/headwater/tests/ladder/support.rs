@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Program, Server, eventually};
+use testkit::{Program, Server, eventually, playlist};
 
 /// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -90,8 +90,7 @@ pub(crate) fn program(path: &Path, text: &str) {
 /// Starts `headwater publish`.
 #[track_caller]
 pub(crate) fn publish(server: &Server, file: &Path, stream: &str, options: &[&str]) -> Program {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-    Program::spawn(command.arg("publish").arg(file).arg(server.rtmp_url(stream)).args(options))
+    server.publish(file, &server.rtmp_url(stream), options)
 }
 
 /// Waits for the multivariant playlist.
@@ -163,7 +162,7 @@ pub(crate) struct Segment {
 
 impl Playlist {
     fn parse(text: &str, folder: &str) -> Self {
-        let header = text.split("#EXT-X-MAP:URI=\"").nth(1).unwrap().split('"').next().unwrap();
+        let header = playlist::uris(text, "#EXT-X-MAP:").next().unwrap();
         let mut segments = Vec::new();
         let (mut duration, mut captured) = (None, f64::NAN);
         for line in text.lines() {

@@ -40,11 +40,7 @@ fn publish(server: &Server) -> Program {
         answer.status() == 200 && answer.text().matches("#EXT-X-STREAM-INF").count() == 3
     });
     // Before there are whole segments, the keyframe makes the bitrate look too high.
-    for track in ["v0", "v1", "v2"] {
-        server.get_until(&format!("/live/film/{track}/media.m3u8"), LIMIT, |answer| {
-            answer.status() == 200 && answer.text().matches("#EXTINF").count() >= 2
-        });
-    }
+    server.until_listed("live/film", &["v0", "v1", "v2"], 2, LIMIT);
     publisher
 }
 
@@ -347,7 +343,7 @@ fn a_paused_viewers_choice_counts_when_it_goes_on() {
 #[test]
 fn one_that_goes_on_while_nobody_publishes_is_sent_the_newest_keyframe_and_what_comes() {
     let server = server("");
-    let publisher = testkit::publish(testkit::demo_clip(), &server.rtmp_url("live/film"));
+    let publisher = testkit::publish_looped(testkit::demo_clip(), &server.rtmp_url("live/film"));
     server.get_until("/live/film/v0/media.m3u8", LIMIT, |answer| answer.status() == 200);
     let mut client = Client::connect(server.http, "/live/film/push");
     client.until(|frame| frame.opcode == 2 && is_whole(&frame.payload));
@@ -464,7 +460,7 @@ fn one_that_reads_nothing_delays_none_of_five_hundred() {
     // Whoever is late here is late because the machine is busy.
     let server = server(
         "workers = 1\n[http]\nsend_timeout = \"10m\"\n\
-         [live]\nviewer_queue = \"64MiB\"\nviewer_patience = \"10m\"\n",
+         [live]\nwindow = \"5m\"\nviewer_queue = \"64MiB\"\nviewer_patience = \"10m\"\n",
     );
     let mut viewers: Vec<_> =
         (0..499).map(|_| Client::connect(server.http, "/live/demo/push")).collect();

@@ -6,62 +6,15 @@ use std::process::Command;
 
 use serde_json::Value;
 use testkit::push::Client;
-use testkit::{Program, Server, certificate, eventually, time_of, track_of};
+use testkit::{Program, Server, certificate, eventually, playlist, time_of, track_of};
 
-use crate::support::{LIMIT, metric, server};
-
-/// Python's `websockets` reads the given number of messages of media and writes each message, after its kind and its
-/// length.
-const WATCH: &str = r#"
-import asyncio, ssl, struct, sys, websockets
-async def watch(url, path, count, certificate):
-    trust = ssl.create_default_context(cafile=certificate) if certificate else None
-    with open(path, "wb") as out:
-        async with websockets.connect(url, subprotocols=["headwater.v1"], max_size=None, ssl=trust) as socket:
-            assert socket.subprotocol == "headwater.v1", socket.subprotocol
-            assert not socket.extensions, socket.extensions
-            while count > 0:
-                message = await asyncio.wait_for(socket.recv(), 60)
-                count -= isinstance(message, bytes)
-                kind, data = (b"t", message.encode()) if isinstance(message, str) else (b"b", message)
-                out.write(kind + struct.pack(">I", len(data)) + data)
-asyncio.run(watch(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else None))
-"#;
-
-/// The events and binary messages that a client got.
-struct Got {
-    events: Vec<Value>,
-    media: Vec<Vec<u8>>,
-}
-
-/// Watches with Debian's Python, which has the library.
-#[track_caller]
-fn watch(url: &str, file: &Path, count: usize, certificate: Option<&Path>) -> Got {
-    let mut python = Command::new("/usr/bin/python3");
-    python.args(["-I", "-c", WATCH, url]).arg(file).arg(count.to_string());
-    Program::output(python.args(certificate), LIMIT);
-    let bytes = std::fs::read(file).unwrap();
-    let mut got = Got { events: Vec::new(), media: Vec::new() };
-    let mut rest = &bytes[..];
-    while let Some((&kind, after)) = rest.split_first() {
-        let (size, after) = after.split_first_chunk::<4>().unwrap();
-        let (message, after) = after.split_at(u32::from_be_bytes(*size) as usize);
-        match kind {
-            b't' => got.events.push(serde_json::from_slice(message).unwrap()),
-            _ => got.media.push(message.to_vec()),
-        }
-        rest = after;
-    }
-    got
-}
+use crate::support::{Got, LIMIT, metric, server};
 
 /// The segments that are complete now, by track.
 fn segments(server: &Server) -> HashMap<&'static str, Vec<Vec<u8>>> {
     let of = |track: &'static str| {
         let playlist = server.get(&format!("/live/demo/{track}/media.m3u8"));
-        let names = playlist.text().lines().filter(|line| line.ends_with(".m4s"));
-        let whole = names.filter(|name| name.matches('.').count() == 1);
-        let bodies: Vec<_> = whole
+        let bodies: Vec<_> = playlist::listed(playlist.text())
             .map(|name| server.get(&format!("/live/demo/{track}/{name}")))
             .filter(|answer| answer.status() == 200)
             .map(|answer| answer.body)
@@ -88,12 +41,8 @@ fn check(server: &Server, url: &str, unit: &str, certificate: Option<&Path>) {
     // Both are about seven seconds of two tracks.
     let count = if unit == "segment" { 19 } else { 87 };
     let folder = tempfile::tempdir().unwrap();
-    let got = watch(
-        &format!("{url}/live/demo/push?latency={unit}"),
-        &folder.path().join("raw"),
-        count,
-        certificate,
-    );
+    let url = format!("{url}/live/demo/push?latency={unit}");
+    let got = Got::receive(&url, Some(count), certificate);
     let segments = segments(server);
 
     let hello = &got.events[0];

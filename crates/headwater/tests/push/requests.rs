@@ -80,9 +80,7 @@ fn pages_of_other_sites_are_refused_where_that_is_configured() {
 #[test]
 fn a_viewer_may_begin_in_the_past() {
     let server = server("[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\n");
-    let path = "/live/demo/v0/media.m3u8";
-    let segments = |text: &str| text.lines().filter(|line| line.starts_with("#EXTINF")).count();
-    server.get_until(path, LIMIT, |answer| segments(answer.text()) >= 4);
+    server.until_listed("live/demo", &["v0"], 4, LIMIT);
     let first = |query: &str| {
         let mut client = Client::connect(server.http, &format!("/live/demo/push?{query}"));
         let scale = client.next().unwrap().event()["timescale"].as_u64().unwrap();

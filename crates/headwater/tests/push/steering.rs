@@ -120,15 +120,17 @@ fn a_viewer_in_real_time_that_pauses_is_sent_the_rest() {
     assert_eq!(client.closed(), 1000);
 }
 
-/// Three renditions with the same keyframes, a second apart.
-fn renditions(folder: &Path) {
+/// Three renditions of so many seconds with the same keyframes, a second apart.
+fn renditions(folder: &Path, seconds: u32) {
     for (name, rate, size) in
         [("low", "100k", "160x120"), ("medium", "300k", "320x240"), ("high", "900k", "640x480")]
     {
-        let picture = format!("testsrc2=size={size}:rate=24:duration=16,noise=alls=20:allf=t");
+        let picture =
+            format!("testsrc2=size={size}:rate=24:duration={seconds},noise=alls=20:allf=t");
+        let sound = format!("sine=duration={seconds}");
         let file = folder.join(format!("{name}.mp4"));
         ffmpeg(
-            ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", "sine=duration=16"]
+            ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound]
                 .into_iter()
                 .chain(["-c:v", "libx264", "-preset", "ultrafast", "-b:v", rate, "-g", "24"])
                 .chain(["-keyint_min", "24", "-sc_threshold", "0", "-pix_fmt", "yuv420p"])
@@ -142,7 +144,8 @@ fn a_folder_of_renditions_is_one_title() {
     let folder = tempfile::tempdir().unwrap();
     let movie = folder.path().join("movie");
     std::fs::create_dir(&movie).unwrap();
-    renditions(&movie);
+    // A busy machine may hold up the viewer for some seconds before it says what it wants.
+    renditions(&movie, 40);
     let server = server(folder.path(), "");
     let hello = |query: &str| {
         let mut client = Client::connect(server.http, &format!("/vod/movie/push?{query}"));
@@ -221,7 +224,7 @@ fn a_viewer_is_told_of_the_rendition_that_it_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let movie = folder.path().join("movie");
     std::fs::create_dir(&movie).unwrap();
-    renditions(&movie);
+    renditions(&movie, 16);
     let server = server(folder.path(), "");
     let mut client = Client::connect(server.http, "/vod/movie/push?pace=realtime&rendition=v0");
     client.until(|frame| frame.opcode == 2);

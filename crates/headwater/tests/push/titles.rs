@@ -2,46 +2,21 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
-use serde_json::Value;
+pub(crate) use testkit::clip as media;
 use testkit::http::get_with;
 use testkit::push::{Client, KEY};
-use testkit::{Program, Server, certificate, eventually, track_of};
+use testkit::{Program, Server, certificate, eventually, playlist, track_of};
 
-use crate::support::{metric, with_rare_pings};
-
-/// The longest that a program by others may take.
-const LIMIT: Duration = Duration::from_secs(90);
-
-/// Python's `websockets` receives to the end and writes each message, after its kind and its
-/// length, and the code of the close.
-const RECEIVE: &str = r#"
-import asyncio, ssl, struct, sys, websockets
-async def receive(url, path, certificate):
-    trust = ssl.create_default_context(cafile=certificate) if certificate else None
-    with open(path, "wb") as out:
-        async with websockets.connect(url, subprotocols=["headwater.v1"], max_size=None, ssl=trust) as socket:
-            assert socket.subprotocol == "headwater.v1", socket.subprotocol
-            async for message in socket:
-                kind, data = (b"t", message.encode()) if isinstance(message, str) else (b"b", message)
-                out.write(kind + struct.pack(">I", len(data)) + data)
-        assert socket.close_code == 1000, socket.close_code
-asyncio.run(receive(sys.argv[1], sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else None))
-"#;
+use crate::support::{Got, LIMIT, metric, with_rare_pings};
 
 /// A server of a folder of files, with these lines of configuration.
 #[track_caller]
 pub(crate) fn server(root: &Path, tables: &str) -> Server {
     let arguments = [OsStr::new("--vod"), root.as_os_str()];
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &with_rare_pings(tables), arguments)
-}
-
-/// A file of the test media.
-pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::clip(name)
 }
 
 /// Runs ffmpeg, which must succeed, and returns its standard output.
@@ -60,38 +35,7 @@ fn decoded(file: &Path, map: &str) -> Vec<String> {
         ["-map", map, "-fps_mode", "passthrough", "-f", "framehash", "-hash", "murmur3", "-"];
     arguments.push(file.as_os_str());
     arguments.extend(output.map(OsStr::new));
-    let text = String::from_utf8(ffmpeg(arguments)).unwrap();
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.rsplit(',').next().unwrap().trim().to_owned()).collect()
-}
-
-/// The events and binary messages that a client got.
-struct Got {
-    events: Vec<Value>,
-    media: Vec<Vec<u8>>,
-}
-
-/// Receives everything with Debian's Python, which has the library.
-#[track_caller]
-fn receive(url: &str, certificate: Option<&Path>) -> Got {
-    let folder = tempfile::tempdir().unwrap();
-    let raw = folder.path().join("raw");
-    let mut python = Command::new("/usr/bin/python3");
-    python.args(["-I", "-c", RECEIVE, url]).arg(&raw);
-    Program::output(python.args(certificate), LIMIT);
-    let bytes = std::fs::read(&raw).unwrap();
-    let mut got = Got { events: Vec::new(), media: Vec::new() };
-    let mut rest = &bytes[..];
-    while let Some((&kind, after)) = rest.split_first() {
-        let (size, after) = after.split_first_chunk::<4>().unwrap();
-        let (message, after) = after.split_at(u32::from_be_bytes(*size) as usize);
-        match kind {
-            b't' => got.events.push(serde_json::from_slice(message).unwrap()),
-            _ => got.media.push(message.to_vec()),
-        }
-        rest = after;
-    }
-    got
+    testkit::framehash(&ffmpeg(arguments)).into_iter().map(|frame| frame.md5).collect()
 }
 
 /// A track's segments, in the order of its media playlist.
@@ -100,8 +44,7 @@ pub(crate) fn segments(server: &Server, title: &str, track: &str) -> Vec<Vec<u8>
     let folder = format!("/vod/{title}/{track}");
     let playlist = server.get(&format!("{folder}/media.m3u8"));
     assert_eq!(playlist.status(), 200, "{folder}");
-    let names = playlist.text().lines().filter(|line| !line.starts_with('#'));
-    let bodies = names.map(|name| {
+    let bodies = playlist::listed(playlist.text()).map(|name| {
         let answer = server.get(&format!("{folder}/{name}"));
         assert_eq!(answer.status(), 200, "{name}");
         answer.body
@@ -118,7 +61,7 @@ fn check(
     tracks: &[&str],
     certificate: Option<&Path>,
 ) {
-    let got = receive(&format!("{url}/vod/{title}/push?pace=fast"), certificate);
+    let got = Got::receive(&format!("{url}/vod/{title}/push?pace=fast"), None, certificate);
     let (hello, end) = (&got.events[0], &got.events[1]);
     assert_eq!(hello["event"], "hello");
     let seconds = hello["duration"].as_f64().unwrap();

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use testkit::push::Client;
-use testkit::{Server, demo_clip, publish, time_of, track_of};
+use testkit::{Server, demo_clip, playlist, publish_looped, time_of, track_of};
 
 use crate::renditions::link;
 use crate::support::{LIMIT, metric, server};
@@ -17,9 +17,8 @@ const TABLES: &str = "[live]\nsegment_target = \"1s\"\ntarget_duration = \"2s\"\
 fn listed(server: &Server) -> Vec<f64> {
     let folder = "/live/window/v0";
     let playlist = server.get(&format!("{folder}/media.m3u8"));
-    let names = playlist.text().lines().filter(|line| line.ends_with(".m4s"));
-    let whole = names.filter(|name| name.matches('.').count() == 1);
-    let segments = whole.map(|name| server.get(&format!("{folder}/{name}")));
+    let names = playlist::listed(playlist.text());
+    let segments = names.map(|name| server.get(&format!("{folder}/{name}")));
     let found = segments.filter(|answer| answer.status() == 200);
     found.map(|answer| time_of(&answer.body) as f64 / 90_000.0).collect()
 }
@@ -38,10 +37,8 @@ fn next_time(client: &mut Client) -> f64 {
 #[test]
 fn the_whole_window_may_be_watched_by_who_is_behind_on_purpose() {
     let server = server(TABLES);
-    let publisher = publish(demo_clip(), &server.rtmp_url("live/window"));
-    let path = "/live/window/v0/media.m3u8";
-    let count = |text: &str| text.lines().filter(|line| line.starts_with("#EXTINF")).count();
-    server.get_until(path, LIMIT, |answer| count(answer.text()) >= 8);
+    let publisher = publish_looped(demo_clip(), &server.rtmp_url("live/window"));
+    server.until_listed("live/window", &["v0"], 8, LIMIT);
     publisher.pause();
 
     // From the oldest segment on without a gap, also over a link on which that takes longer than a

@@ -1,8 +1,9 @@
 //! Changes while players are at the live edge: of configurations, of publishers, and of the
 //! players.
 
-use std::sync::mpsc;
+use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
+use std::time::Instant;
 
 use crate::support::{
     Kind, LIMIT, Player, Publisher, assert_all_got, assert_run, server, server_waiting,
@@ -89,21 +90,33 @@ fn a_paused_player_goes_on_at_a_keyframe_and_others_miss_nothing() {
     let mut publisher = Publisher::start(address, STREAM, 1);
     thread::scope(|scope| {
         let stays = scope.spawn(move || Player::start(address, STREAM, None).read_all());
+        let (resumed, resumes) = mpsc::channel();
         let pauses = scope.spawn(move || {
             let mut player = Player::start(address, STREAM, None);
             let mut runs = Vec::new();
-            for _ in 0..2 {
+            let play = |player: &mut Player| {
                 while player.got.len() < 60 {
                     assert!(player.read(8 << 10), "the stream is over too soon");
                 }
+            };
+            for _ in 0..2 {
+                play(&mut player);
                 player.pause(true);
                 runs.push(std::mem::take(&mut player.got));
                 player.pause(false);
             }
+            play(&mut player);
+            resumed.send(()).unwrap();
             runs.push(player.read_all());
             runs
         });
-        publisher.run(8);
+        // A busy machine may hold up the player, so the publisher goes on until it has played again.
+        let begun = Instant::now();
+        while resumes.try_recv() == Err(TryRecvError::Empty) {
+            assert!(begun.elapsed() < LIMIT, "the player does not go on");
+            publisher.run(1);
+        }
+        publisher.run(2);
         let sent = publisher.finish();
         let got = stays.join().unwrap();
         assert_all_got(&sent, &[("the other".to_owned(), true, got)]);

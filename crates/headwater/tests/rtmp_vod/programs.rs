@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use testkit::{Program, Server};
+use testkit::{Program, Server, decoded_pictures};
 
 use crate::support::{LIMIT, hashes, media, server, units};
 
@@ -143,7 +143,8 @@ fn gstreamer_and_vlc_save_all() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
 
     let to = format!("location={}", path("gst.flv"));
-    let pipeline = ["-q", "rtmp2src", &format!("location={from}"), "!", "filesink", &to];
+    let location = format!("location={from}");
+    let pipeline = ["-q", "rtmp2src", "timeout=60", &location, "!", "filesink", &to];
     let saved = Program::spawn(Command::new("gst-launch-1.0").args(pipeline)).wait(LIMIT);
     assert!(saved.status.success(), "{saved:?}");
     // GStreamer may drop the last unit that it still holds when the connection ends.
@@ -160,7 +161,8 @@ fn gstreamer_and_vlc_save_all() {
     // VLC's transport streams frame NAL units differently, so decoded frames are compared. VLC
     // quits at the title's end and drops the frames still inside it, and some earlier ones if it
     // could not keep up. So most of its frames must be the title's, in order.
-    let (got, sent) = (pictures(&path("vlc.ts")), pictures(media(FILE).to_str().unwrap()));
+    let (got, sent) =
+        (decoded_pictures(&path("vlc.ts")), decoded_pictures(media(FILE).to_str().unwrap()));
     assert!(got.len() > sent.len() / 4, "{} pictures of {}", got.len(), sent.len());
     let mut rest = sent.iter();
     let strange = got.iter().filter(|picture| {
@@ -173,14 +175,4 @@ fn gstreamer_and_vlc_save_all() {
     });
     let strange = strange.count();
     assert!(strange <= got.len() / 10, "{strange} of {} pictures are not the title's", got.len());
-}
-
-/// The decoded frames of a file.
-fn pictures(file: &str) -> Vec<String> {
-    let args = ["-nostdin", "-v", "error", "-i", file, "-map", "0:v", "-fps_mode", "passthrough"];
-    let args = args.into_iter().chain(["-f", "framehash", "-hash", "md5", "-"]);
-    let hashes = Program::output(Command::new("ffmpeg").args(args), LIMIT);
-    let lines = std::str::from_utf8(&hashes).unwrap().lines();
-    let units = lines.filter(|line| !line.starts_with('#'));
-    units.filter_map(|line| line.rsplit(',').next()).map(|md5| md5.trim().to_owned()).collect()
 }

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use protocol::rtmp::{ClientConfig, ClientEvent, ClientSession, PlayStart, Purpose, Url};
+pub(crate) use testkit::clip as media;
 use testkit::rtmp::Client;
 use testkit::{NO_ARGUMENTS, Server};
 
@@ -28,11 +29,6 @@ pub(crate) fn server(root: &Path) -> Server {
 pub(crate) fn server_with(vod: &str) -> Server {
     let configuration = format!("[vod]\nroot = {:?}\n{vod}\n", testkit::media_dir());
     Server::configured(env!("CARGO_BIN_EXE_headwater"), &configuration, NO_ARGUMENTS)
-}
-
-/// A file of the test media.
-pub(crate) fn media(name: &str) -> PathBuf {
-    testkit::clip(name)
 }
 
 /// The access units of the first video and the first audio stream of a file or URL that ends, in

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use testkit::http::{Client, Response};
-use testkit::{Port, Program, Server, eventually};
+use testkit::{Port, Program, Server, eventually, playlist};
 
 use crate::proxy::Proxy;
 
@@ -102,8 +102,7 @@ impl Store {
 
     fn ask(&self, method: &str, path: &str, body: &[u8]) {
         let mut client = Client::connect(self.moto.address, LIMIT).unwrap();
-        client.send(method, path, &[("Authorization", SIGNED)], body).unwrap();
-        let answer = client.receive().unwrap();
+        let answer = client.ask(method, path, &[("Authorization", SIGNED)], body);
         assert!(matches!(answer.status(), 200 | 204), "{method} {path}: {answer:?}");
     }
 }
@@ -159,8 +158,7 @@ pub(crate) fn local(folder: &Path) -> Server {
 /// Asks for a path, with these header fields.
 pub(crate) fn ask(server: &Server, path: &str, headers: &[(&str, &str)]) -> Response {
     let mut client = Client::connect(server.http, LIMIT).unwrap();
-    client.send("GET", path, headers, b"").unwrap();
-    client.receive().unwrap()
+    client.get(path, headers)
 }
 
 /// The bytes at a path. Fails if the answer is no success.
@@ -173,9 +171,7 @@ pub(crate) fn bytes(server: &Server, path: &str) -> Vec<u8> {
 
 /// The addresses in an HLS playlist.
 pub(crate) fn addresses(playlist: &str) -> Vec<String> {
-    let lines = playlist.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
-    let attributes = playlist.split("URI=\"").skip(1).filter_map(|rest| rest.split('"').next());
-    lines.chain(attributes).map(str::to_owned).collect()
+    playlist::listed(playlist).chain(playlist::uris(playlist, "#")).map(str::to_owned).collect()
 }
 
 /// Everything that a title has for HLS and DASH players, by address without version.

@@ -37,7 +37,7 @@ fn closed(mut socket: TcpStream) {
 
 #[test]
 fn a_handshake_that_takes_too_long() {
-    let site = Site::start("head_timeout = \"500ms\"", &[]);
+    let site = Site::start("head_timeout = \"8s\"", &[]);
     let began = Instant::now();
     let silent = connect(&site);
     let mut slow = connect(&site);
@@ -45,7 +45,7 @@ fn a_handshake_that_takes_too_long() {
     slow.write_all(&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3]).unwrap();
     closed(silent);
     closed(slow);
-    assert!(began.elapsed() >= Duration::from_millis(500));
+    assert!(began.elapsed() >= Duration::from_secs(8));
     site.until_metric("headwater_http_tls_handshakes_failed_total", 2);
 
     // A connection without a handshake ends at once.

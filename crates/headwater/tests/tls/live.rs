@@ -1,5 +1,6 @@
 //! A live stream with TLS.
 
+use testkit::playlist::hint;
 use testkit::{Program, access_unit_hashes_with, eventually, noise};
 
 use crate::support::{LIMIT, PROTOCOLS, Site};
@@ -8,20 +9,12 @@ const STREAM: &str = "/live/demo";
 
 /// A server with a stream that can be played.
 fn site() -> Site {
-    let site = Site::start("", &["--demo"]);
+    let site = Site::make("", "[drain]\ntimeout = \"1m\"\n", &["--demo"]);
     let playlist = format!("{STREAM}/v0/media.m3u8");
     site.server.get_until(&playlist, LIMIT, |answer| {
         answer.status() == 200 && answer.text().contains("#EXT-X-PRELOAD-HINT")
     });
     site
-}
-
-/// The part that comes next: its segment's number and its own.
-fn hint(playlist: &str) -> (u64, usize) {
-    let line = playlist.lines().find(|line| line.starts_with("#EXT-X-PRELOAD-HINT")).unwrap();
-    let name = line.split('"').nth(1).unwrap().strip_suffix(".m4s").unwrap();
-    let (msn, part) = name.split_once('.').unwrap();
-    (msn.parse().unwrap(), part.parse().unwrap())
 }
 
 #[test]

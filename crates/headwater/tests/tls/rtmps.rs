@@ -30,9 +30,7 @@ fn hashes(url: &str, options: &[&str]) -> Vec<String> {
 }
 
 fn publish(site: &Site, path: &str) -> Program {
-    let mut publish = Command::new("ffmpeg");
-    publish.args(["-v", "error", "-re", "-stream_loop", "-1", "-i"]).arg(demo_clip());
-    Program::spawn(publish.args(["-c", "copy", "-f", "flv", &url(site, path)]))
+    testkit::publish_looped(demo_clip(), &url(site, path))
 }
 
 #[test]

@@ -30,7 +30,8 @@ impl Site {
         Self::make(http, others, &[])
     }
 
-    fn make(tables: &str, others: &str, arguments: &[&str]) -> Self {
+    /// Starts a server with these lines of `[http]`, other tables, and these arguments.
+    pub(crate) fn make(tables: &str, others: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
         certificate::make("first", &certificate, &key);

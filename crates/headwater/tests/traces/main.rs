@@ -139,9 +139,9 @@ fn phases(trace: &[Span]) -> Vec<&str> {
     trace[1..].iter().map(Span::name).collect()
 }
 
-/// ffmpeg publishes the demo clip.
+/// ffmpeg publishes the demo clip again and again.
 fn publish(server: &Server, path: &str) -> Program {
-    testkit::publish(demo_clip(), &server.rtmp_url(path))
+    testkit::publish_looped(demo_clip(), &server.rtmp_url(path))
 }
 
 /// aiortc plays, until it has enough of the video.
@@ -159,10 +159,12 @@ fn publishers_and_viewers_of_each_protocol_are_traced() {
     let options = format!("{}{rules}", collector.table("1"));
     let server = Server::configured(BINARY, &options, NO_ARGUMENTS);
     let _publisher = publish(&server, "live/cam?key=right");
-    let mut whip = Command::new(BINARY);
-    whip.arg("publish").arg(demo_clip()).arg(server.url("/live/cam2/whip?key=right"));
-    let _whip = Program::spawn(&mut whip);
+    let url = server.url("/live/cam2/whip?key=right");
+    let _whip = server.publish(demo_clip(), &url, &["--loop"]);
     assert!(!publish(&server, "live/cam3?key=wrong").wait(LIMIT).status.success());
+    // A request that comes before the publisher has a trace, too. Requests to the API have none.
+    let state = "/api/v1/streams/live/cam";
+    server.get_until(state, LIMIT, |answer| answer.text().contains("\"v0\""));
     server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
 
     for (protocol, path) in [("rtmp", "live/cam"), ("whip", "live/cam2")] {

@@ -4,17 +4,12 @@ use std::fs;
 use std::path::Path;
 
 use testkit::eventually;
-use testkit::http::{Client, Response, get_with};
+use testkit::http::{Client, get_with};
 
 use crate::support::{LIMIT, bytes, connect, media, read_hls, server};
 
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 const REVALIDATE: &str = "public, max-age=0, must-revalidate";
-
-fn get(client: &mut Client, path: &str) -> Response {
-    client.send("GET", path, &[], b"").unwrap();
-    client.receive().unwrap()
-}
 
 fn without_version(path: &str) -> &str {
     path.split('?').next().unwrap()
@@ -28,10 +23,10 @@ fn versioned_names_may_be_cached_for_ever() {
     let hls = read_hls(&mut client, title);
     let video = &hls.video[0];
     for path in [video.header.as_ref().unwrap(), &video.segments[1].0] {
-        let named = get(&mut client, path);
+        let named = client.get(path, &[]);
         assert_eq!((named.status(), named.header("cache-control")), (200, Some(IMMUTABLE)));
         let etag = named.header("etag").unwrap().to_owned();
-        let plain = get(&mut client, without_version(path));
+        let plain = client.get(without_version(path), &[]);
         assert_eq!((plain.status(), plain.header("cache-control")), (200, Some(REVALIDATE)));
         assert!(plain.body == named.body && plain.header("etag") == Some(&etag), "{path}");
 
@@ -39,8 +34,7 @@ fn versioned_names_may_be_cached_for_ever() {
         assert_eq!((unchanged.status(), unchanged.body.len()), (304, 0));
         let other = get_with(server.http, path, &[("If-Match", "\"other\"")]);
         assert_eq!(other.status(), 412);
-        client.send("HEAD", path, &[], b"").unwrap();
-        let head = client.receive().unwrap();
+        let head = client.ask("HEAD", path, &[], b"");
         let length = named.body.len().to_string();
         assert_eq!((head.status(), head.header("content-length")), (200, Some(&*length)));
 
@@ -58,7 +52,7 @@ fn versioned_names_may_be_cached_for_ever() {
     }
     for manifest in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "v0/iframes.m3u8"] {
         let path = format!("/vod/{title}/{manifest}");
-        let answer = get(&mut client, &path);
+        let answer = client.get(&path, &[]);
         assert_eq!((answer.status(), answer.header("cache-control")), (200, Some(REVALIDATE)));
         let etag = answer.header("etag").unwrap();
         let again = get_with(server.http, &path, &[("If-None-Match", etag)]);
@@ -73,7 +67,7 @@ fn versioned_names_may_be_cached_for_ever() {
         ("a0/0.m4s", "audio/iso.segment"),
     ];
     for (name, content_type) in types {
-        let answer = get(&mut client, &format!("/vod/{title}/{name}"));
+        let answer = client.get(&format!("/vod/{title}/{name}"), &[]);
         assert_eq!(answer.header("content-type"), Some(content_type), "{name}");
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"), "{name}");
     }
@@ -127,7 +121,7 @@ fn absent_tracks_and_segments_are_not_found() {
         "v0/media.m3u8?v=0",
         "v0/iframes.m3u8?v=0",
     ] {
-        let answer = get(&mut client, &format!("{title}/{name}"));
+        let answer = client.get(&format!("{title}/{name}"), &[]);
         assert_eq!(answer.status(), 404, "{name}: {answer:?}");
         assert!(!answer.header("cache-control").unwrap_or("").contains("immutable"), "{name}");
     }
@@ -140,7 +134,7 @@ fn absent_tracks_and_segments_are_not_found() {
         "/vod//index.m3u8",
         "/vod/bbb/none.mp4/v0/0.m4s",
     ] {
-        assert_eq!(get(&mut client, path).status(), 404, "{path}");
+        assert_eq!(client.get(path, &[]).status(), 404, "{path}");
     }
 }
 
@@ -158,12 +152,12 @@ fn nothing_outside_the_root_is_a_title() {
     std::os::unix::fs::symlink("movie.mp4", root.join("inside.mp4")).unwrap();
     let server = server(&root);
     let mut client = connect(&server);
-    assert_eq!(get(&mut client, "/vod/movie.mp4/index.m3u8").status(), 200);
-    assert_eq!(get(&mut client, "/vod/inside.mp4/index.m3u8").status(), 200, "stays inside");
+    assert_eq!(client.get("/vod/movie.mp4/index.m3u8", &[]).status(), 200);
+    assert_eq!(client.get("/vod/inside.mp4/index.m3u8", &[]).status(), 200, "stays inside");
     for name in ["index.m3u8", "manifest.mpd", "v0/init.mp4", "v0/0.m4s", "v0/0.m4s?v=1"] {
         for title in ["link.mp4", "folder/secret.mp4", "folder"] {
             let path = format!("/vod/{title}/{name}");
-            assert_eq!(get(&mut client, &path).status(), 404, "{path}");
+            assert_eq!(client.get(&path, &[]).status(), 404, "{path}");
         }
     }
     let outside = "leads out of the VOD root";
@@ -202,7 +196,7 @@ impl Snapshot {
     fn holds(&self, client: &mut Client) -> usize {
         let mut gone = 0;
         for (path, then) in &self.0 {
-            let now = get(client, path);
+            let now = client.get(path, &[]);
             match now.status() {
                 404 => gone += 1,
                 200 => assert!(now.body == *then, "{path}: other bytes under the same name"),
@@ -244,7 +238,7 @@ fn a_file_that_is_replaced_is_another_version() {
     eventually(LIMIT, "names of a file that is gone lead nowhere", || {
         third.holds(&mut client) == third.0.len()
     });
-    assert_eq!(get(&mut client, "/vod/movie.mp4/index.m3u8").status(), 404);
+    assert_eq!(client.get("/vod/movie.mp4/index.m3u8", &[]).status(), 404);
 }
 
 #[test]
@@ -268,7 +262,7 @@ fn a_file_that_is_cut_off_is_refused_with_the_reason_and_stays_downloadable() {
     ] {
         for resource in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "v0/init.mp4", "v0/0.m4s"] {
             let path = format!("/vod/{name}/{resource}");
-            let answer = get(&mut client, &path);
+            let answer = client.get(&path, &[]);
             assert_eq!(answer.status(), 422, "{path}: {answer:?}");
             assert!(answer.text().contains(name) && answer.text().contains(reason), "{answer:?}");
             let cache = answer.header("cache-control").unwrap();
@@ -297,17 +291,14 @@ fn an_already_segmented_title_is_served_as_it_is() {
     }
     let server = server(folder.path());
     let mut client = connect(&server);
-    assert_eq!(get(&mut client, "/vod/movie/index.m3u8").body, b"#EXTM3U\n");
-    assert_eq!(get(&mut client, "/vod/movie/v0/0.m4s").body, b"mine");
-    assert_eq!(get(&mut client, "/vod/movie/v0/0.m4s?v=1").body, b"mine");
-    assert_eq!(get(&mut client, "/vod/movie/v0/all.vtt").body, b"x");
+    assert_eq!(client.get("/vod/movie/index.m3u8", &[]).body, b"#EXTM3U\n");
+    assert_eq!(client.get("/vod/movie/v0/0.m4s", &[]).body, b"mine");
+    assert_eq!(client.get("/vod/movie/v0/0.m4s?v=1", &[]).body, b"mine");
+    assert_eq!(client.get("/vod/movie/v0/all.vtt", &[]).body, b"x");
     // Missing resources are made.
-    let manifest = get(&mut client, "/vod/movie/manifest.mpd");
+    let manifest = client.get("/vod/movie/manifest.mpd", &[]);
     assert_eq!(manifest.header("content-type"), Some("application/dash+xml"), "{manifest:?}");
-    assert_eq!(
-        get(&mut client, "/vod/movie/v0/init.mp4").header("content-type"),
-        Some("video/mp4")
-    );
+    assert_eq!(client.get("/vod/movie/v0/init.mp4", &[]).header("content-type"), Some("video/mp4"));
 }
 
 #[test]
@@ -317,7 +308,7 @@ fn a_track_that_is_left_out_is_named_in_the_log() {
     // The video can be packaged. The codec of the audio cannot.
     let title = "mp4/mp3.mp4";
     for resource in ["index.m3u8", "manifest.mpd", "v0/media.m3u8", "index.m3u8"] {
-        assert_eq!(get(&mut client, &format!("/vod/{title}/{resource}")).status(), 200);
+        assert_eq!(client.get(&format!("/vod/{title}/{resource}"), &[]).status(), 200);
     }
     let log = server.whole_log();
     let said = log.lines().filter(|line| line.contains("track left out") && line.contains(title));

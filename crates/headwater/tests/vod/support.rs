@@ -35,8 +35,7 @@ pub(crate) fn text(client: &mut Client, path: &str) -> String {
 /// Fetches a body. Fails if the answer is not 200.
 #[track_caller]
 pub(crate) fn bytes(client: &mut Client, path: &str) -> Bytes {
-    client.send("GET", path, &[], b"").unwrap();
-    let answer = client.receive().unwrap();
+    let answer = client.get(path, &[]);
     assert_eq!(answer.status(), 200, "{path}: {answer:?}");
     answer.body.into()
 }

@@ -101,8 +101,7 @@ fn served(client: &mut Client, file: &Path, title: &str) -> String {
 /// The result for a file: that of [`served`], or why the file is refused.
 fn outcome(server: &Server, client: &mut Client, root: &Path, path: &str) -> String {
     let index = format!("/vod/{path}/index.m3u8");
-    client.send("GET", &index, &[], b"").unwrap();
-    let answer = client.receive().unwrap();
+    let answer = client.get(&index, &[]);
     let file = root.join(path);
     if answer.status() == 200 {
         return served(client, &file, path);

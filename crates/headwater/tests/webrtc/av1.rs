@@ -1,10 +1,11 @@
 //! AV1 by WHIP and WHEP. str0m packetizes what is published, and puts together what comes to a viewer.
 
 use str0m::format::Codec;
-use str0m::media::Direction;
 use testkit::Server;
 
-use crate::peer::{Peer, by_rtmp, comes_out_as_it_is, nothing_else_is_shown_when_packets_are_lost};
+use crate::peer::{
+    comes_out_as_it_is, comes_to_str0m, nothing_else_is_shown_when_packets_are_lost,
+};
 use crate::support::{OFFER, post, server};
 
 /// Two seconds of AV1, with a keyframe a second.
@@ -37,15 +38,7 @@ fn what_passes_when_packets_are_lost_for_good_shows_the_pictures_that_were_sent(
 
 #[test]
 fn str0m_gets_each_temporal_unit_that_rtmp_brings() {
-    let (server, _publisher) = by_rtmp(CLIP);
-    let mut peer = Peer::new(&server, "/live/x/whep", Direction::RecvOnly, Codec::Av1);
-    peer.work(|peer| peer.came.len() >= 100);
-    let sent = temporal_units();
-    let first = sent.iter().position(|unit| *unit == peer.came[0]).unwrap();
-    assert!([0, 30].contains(&first), "a keyframe comes first: {first}");
-    for (index, (got, sent)) in peer.came.iter().zip(sent.iter().cycle().skip(first)).enumerate() {
-        assert!(got == sent, "temporal unit {index}");
-    }
+    comes_to_str0m(Codec::Av1, CLIP, &temporal_units(), |unit| vec![unit.to_vec()]);
 }
 
 /// What the server answers to publishers who offer these codecs: payload type 96 is H.264, 45 AV1.

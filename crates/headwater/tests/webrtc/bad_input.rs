@@ -1,10 +1,9 @@
 //! Offers, requests and datagrams that are wrong.
 
 use std::net::UdpSocket;
-use std::process::Command;
 use std::time::Duration;
 
-use testkit::{Program, eventually, rtmp};
+use testkit::{eventually, rtmp};
 
 use crate::support::{self, LIMIT, OFFER, ask, post, server};
 
@@ -65,7 +64,7 @@ fn requests_to_sessions() {
     let answer = post(&server, "/live/a/b/whip", OFFER);
     assert_eq!(answer.status(), 201, "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/sdp"));
-    assert_eq!(answer.header("access-control-expose-headers"), Some("ETag, Location"));
+    assert_eq!(answer.header("access-control-expose-headers"), Some("ETag, Location, Retry-After"));
     let webrtc = server.webrtc.unwrap();
     let candidate = format!("{} {} typ host", webrtc.ip(), webrtc.port());
     assert!(answer.text().contains(&candidate), "{}", answer.text());
@@ -129,6 +128,7 @@ fn sessions_have_limits() {
     for (name, status) in [("a", 201), ("b", 201), ("c", 429), ("d", 429)] {
         let answer = post(&server, &format!("/live/{name}/whip"), OFFER);
         assert_eq!(answer.status(), status, "{name}: {}", answer.text());
+        assert_eq!(answer.header("retry-after").is_some(), status == 429, "{name}");
     }
     // A peer that never sends a datagram loses its place, and its stream's name.
     let wait = 10 * Duration::from_secs(1);
@@ -198,8 +198,7 @@ fn without_webrtc_there_is_nothing() {
 fn b_frames_are_refused_with_the_reason() {
     let server = server("[webrtc]\ntranscode = false");
     let clip = testkit::clip("mp4/surround.mp4");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(server.rtmp_url("live/x")));
+    let publisher = server.publish(clip, &server.rtmp_url("live/x"), &["--loop"]);
     server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
     let answer = post(&server, "/live/x/whep", OFFER);
     assert_eq!(answer.status(), 406, "{}", answer.text());

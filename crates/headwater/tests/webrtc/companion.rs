@@ -11,9 +11,8 @@ use crate::support::{LIMIT, OFFER, aiortc, find, post, said, server};
 /// Publishes a clip again and again, and waits until viewers find it.
 #[track_caller]
 fn publish(server: &Server, clip: &Path, stream: &str) -> Program {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
     let to = server.rtmp_url(&format!("live/{stream}"));
-    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(to).arg("--loop"));
+    let publisher = server.publish(clip, &to, &["--loop"]);
     let playlist = format!("/live/{stream}/index.m3u8");
     server.get_until(&playlist, LIMIT, |answer| answer.status() == 200);
     publisher

@@ -2,9 +2,12 @@
 
 use std::process::Command;
 
-use testkit::{Program, access_unit_hashes_with};
+use testkit::{Program, Server, access_unit_hashes_with};
 
-use crate::support::{LIMIT, Relay, aiortc, aiortc_by, find, said, server};
+use crate::support::{LIMIT, Relay, aiortc, aiortc_by, despite_stops, find, said, server};
+
+/// Seconds from one picture of aiortc's to the next.
+const FRAME: f64 = 1.0 / 15.0;
 
 /// Times at which the picture turns white, or the sound begins, in seconds.
 fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
@@ -25,7 +28,10 @@ fn begins(output: &str, key: &str, least: f64) -> Vec<f64> {
 
 #[test]
 fn what_one_publishes_another_plays_and_hls_has() {
-    let server = server("");
+    despite_stops("", one_publishes_and_another_plays);
+}
+
+fn one_publishes_and_another_plays(server: &Server) -> Result<(), String> {
     let publisher = aiortc("publish", &server.url("/live/cam/whip"));
     server.get_until("/api/v1/streams/live/cam", LIMIT, |answer| {
         answer.text().contains("\"avc1.42") && answer.text().contains("\"opus\"")
@@ -46,27 +52,30 @@ fn what_one_publishes_another_plays_and_hls_has() {
     let sounds = read(["-af", &format!("asetnsamples=96,astats=metadata=1:reset=1,a{metadata}")]);
     let white = begins(&pictures, key, 150.0);
     let tones = begins(&sounds, "lavfi.astats.Overall.Peak_level=", -30.0);
-    // Its times are those of the RTP clock: 30 frames a second are 33.3 ms apart each.
+    // Its times are those of the RTP clock: 15 frames a second are 66.7 ms apart each.
     let times: Vec<f64> = pictures
         .lines()
         .filter_map(|line| line.split("pts_time:").nth(1)?.trim().parse().ok())
         .collect();
     // At one place the first sender reports move them beside the audio, by as much as the first packets of one
     // track came later than those of the other.
-    let is_uneven = |pair: &[f64]| (pair[1] - pair[0] - 1.0 / 30.0).abs() > 0.001;
+    let is_uneven = |pair: &[f64]| (pair[1] - pair[0] - FRAME).abs() > 0.001;
     let steps: Vec<bool> = times.windows(2).map(is_uneven).collect();
     let places = steps.chunk_by(|one, next| one == next).filter(|run| run[0]).count();
-    assert!(places <= 1, "{times:?}");
+    // A server that is not run for too long loses packets.
+    if places > 1 {
+        return Err(format!("{times:?}"));
+    }
     // From there on they are together.
     let moved = steps.iter().rposition(|is_uneven| *is_uneven).map_or(0.0, |at| times[at + 1]);
     let white: Vec<f64> = white.into_iter().filter(|time| *time > moved).collect();
     assert!(white.len() >= 3 && tones.len() >= 3, "{white:?} {tones:?}");
     for time in &white {
         let nearest = tones.iter().map(|tone| (tone - time).abs()).fold(f64::MAX, f64::min);
-        assert!(
-            nearest < 0.015 || *time < tones[0] || tones.last() < Some(time),
-            "{white:?} {tones:?}"
-        );
+        let is_beside = nearest < 0.015 || *time < tones[0] || tones.last() < Some(time);
+        if !is_beside {
+            return Err(format!("{white:?} {tones:?}"));
+        }
     }
 
     let played = said(player);
@@ -78,6 +87,7 @@ fn what_one_publishes_another_plays_and_hls_has() {
     assert_eq!(played.last().unwrap()["deleted"], 200);
     assert_eq!(said(publisher).last().unwrap()["deleted"], 200);
     assert!(!server.log().contains("further problems"), "{}", server.log());
+    Ok(())
 }
 
 #[test]
@@ -112,13 +122,13 @@ fn what_is_lost_is_sent_again_without_rtx() {
     let publisher = aiortc_by("publish-plain", &server.url("/live/cam/whip"), &ports);
     server.get_until("/live/cam/index.m3u8", LIMIT, |answer| answer.status() == 200);
     let playlist = server.url("/live/cam/index.m3u8");
-    let units = access_unit_hashes_with(&playlist, &["-copyts"], &["-an", "-t", "6"]);
+    let units = access_unit_hashes_with(&playlist, &["-copyts"], &["-an", "-t", "12"]);
     publisher.terminate();
     said(publisher);
     assert!(units.len() > 150 && relay.dropped() > 10, "{} {}", units.len(), relay.dropped());
     // No frame is missing. Video is put beside audio once, by a few milliseconds.
     for pair in units.windows(2) {
         let step = pair[1].pts_time() - pair[0].pts_time();
-        assert!(step < 1.5 / 30.0, "{step} s after {}", pair[0].pts_time());
+        assert!(step < 1.5 * FRAME, "{step} s after {}", pair[0].pts_time());
     }
 }

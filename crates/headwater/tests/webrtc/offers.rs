@@ -128,8 +128,7 @@ fn a_session_whose_peer_never_came_can_be_ended() {
     assert_eq!(post(&server, "/live/obs/whip", OBS).status(), 201);
     let operate = |method: &str, path: &str| {
         let mut client = Client::connect(server.operators(), LIMIT).unwrap();
-        client.send(method, path, &[], b"").unwrap();
-        client.receive().unwrap()
+        client.ask(method, path, &[], b"")
     };
     assert_eq!(operate("DELETE", "/api/v1/sessions/1").status(), 204);
     // Nobody waits for its first datagram any more.

@@ -2,7 +2,6 @@
 //! viewer. And how what it publishes comes out of the origin.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use str0m::change::SdpAnswer;
@@ -11,9 +10,9 @@ use str0m::media::{Direction, MediaKind, MediaTime, Mid};
 use str0m::net::{DatagramRecv, Protocol, Receive};
 use str0m::{Candidate, Event, IceCreds, Input, Output, Rtc};
 use testkit::http::Response;
-use testkit::{Program, Server, access_unit_hashes_with};
+use testkit::{Program, Server, access_unit_hashes_with, from_start};
 
-use crate::support::{LIMIT, post, server};
+use crate::support::{LIMIT, despite_stops, post, server, socket};
 
 /// Clips have 30 pictures a second.
 const FRAME: Duration = Duration::from_micros(33_333);
@@ -40,7 +39,7 @@ pub(crate) struct Peer {
 impl Peer {
     #[track_caller]
     pub(crate) fn new(server: &Server, path: &str, direction: Direction, codec: Codec) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = socket();
         let local = socket.local_addr().unwrap();
         let (av1, hevc) = (codec == Codec::Av1, codec == Codec::H265);
         let config = Rtc::builder().clear_codecs().enable_av1(av1).enable_h265(hevc);
@@ -137,12 +136,43 @@ fn is_rtcp(datagram: &[u8]) -> bool {
 #[track_caller]
 pub(crate) fn by_rtmp(clip: &str) -> (Server, Program) {
     let server = server("");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-    let to = format!("rtmp://{}/live/x", server.rtmp);
-    let clip = testkit::clip(clip);
-    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(to).arg("--loop"));
-    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let publisher = publish_by_rtmp(&server, clip);
     (server, publisher)
+}
+
+#[track_caller]
+fn publish_by_rtmp(server: &Server, clip: &str) -> Program {
+    let to = server.rtmp_url("live/x");
+    let publisher = server.publish(testkit::clip(clip), &to, &["--loop"]);
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    publisher
+}
+
+/// str0m watches a clip that comes by RTMP again and again. It gets each unit, of which `parts` are compared. The first is
+/// a keyframe; each 30th unit is one.
+#[track_caller]
+pub(crate) fn comes_to_str0m(
+    codec: Codec,
+    clip: &str,
+    units: &[Vec<u8>],
+    parts: impl Fn(&[u8]) -> Vec<Vec<u8>>,
+) {
+    let sent: Vec<_> = units.iter().map(|unit| parts(unit)).collect();
+    despite_stops("", |server| {
+        let _publisher = publish_by_rtmp(server, clip);
+        let mut peer = Peer::new(server, "/live/x/whep", Direction::RecvOnly, codec);
+        peer.work(|peer| peer.came.len() >= 100);
+        let mut came = peer.came.iter().map(|unit| parts(unit));
+        let begin = came.next().and_then(|first| sent.iter().position(|unit| *unit == first));
+        let Some(begin @ (0 | 30)) = begin else {
+            return Err(format!("a keyframe comes first: {begin:?}"));
+        };
+        let mut wanted = sent.iter().cycle().skip(begin + 1);
+        match came.position(|unit| Some(&unit) != wanted.next()) {
+            Some(wrong) => Err(format!("unit {} differs", wrong + 1)),
+            None => Ok(()),
+        }
+    });
 }
 
 /// Publishes the access units of a clip. ffmpeg reads each, byte for byte.
@@ -155,18 +185,19 @@ pub(crate) fn comes_out_as_it_is(codec: Codec, clip: &str, units: Vec<Vec<u8>>, 
     peer.work(|peer| peer.is_connected);
     peer.send(units);
     drop(peer);
-    server.get_until("/live/x/v0/media.m3u8", LIMIT, |it| it.text().contains("#EXT-X-ENDLIST"));
+    server.until_ended("live/x", "v0", LIMIT);
     let playlist = server.get("/live/x/index.m3u8");
     assert!(playlist.text().contains(&format!("CODECS=\"{name}")), "{}", playlist.text());
     assert!(playlist.text().contains("RESOLUTION=320x180"), "{}", playlist.text());
     let url = server.url("/live/x/index.m3u8");
-    let hashes = |input, options: &[&str]| {
-        let units = access_unit_hashes_with(input, options, &["-an"]);
+    let hashes = |input: &str| {
+        let units = access_unit_hashes_with(input, from_start(input), &["-an"]);
         units.into_iter().map(|unit| unit.md5).collect::<Vec<_>>()
     };
-    let sent = hashes(testkit::clip(clip).to_str().unwrap().to_owned(), &[]);
-    assert_eq!(hashes(url.clone(), &["-live_start_index", "0"]), sent);
-    assert_eq!(pictures(&url), pictures(testkit::clip(clip).to_str().unwrap()));
+    let clip = testkit::clip(clip);
+    let clip = clip.to_str().unwrap();
+    assert_eq!(hashes(&url), hashes(clip));
+    assert_eq!(pictures(&url), pictures(clip));
 }
 
 /// Publishes the access units of a clip three times, and loses one in 40 packets for good. What passes shows the
@@ -184,7 +215,7 @@ pub(crate) fn nothing_else_is_shown_when_packets_are_lost(
     peer.send(units.iter().chain(units).chain(units).cloned());
     let lost = peer.sent / 40;
     drop(peer);
-    server.get_until("/live/x/v0/media.m3u8", LIMIT, |it| it.text().contains("#EXT-X-ENDLIST"));
+    server.until_ended("live/x", "v0", LIMIT);
     let got = pictures(&server.url("/live/x/index.m3u8"));
     let sent = pictures(testkit::clip(clip).to_str().unwrap());
     assert!(lost >= 5, "{lost} lost");
@@ -199,11 +230,9 @@ pub(crate) fn nothing_else_is_shown_when_packets_are_lost(
 /// The MD5 of each picture that ffmpeg decodes.
 #[track_caller]
 fn pictures(input: &str) -> Vec<String> {
-    let from_start: &[_] =
-        if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] };
     // Times do not matter here, and ffmpeg guesses them where pictures are missing.
     let decode = ["-i", input, "-an", "-fps_mode", "drop", "-f", "framehash"];
-    let options = from_start.iter().chain(&decode).chain(&["-hash", "md5", "-"]);
+    let options = from_start(input).iter().chain(&decode).chain(&["-hash", "md5", "-"]);
     let hashes = testkit::ffmpeg(["-xerror"].iter().chain(options));
     testkit::framehash(&hashes).into_iter().map(|picture| picture.md5).collect()
 }

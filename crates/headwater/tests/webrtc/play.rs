@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use rtp::Output as Unit;
@@ -13,26 +12,15 @@ use str0m::rtp::{RawPacket, RtpPacket};
 use str0m::{Candidate, Event, Output, Rtc};
 use testkit::{Program, Server};
 
-use crate::support::{LIMIT, Sockets, ask, input, post, restart, server};
+use crate::support::{
+    LIMIT, Sockets, ask, despite_stops, input, post, restart, server, small_clip,
+};
 
-/// Publishes pictures without B-frames, and Opus, again and again: some 50 packets a second. On a busy machine
-/// those of two seconds fit into a socket's buffer.
+/// Publishes ten pictures a second and sound, again and again.
 #[track_caller]
 pub(crate) fn publish(server: &Server, folder: &Path) -> Program {
-    let clip = folder.join("clip.mp4");
-    let picture = "testsrc2=s=320x180:r=10:d=10";
-    let sound = "sine=frequency=440:sample_rate=48000:duration=10";
-    let encode =
-        "-c:v libx264 -preset ultrafast -bf 0 -g 20 -b:v 300k -pix_fmt yuv420p -c:a libopus";
-    testkit::ffmpeg(
-        ["-f", "lavfi", "-i", picture, "-f", "lavfi", "-i", sound]
-            .into_iter()
-            .chain(encode.split_ascii_whitespace())
-            .chain([clip.to_str().unwrap()]),
-    );
-    let mut command = Command::new(env!("CARGO_BIN_EXE_headwater"));
-    let to = server.url("/live/x/whip");
-    let publisher = Program::spawn(command.arg("publish").arg(clip).arg(to).arg("--loop"));
+    let clip = small_clip(folder, 10, 10);
+    let publisher = server.publish(clip, &server.url("/live/x/whip"), &["--loop"]);
     server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
     publisher
 }
@@ -133,6 +121,12 @@ impl Viewer {
     /// The highest sequence number of a kind of media that came.
     pub(crate) fn newest(&self, kind: &str) -> u64 {
         self.of(kind).keys().next_back().copied().unwrap()
+    }
+
+    /// The numbers of video that are missing from `from` on.
+    pub(crate) fn missing(&self, from: u64) -> Vec<u64> {
+        let video = self.of("video");
+        (from..=self.newest("video")).filter(|number| !video.contains_key(number)).collect()
     }
 
     /// Plays for a second.
@@ -255,43 +249,48 @@ pub(crate) fn units<'a>(packets: impl Iterator<Item = &'a RtpPacket>) -> (usize,
 
 #[test]
 fn what_is_lost_comes_again_from_the_cache_of_all_viewers() {
-    let server = server("");
-    let folder = tempfile::tempdir().unwrap();
-    let _publisher = publish(&server, folder.path());
-    let play = |loses| {
-        let mut viewer = Viewer::new(&server);
-        viewer.play(|viewer| viewer.packets.len() == 2);
-        // What it gets to begin with is more than str0m asks for again: its newest 100 packets.
-        viewer.play_on();
-        let from = viewer.newest("video");
-        viewer.loses = Some(loses);
-        viewer.play(|viewer| viewer.lost >= 30);
-        // Those that were lost last have time to come.
-        viewer.loses = None;
-        viewer.play_on();
-        // Units count from the first keyframe on, which may have come only now.
-        viewer.play(|viewer| units(viewer.of("video").range(from..).map(|(_, it)| it)).0 > 20);
-        viewer.play_on();
-        (viewer, from)
-    };
-    // They lose other packets of the same frames.
-    let viewers = std::thread::scope(|scope| {
-        let viewers = [3, 4].map(|loses| scope.spawn(move || play(loses)));
-        viewers.map(|viewer| viewer.join().unwrap())
+    // What is asked for more than 3 s late is gone.
+    despite_stops("", |server| {
+        let folder = tempfile::tempdir().unwrap();
+        let _publisher = publish(server, folder.path());
+        let play = |loses| {
+            let mut viewer = Viewer::new(server);
+            viewer.play(|viewer| viewer.packets.len() == 2);
+            // What it gets to begin with may be more than str0m asks for again: its newest 100 packets.
+            viewer.play_on();
+            let from = viewer.newest("video");
+            viewer.loses = Some(loses);
+            viewer.play(|viewer| viewer.lost >= 30);
+            // Those that were lost last have time to come.
+            viewer.loses = None;
+            viewer.play_on();
+            // Units count from the first keyframe on, which may have come only now.
+            viewer.play(|viewer| units(viewer.of("video").range(from..).map(|(_, it)| it)).0 > 20);
+            viewer.play_on();
+            (viewer, from)
+        };
+        // They lose other packets of the same frames.
+        let viewers = std::thread::scope(|scope| {
+            let viewers = [2, 3].map(|loses| scope.spawn(move || play(loses)));
+            viewers.map(|viewer| viewer.join().unwrap())
+        });
+        for (viewer, from) in viewers {
+            let (video, last) = (viewer.of("video"), viewer.newest("video"));
+            let missing = viewer.missing(from);
+            if !missing.is_empty() {
+                return Err(format!("{missing:?} of {from} to {last} are missing"));
+            }
+            assert!(viewer.again >= viewer.lost, "{} of {}", viewer.again, viewer.lost);
+            let (whole, broken) = units(video.range(from..).map(|(_, packet)| packet));
+            assert!(whole > 20 && broken == 0, "{whole} {broken}");
+            assert!(viewer.of("audio").len() > 50);
+            // The tag of the media description is there until the viewer has reported.
+            let tag = |packet: &RtpPacket| packet.header.ext_vals.mid;
+            assert!(tag(&video[video.keys().next().unwrap()]).is_some());
+            assert!(tag(&video[&last]).is_none());
+        }
+        Ok(())
     });
-    for (viewer, from) in viewers {
-        let (video, last) = (viewer.of("video"), viewer.newest("video"));
-        let missing: Vec<_> = (from..=last).filter(|number| !video.contains_key(number)).collect();
-        assert!(missing.is_empty(), "{missing:?} of {from} to {last}");
-        assert!(viewer.again >= viewer.lost, "{} of {}", viewer.again, viewer.lost);
-        let (whole, broken) = units(video.range(from..).map(|(_, packet)| packet));
-        assert!(whole > 20 && broken == 0, "{whole} {broken}");
-        assert!(viewer.of("audio").len() > 50);
-        // The tag of the media description is there until the viewer has reported.
-        let tag = |packet: &RtpPacket| packet.header.ext_vals.mid;
-        assert!(tag(&video[video.keys().next().unwrap()]).is_some());
-        assert!(tag(&video[&last]).is_none());
-    }
 }
 
 #[test]

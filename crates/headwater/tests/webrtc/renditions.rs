@@ -1,7 +1,6 @@
 //! A viewer by WHEP whose rendition is chosen. The viewer is str0m, which tells of each packet that came.
 
 use std::path::Path;
-use std::process::Command;
 
 use testkit::{Program, Server};
 
@@ -19,9 +18,7 @@ fn publish(server: &Server, folder: &Path, stream: &str, (size, rate): (&str, &s
     );
     let input = ["-f", "lavfi", "-i", &picture].into_iter();
     testkit::ffmpeg(input.chain(encode.split_ascii_whitespace()).chain([clip.to_str().unwrap()]));
-    let mut command = Command::new("ffmpeg");
-    command.args(["-v", "error", "-re", "-stream_loop", "-1", "-i"]).arg(clip);
-    Program::spawn(command.args(["-c", "copy", "-f", "flv"]).arg(server.rtmp_url(stream)))
+    testkit::publish_looped(clip, &server.rtmp_url(stream))
 }
 
 #[test]

@@ -12,7 +12,7 @@ use testkit::{Server, eventually, uninterrupted};
 
 use crate::peer::{FRAGMENT, Peer};
 use crate::play::{Viewer, publish, units};
-use crate::support::{LIMIT, OFFER, ask, patch, post, server, value};
+use crate::support::{LIMIT, OFFER, ask, patch, post, server, socket, value};
 use crate::tcp::Bridge;
 
 /// Credentials that a peer may choose.
@@ -36,7 +36,7 @@ impl Session {
         let mut connected = Peer::new(server, &path, Direction::SendOnly, Codec::Av1);
         connected.work(|peer| peer.is_connected);
         let answer = &connected.answer;
-        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let peer = socket();
         peer.connect(server.webrtc.unwrap()).unwrap();
         let url = answer.header("location").unwrap().to_owned();
         Self { url, tag: tag(answer), own: own(answer), peer, _connected: connected }
@@ -104,6 +104,11 @@ fn the_answer_is_an_sdp_fragment() {
     assert_eq!(told.header("content-type"), Some("application/trickle-ice-sdpfrag"));
     assert_eq!(tag(&told), format!("\"{}\"", own(&told).0));
     assert_ne!(tag(&told), first);
+    // The peer may not have got it, and asks again.
+    for again in ["*", first.as_str()] {
+        let again = patch(&server, &session, Some(again), OTHER);
+        assert_eq!((again.status(), own(&again)), (200, own(&told)));
+    }
     // It has the media description of the answer, and the server's addresses.
     for name in ["a=ice-lite", "a=ice-options", "a=group", "m=audio", "a=mid"] {
         let of = |sdp: &Response| {
@@ -185,6 +190,11 @@ fn both_generations_lead_to_the_session_until_the_new_one_is_proven() {
         session.check(&session.own, FRAGMENT);
         session.is_answered();
     }
+    // A session of which nothing is heard for a while ends.
+    let goes_on = || {
+        other.check(&other.own, FRAGMENT);
+        other.is_answered();
+    };
     let next = session.restart(&server, OTHER);
     // The peer may not have heard of it.
     session.check(&session.own, FRAGMENT);
@@ -197,6 +207,7 @@ fn both_generations_lead_to_the_session_until_the_new_one_is_proven() {
     }
     other.check(&(fragment, other.own.1.clone()), FRAGMENT);
     dropped(&server, 3);
+    goes_on();
     session.check(&session.own, FRAGMENT);
     session.is_answered();
     // The first request that is right ends the time of the credentials before.
@@ -204,10 +215,10 @@ fn both_generations_lead_to_the_session_until_the_new_one_is_proven() {
     session.is_answered();
     session.check(&session.own, FRAGMENT);
     dropped(&server, 4);
+    goes_on();
     session.check(&next, "else");
     session.is_answered();
-    other.check(&other.own, FRAGMENT);
-    other.is_answered();
+    goes_on();
     // So does a further one.
     let mut last = None;
     eventually(LIMIT, "restarted again", || {
@@ -219,15 +230,13 @@ fn both_generations_lead_to_the_session_until_the_new_one_is_proven() {
         last.is_some()
     });
     let last = last.unwrap();
-    other.check(&other.own, FRAGMENT);
-    other.is_answered();
+    goes_on();
     session.check(&last, "last");
     session.is_answered();
     session.check(&next, "else");
     session.check(&session.own, FRAGMENT);
     dropped(&server, 6);
-    other.check(&other.own, FRAGMENT);
-    other.is_answered();
+    goes_on();
     assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
     // Its URL is the same as ever.
     assert_eq!(ask(&server, "DELETE", &session.url, &[], b"").status(), 200);
@@ -288,12 +297,6 @@ fn a_connection_by_tcp_stays_when_its_peer_uses_the_new_credentials() {
     is_answered();
 }
 
-/// The numbers of video that are missing from `from` on.
-fn missing(viewer: &Viewer, from: u64) -> Vec<u64> {
-    let video = viewer.of("video");
-    (from..=viewer.newest("video")).filter(|number| !video.contains_key(number)).collect()
-}
-
 #[test]
 fn a_viewer_goes_over_to_another_port_without_a_gap() {
     let server = server("");
@@ -317,7 +320,7 @@ fn a_viewer_goes_over_to_another_port_without_a_gap() {
         assert_eq!(media[..media.len() - 1], before[..media.len() - 1], "{media:?}");
         viewer.sockets.close_old();
     }
-    viewer.play(|viewer| missing(viewer, from).is_empty());
+    viewer.play(|viewer| viewer.missing(from).is_empty());
     let (whole, broken) = units(viewer.of("video").values());
     assert!(whole > 20 && broken == 0, "{broken} of {whole}");
     assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
@@ -343,7 +346,7 @@ fn a_viewer_whose_network_takes_no_datagrams_any_more_goes_over_to_tcp() {
         let from = viewer.newest("video");
         assert!(from < before + 10_000, "{before} {from}");
         viewer.play_on();
-        viewer.play(|viewer| missing(viewer, from).is_empty());
+        viewer.play(|viewer| viewer.missing(from).is_empty());
     }
     let sources: Vec<_> = viewer.packets.keys().collect();
     assert_eq!(sources.len(), 2, "{sources:?}");

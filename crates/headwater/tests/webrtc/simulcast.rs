@@ -11,7 +11,7 @@ use str0m::format::Codec;
 use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Simulcast, SimulcastLayer};
 use str0m::rtp::RtpWrite;
 use str0m::{Candidate, Event, Output, Rtc};
-use testkit::{AccessUnit, Server, access_unit_hashes_with};
+use testkit::{AccessUnit, Lateness, Server, access_unit_hashes_with};
 
 use crate::support::{LIMIT, Sockets, input, post, restart, server};
 
@@ -40,7 +40,7 @@ impl Layer {
     fn new(folder: &Path, rid: &'static str, size: (u64, u64), base: u32) -> Self {
         let clip = folder.join(format!("{rid}.mp4"));
         let picture = format!("testsrc2=s={}x{}:r=10:d=20", size.0, size.1);
-        let encode = "-c:v libx264 -preset ultrafast -bf 0 -g 20 -b:v 200k -pix_fmt yuv420p \
+        let encode = "-c:v libx264 -preset ultrafast -bf 0 -g 20 -b:v 60k -pix_fmt yuv420p \
                       -x264-params slices=1:sliced-threads=0:scenecut=0";
         let input = ["-f", "lavfi", "-i", &picture];
         let options = input.into_iter().chain(encode.split_ascii_whitespace());
@@ -312,10 +312,9 @@ fn each_layer_is_a_rendition_and_all_share_one_time() {
         let track = tracks.iter().find(|track| track["rendition"] == *rid).unwrap();
         let named = (track["width"].as_u64().unwrap(), track["height"].as_u64().unwrap());
         assert_eq!(named, *size, "{rid}");
-        let path = format!("/live/x/{}/media.m3u8", name(&tracks, rid));
-        server.get_until(&path, LIMIT, |answer| answer.text().contains("#EXT-X-ENDLIST"));
-        let (sent, got) =
-            (access_unit_hashes_with(clip, &[], &[]), received(&server, &name(&tracks, rid), &[]));
+        let track = name(&tracks, rid);
+        server.until_ended("live/x", &track, LIMIT);
+        let (sent, got) = (access_unit_hashes_with(clip, &[], &[]), received(&server, &track, &[]));
         assert!(got.len() > 40, "{rid}: {} pictures", got.len());
         let first = sent.iter().position(|unit| unit.md5 == got[0].md5).unwrap();
         for (index, unit) in got.iter().enumerate() {
@@ -337,16 +336,18 @@ fn each_layer_is_a_rendition_and_all_share_one_time() {
 
 #[test]
 fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
-    let server = server("[live]\nwindow = \"5m\"\nsilence = \"2s\"\n");
+    let server = server("[live]\nwindow = \"5m\"\nsilence = \"2s\"\n[webrtc]\njitter = \"30s\"\n");
     let folder = tempfile::tempdir().unwrap();
     let layers = vec![
         Layer::new(folder.path(), "hi", (640, 360), 7),
         Layer::new(folder.path(), "lo", (320, 180), 90_000),
     ];
+    let lateness = Lateness::of(&server);
     let mut publisher = Publisher::new(&server, layers);
     // The layer that is switched off later is the one that comes first.
     publisher.send_until(&server, &["hi"], |tracks| has(tracks, &["hi"]));
     publisher.send(publisher.next.next_multiple_of(KEYFRAMES), &["hi"]);
+    let begun = publisher.next;
     let tracks = publisher.send_until(&server, &["hi", "lo"], |it| has(it, &["hi", "lo"]));
     let low = name(&tracks, "lo");
     publisher.send(publisher.next.next_multiple_of(KEYFRAMES), &["hi", "lo"]);
@@ -360,7 +361,8 @@ fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
     let playlist = server.get(&format!("/live/x/{low}/media.m3u8"));
     // A layer begins at the time at which it comes. Its first report moves one that came late: that far that its time
     // runs back.
-    let moves = usize::from(publisher.late >= Duration::from_secs(1));
+    let late = publisher.late.max(lateness.longest());
+    let moves = usize::from(late >= Duration::from_secs(1));
     assert!(playlist.text().matches("DISCONTINUITY").count() <= moves, "{}", playlist.text());
     // Packets of a layer that was not agreed on are dropped, and so is sound among pictures.
     let mut api = publisher.rtc.direct_api();
@@ -374,7 +376,8 @@ fn a_layer_that_is_switched_off_holds_up_nothing_and_comes_again() {
     let tracks = publisher.send_until(&server, &["lo"], |tracks| has(tracks, &["lo"]));
     assert!(tracks.iter().all(|track| track["kind"] == "video"), "{tracks:?}");
     assert!(!server.log().contains("publisher's media"), "{}", server.log());
-    // No picture of the layer that stayed is missing or wrong.
+    // No picture of the layer that stayed is missing or wrong. A slow machine has sent few of them until here.
+    publisher.send(publisher.next.max(begun + 100), &["lo"]);
     let sent = access_unit_hashes_with(&publisher.layers[1].clip, &[], &[]);
     let got = received(&server, &low, &["-frames:v", "80"]);
     let first = sent.iter().position(|unit| unit.md5 == got[0].md5).unwrap();
@@ -414,10 +417,8 @@ fn a_publisher_that_restarts_ice_keeps_its_track() {
     assert_eq!(server.metric("headwater_webrtc_sessions"), 1);
     let (clip, sent) = (publisher.layers[0].clip.clone(), publisher.next);
     drop(publisher);
-    let path = format!("/live/x/{track}/media.m3u8");
-    let playlist =
-        server.get_until(&path, LIMIT, |answer| answer.text().contains("#EXT-X-ENDLIST"));
-    assert!(!playlist.text().contains("DISCONTINUITY"), "{}", playlist.text());
+    let playlist = server.until_ended("live/x", &track, LIMIT);
+    assert!(!playlist.contains("DISCONTINUITY"), "{playlist}");
     let (of_clip, got) = (access_unit_hashes_with(clip, &[], &[]), received(&server, &track, &[]));
     assert!(got.len() > 60 && got.len() <= sent, "{} of {sent}", got.len());
     let first = of_clip.iter().position(|unit| unit.md5 == got[0].md5).unwrap();

@@ -1,16 +1,19 @@
 //! The server, requests of WHIP and WHEP, and aiortc.
 
+use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use str0m::change::SdpAnswer;
 use str0m::net::{DatagramRecv, Protocol, Receive, Transmit};
 use str0m::{Candidate, Input, Rtc};
 use testkit::http::Response;
-use testkit::{NO_ARGUMENTS, Program, Server};
+use testkit::{Lateness, NO_ARGUMENTS, Program, Server};
 
 /// The longest wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -290,8 +293,59 @@ pub(crate) fn restart(
     rtc.add_local_candidate(Candidate::host(local, "udp").unwrap());
 }
 
-fn socket() -> UdpSocket {
-    UdpSocket::bind("127.0.0.1:0").unwrap()
+/// A socket that holds as much as Linux grants: 416 KiB at least, half of which it would hold by default. What comes
+/// waits there where the test's process is not run for a while.
+pub(crate) fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    SockRef::from(&socket).set_recv_buffer_size(http::net::UNRECEIVED).unwrap();
+    socket
+}
+
+/// Makes a clip with so many pictures a second, without B-frames, and Opus: some 12 packets of video and 25 of audio a
+/// second. Those of 6 s fit into a socket's buffer where Linux does not run a process for so long, and they are fewer
+/// than the 100 packets that str0m can ask for again.
+#[track_caller]
+pub(crate) fn small_clip(folder: &Path, rate: u32, seconds: u32) -> PathBuf {
+    let clip = folder.join("small.mp4");
+    let picture = format!("testsrc2=s=320x180:r={rate}:d={seconds}");
+    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
+    let encode = format!(
+        "-c:v libx264 -preset ultrafast -bf 0 -g {} -b:v 60k -pix_fmt yuv420p \
+         -c:a libopus -b:a 16k -frame_duration 40",
+        2 * rate
+    );
+    testkit::ffmpeg(
+        ["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound]
+            .into_iter()
+            .chain(encode.split_ascii_whitespace())
+            .chain([clip.to_str().unwrap()]),
+    );
+    clip
+}
+
+/// Bytes of its buffer that a socket of UDP of this machine holds, with what the kernel adds to each datagram.
+pub(crate) fn unreceived(address: SocketAddr) -> usize {
+    let port = format!(":{:04X}", address.port());
+    let sockets = fs::read_to_string("/proc/net/udp").unwrap();
+    let waiting = sockets.lines().filter_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        fields.next().filter(|local| local.ends_with(&port))?;
+        usize::from_str_radix(fields.nth(2)?.split_once(':')?.1, 16).ok()
+    });
+    waiting.sum()
+}
+
+/// Runs a test with a server of its own. It may say what is wrong. It is run anew where Linux did not run the server or
+/// the test itself for a while: nobody asks for packets in time then.
+#[track_caller]
+pub(crate) fn despite_stops(configuration: &str, test: impl Fn(&Server) -> Result<(), String>) {
+    for run in 1.. {
+        let server = server(configuration);
+        let lateness = Lateness::of(&server);
+        let Err(wrong) = test(&server) else { return };
+        let stop = lateness.longest();
+        assert!(stop > Duration::from_millis(500) && run < 3, "{wrong}; {run} runs, {stop:?}");
+    }
 }
 
 /// A peer by aiortc, which does what peer.py says: `publish`, `see` or `hear`.

@@ -5,11 +5,16 @@ use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
+use socket2::{Domain, Socket, Type};
 use testkit::{eventually, uninterrupted};
 
 use crate::play::{Viewer, units};
-use crate::support::{LIMIT, OFFER, aiortc_by, post, server};
+use crate::support::{LIMIT, OFFER, aiortc_by, post, server, socket, unreceived};
+
+/// Bytes that wait in a peer's socket while more are sent to it. Every socket holds twice as many.
+const MOST_UNRECEIVED: usize = 100_000;
 
 /// Hands the datagrams of one peer over by TCP, each in a frame (RFC 4571 2), and back: neither str0m nor aiortc
 /// opens connections itself.
@@ -21,38 +26,61 @@ pub(crate) struct Bridge {
 
 impl Bridge {
     pub(crate) fn new(server: SocketAddr) -> Self {
-        let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let datagrams = socket();
         let port = datagrams.local_addr().unwrap().port();
-        let mut from_server = TcpStream::connect(server).unwrap();
-        let (mut to_server, to_peer) =
-            (from_server.try_clone().unwrap(), datagrams.try_clone().unwrap());
-        let peer = Arc::new(Mutex::new(None));
         let came = Arc::new(AtomicUsize::new(0));
+        let (count, to_peer) = (Arc::clone(&came), datagrams.try_clone().unwrap());
+        let peer = Arc::new(Mutex::new(None));
         // The threads end with the test's process.
-        let known = Arc::clone(&peer);
         thread::spawn(move || {
             let mut buffer = [0; 2048];
+            let (mut to_server, mut back) = (None, Some((to_peer, Arc::clone(&peer), count)));
             while let Ok((length, source)) = datagrams.recv_from(&mut buffer) {
-                *known.lock().unwrap() = Some(source);
+                *peer.lock().unwrap() = Some(source);
+                // The server does not wait long for the first packet of a connection.
+                let to_server = to_server.get_or_insert_with(|| connect(server));
+                if let Some((to_peer, peer, count)) = back.take() {
+                    let from_server = to_server.try_clone().unwrap();
+                    thread::spawn(move || hand_back(from_server, &to_peer, &peer, &count));
+                }
                 if to_server.write_all(&frame(&buffer[..length])).is_err() {
                     break;
                 }
             }
         });
-        let count = Arc::clone(&came);
-        thread::spawn(move || {
-            let mut length = [0; 2];
-            while from_server.read_exact(&mut length).is_ok() {
-                let mut packet = vec![0; usize::from(u16::from_be_bytes(length))];
-                if from_server.read_exact(&mut packet).is_err() {
-                    break;
-                }
-                count.fetch_add(1, Ordering::Relaxed);
-                let peer: Option<SocketAddr> = *peer.lock().unwrap();
-                let _ = peer.map(|peer| to_peer.send_to(&packet, peer));
-            }
-        });
         Self { port, came }
+    }
+}
+
+/// Connects to the server, which drops what it cannot send. All that it sends while the test's process is not run fits
+/// into the buffer.
+fn connect(server: SocketAddr) -> TcpStream {
+    let connection = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    connection.set_recv_buffer_size(http::net::UNRECEIVED).unwrap();
+    connection.connect(&server.into()).unwrap();
+    connection.into()
+}
+
+/// Hands the server's packets over to the peer.
+fn hand_back(
+    mut from_server: TcpStream,
+    to_peer: &UdpSocket,
+    peer: &Mutex<Option<SocketAddr>>,
+    count: &AtomicUsize,
+) {
+    let mut length = [0; 2];
+    while from_server.read_exact(&mut length).is_ok() {
+        let mut packet = vec![0; usize::from(u16::from_be_bytes(length))];
+        if from_server.read_exact(&mut packet).is_err() {
+            break;
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        let Some(peer) = *peer.lock().unwrap() else { continue };
+        // All that came at once, after a while in which one of them was not run, may not fit.
+        while unreceived(peer) > MOST_UNRECEIVED {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let _ = to_peer.send_to(&packet, peer);
     }
 }
 

@@ -22,7 +22,7 @@ pub struct Seat {
     name: Arc<str>,
     info: PublisherInfo,
     /// `None` for a publisher of a rendition, which has no backup.
-    place: Option<Place>,
+    membership: Option<Membership>,
     /// The right to publish, while its media go on.
     publisher: Option<Publisher>,
     /// The names of the renditions that its tracks are, if they have names of their own.
@@ -33,15 +33,15 @@ pub struct Seat {
     refused: Option<PublishError>,
 }
 
-/// Where a publisher's place is.
+/// The part of a publisher in a pair: the first or the backup.
 #[derive(Debug)]
-struct Place {
+struct Membership {
     pair: Arc<Pair>,
     role: Role,
     id: u64,
 }
 
-impl Place {
+impl Membership {
     fn rules(&self) -> MutexGuard<'_, Rules> {
         self.pair.lock()
     }
@@ -81,7 +81,7 @@ impl Seats {
             seats: Arc::clone(self),
             name: name.into(),
             info,
-            place: None,
+            membership: None,
             publisher: None,
             renditions: BTreeMap::new(),
             tracks: BTreeMap::new(),
@@ -95,11 +95,11 @@ impl Seats {
                 Some(self.registry().publish_here(name, seat.info.clone(), Entry::First, now)?);
             return Ok(seat);
         }
-        let (place, publisher) = self.with(name, |pair, rules| {
+        let (membership, publisher) = self.with(name, |pair, rules| {
             let (id, before) = rules.enter(role, seat.info.clone(), now)?;
             rules.place(elsewhere, now);
             match seat.turn(rules, role, now) {
-                Ok(publisher) => Ok((Place { pair: Arc::clone(pair), role, id }, publisher)),
+                Ok(publisher) => Ok((Membership { pair: Arc::clone(pair), role, id }, publisher)),
                 // Whoever had the seat keeps it.
                 Err(error) => {
                     rules.restore(role, before);
@@ -107,7 +107,7 @@ impl Seats {
                 }
             }
         })?;
-        (seat.place, seat.publisher) = (Some(place), publisher);
+        (seat.membership, seat.publisher) = (Some(membership), publisher);
         Ok(seat)
     }
 }
@@ -130,13 +130,13 @@ impl Seat {
 
     /// Whether it is a backup.
     pub fn is_backup(&self) -> bool {
-        self.place.as_ref().is_some_and(|place| place.role == Role::Backup)
+        self.membership.as_ref().is_some_and(|membership| membership.role == Role::Backup)
     }
 
     /// Whether another publisher took its place because it was silent.
     pub fn is_replaced(&self) -> bool {
         let has_lost = self.publisher.as_ref().is_none_or(Publisher::is_replaced);
-        let waits = || self.place.as_ref().is_some_and(|it| it.standing() == Standing::Waits);
+        let waits = || self.membership.as_ref().is_some_and(|it| it.standing() == Standing::Waits);
         has_lost && !waits()
     }
 
@@ -196,8 +196,8 @@ impl Seat {
     pub fn sample(&mut self, source: u32, sample: Sample, now: UnixMicros) -> Result<(), Refused> {
         let described = self.tracks.get_mut(&source).ok_or(Refused::UnknownTrack)?;
         let was_over = std::mem::replace(&mut described.over, false);
-        let standing = match &self.place {
-            Some(place) => place.rules().hear(place.role, place.id, now),
+        let standing = match &self.membership {
+            Some(membership) => membership.rules().hear(membership.role, membership.id, now),
             None => Standing::Live,
         };
         match standing {
@@ -237,7 +237,10 @@ impl Seat {
         let Some(publisher) = &mut self.publisher else { return Ok(()) };
         let published = publish(publisher);
         if matches!(published, Err(Refused::Replaced))
-            && self.place.as_ref().is_some_and(|place| place.standing() == Standing::Waits)
+            && self
+                .membership
+                .as_ref()
+                .is_some_and(|membership| membership.standing() == Standing::Waits)
         {
             self.publisher = None;
             return Ok(());
@@ -294,8 +297,8 @@ impl Seat {
     /// # Errors
     /// Those of [`Registry::publish`](crate::Registry::publish).
     fn begin(&mut self, now: UnixMicros) -> Result<bool, PublishError> {
-        let Some(place) = &self.place else { return Ok(true) };
-        let turn = self.turn(&mut place.rules(), place.role, now)?;
+        let Some(membership) = &self.membership else { return Ok(true) };
+        let turn = self.turn(&mut membership.rules(), membership.role, now)?;
         let Some(mut publisher) = turn else { return Ok(false) };
         self.refused = None;
         let (stream, peer) = (&*self.name, self.info.peer.map(tracing::field::display));
@@ -319,7 +322,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         // The stream loses its publisher before another may take the seat.
         self.publisher = None;
-        if let Some(Place { pair, role, id }) = &self.place {
+        if let Some(Membership { pair, role, id }) = &self.membership {
             self.seats.with(&self.name, |current, rules| {
                 // Numbers begin anew with each pair.
                 if Arc::ptr_eq(pair, current) {

@@ -61,6 +61,9 @@ impl Stream {
             track.packager.adopt(learnt, least, LEFT_OUT);
             track.last_sample = now;
             (track.silent, track.missing) = (false, false);
+            // The other machine may have made renditions of a source that it did not offer. Whoever makes some here
+            // decides about that anew.
+            track.handle.set_offered(true);
             track.began = track.packager.window().newest().map(|_| now);
         }
         self.announce_after(&inner, LEFT_OUT);

@@ -101,8 +101,8 @@ pub(crate) fn part(part: &NewPart) -> Result<(), Refused> {
     }
     let Some(begins) = &part.begins else { return Ok(()) };
     let times = [begins.start, begins.presents, begins.period_start];
-    let is_sound = times.iter().chain(&begins.expected_end).all(|&time| is_time(time));
-    if !is_sound || begins.period >= MOST || !is_date(begins.captured) {
+    let are_times = times.iter().chain(&begins.expected_end).all(|&time| is_time(time));
+    if !are_times || begins.period >= MOST || !is_date(begins.captured) {
         return Err(invalid("a time"));
     }
     if begins.header.track.id != part.track {

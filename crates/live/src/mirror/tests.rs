@@ -433,6 +433,50 @@ fn whoever_comes_first_to_another_machine_begins_a_period() {
     drop(rendition);
 }
 
+#[test]
+fn whoever_goes_on_offers_what_another_machine_withheld() {
+    let mut scene = Scene::new(9);
+    (0..100).for_each(|_| scene.publish(25, true));
+    scene.stream.offer(&scene.stream.track("v0").unwrap(), false);
+    scene.carry(0);
+    let copy = scene.other.stream("x").unwrap();
+    assert!(!copy.track("v0").unwrap().is_present());
+    scene.move_on(info());
+    assert!(copy.track("v0").unwrap().is_present());
+}
+
+/// What is made of a stream's media ends where the stream becomes a copy, and changes nothing of it.
+#[test]
+fn nothing_is_made_here_of_a_stream_that_became_a_copy() {
+    let mut scene = Scene::new(11);
+    let mut derived = scene.stream.derive("low", Duration::ZERO, scene.now).unwrap();
+    let low = avc::Config::parse(testkit::avc_record(10).into()).unwrap();
+    derived.configure(Codec::Avc(low)).unwrap();
+    (0..100).for_each(|_| scene.publish(25, true));
+    let source = scene.stream.track("v0").unwrap().window();
+    let segment = source.all().next().unwrap();
+    let place = crate::SegmentId { period: segment.period, msn: segment.msn };
+    let sample = |at: i64| Sample {
+        dts: segment.start + at * 3600,
+        cts: 0,
+        duration: 0,
+        sync: at == 0,
+        data: Bytes::from_static(&[2; 8]),
+    };
+    (0..8).for_each(|at| drop(derived.sample(sample(at), place, scene.now).unwrap()));
+    scene.publisher = None;
+    assert!(scene.stream.become_copy());
+    let refused = derived.sample(sample(8), place, scene.now);
+    assert!(matches!(refused, Err(crate::Refused::Replaced)), "{refused:?}");
+    let seen = || {
+        let low = scene.stream.track("v1").unwrap().window();
+        (scene.stream.state().version, low.version, low.newest().unwrap().parts.len())
+    };
+    let before = seen();
+    drop(derived);
+    assert_eq!(seen(), before);
+}
+
 /// The segment after the first one is foretold by it, so it must last as long as it is shown.
 #[test]
 fn the_first_segment_of_another_machine_lasts_as_long_as_it_is_shown() {

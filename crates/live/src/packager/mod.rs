@@ -170,6 +170,14 @@ impl Packager {
         }
     }
 
+    /// Drops the samples that are in no part yet: another machine goes on with the track.
+    pub(crate) fn discard(&mut self) {
+        self.pending.clear();
+        self.dues.clear();
+        self.pending_bytes = 0;
+        self.segments.discard();
+    }
+
     /// Sets the longest that a part may be, in a track that another machine cuts.
     pub(crate) fn set_part_limit(&mut self, limit: Option<u32>) {
         self.part_limit = limit;

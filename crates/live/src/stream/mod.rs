@@ -19,7 +19,7 @@ pub(crate) use self::life::Entry;
 use crate::change::{Adoption, Description};
 use crate::delivery::Delivery;
 use crate::info::Status;
-use crate::sessions::{Place, Quality, Report, Reporter};
+use crate::sessions::{Permit, Quality, Report, Reporter};
 use crate::track::{Track, TrackState};
 use crate::viewers::{Viewers, Viewing};
 use crate::{PublisherInfo, Settings, UnixMicros};
@@ -285,16 +285,16 @@ impl Stream {
         self.viewers.seen(delivery, who, now);
     }
 
-    /// Takes what a viewer tells of itself. `place` is asked for a place if it is a new one. Returns whether it is
+    /// Takes what a viewer tells of itself. `permit` is called if the viewer is a new one. Returns whether it is
     /// counted by that; if not, [`seen`](Self::seen) counts it.
     pub fn told(
         &self,
         by: Reporter,
         report: &Report,
         now: UnixMicros,
-        place: impl FnOnce() -> Option<Place>,
+        permit: impl FnOnce() -> Option<Permit>,
     ) -> bool {
-        self.viewers.told(by, report, now, place)
+        self.viewers.told(by, report, now, permit)
     }
 
     /// How the viewers are that told of themselves.

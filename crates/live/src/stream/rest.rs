@@ -70,11 +70,16 @@ impl Stream {
     }
 
     /// Makes the stream a copy of what another machine goes on with. Its viewers stay. Returns whether it is one now:
-    /// nobody may publish it, and it must not be over.
+    /// nobody may publish it, and it must not be over. Renditions are no longer made here of its media.
     pub fn become_copy(&self) -> bool {
         let mut inner = self.lock();
         let is_free = !inner.is_published() && !inner.is_over();
-        inner.is_mirrored |= is_free;
+        if is_free {
+            inner.is_mirrored = true;
+            inner.publishers.clear();
+            // The other machine has cut what follows.
+            inner.tracks.iter_mut().for_each(|track| track.packager.discard());
+        }
         is_free
     }
 

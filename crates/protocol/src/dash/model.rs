@@ -36,7 +36,7 @@ pub enum Presentation {
 pub struct Live {
     /// `@availabilityStartTime`: the instant from which the starts of Periods count.
     pub availability_start_time: u64,
-    /// `@publishTime`: when this manifest was made.
+    /// `@publishTime`: when this manifest was made, in microseconds since 1970.
     pub publish_time: u64,
     /// `@minimumUpdatePeriod`: players need not request a new manifest sooner. `None` means that
     /// this is the last manifest.

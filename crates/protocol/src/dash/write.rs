@@ -8,7 +8,7 @@ use super::model::{
     ProducerReferenceTime, Representation, Role, SegmentTemplate, ServiceDescription, UtcTiming,
     Video,
 };
-use crate::utc::Utc;
+use crate::utc::{Utc, UtcMicros};
 
 impl Manifest {
     /// The manifest's text.
@@ -53,7 +53,7 @@ impl Manifest {
 impl Live {
     fn write(&self, mpd: &mut Element<'_>) -> fmt::Result {
         mpd.attribute("availabilityStartTime", Utc(self.availability_start_time))?;
-        mpd.attribute("publishTime", Utc(self.publish_time))?;
+        mpd.attribute("publishTime", UtcMicros(self.publish_time))?;
         mpd.optional("minimumUpdatePeriod", self.minimum_update_period.map(Duration))?;
         mpd.optional("timeShiftBufferDepth", self.time_shift_buffer_depth.map(Duration))?;
         mpd.optional("suggestedPresentationDelay", self.suggested_presentation_delay.map(Duration))

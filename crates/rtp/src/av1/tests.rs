@@ -3,7 +3,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::Output;
 use crate::depacketizer::MOST_BYTES;
-use crate::depacketizer::testing::{push, unit};
+use crate::depacketizer::testing::{
+    any_packets, losses, passes_what_can_be_decoded, push, unit, unit_of_all,
+};
 
 /// A sequence header of libaom's: profile 0, 320x240.
 const SEQUENCE_HEADER: [u8; 13] = [0x0a, 11, 0, 0, 0, 4, 0x3c, 0xff, 0xbd, 0xff, 0xf9, 0x84, 0x40];
@@ -215,7 +217,6 @@ proptest! {
         let frames = sizes.iter().chain([&large]).flat_map(|&size| frame(0x10, size));
         let whole: Vec<_> = SEQUENCE_HEADER.into_iter().chain(frames).collect();
         let packets = packetize(&whole, true, most).unwrap();
-        prop_assert!(packets.iter().all(|packet| packet.len() <= most));
         for (index, packet) in packets.iter().enumerate() {
             let (is_first, is_last) = (index == 0, index + 1 == packets.len());
             prop_assert_eq!(packet[0] & (GOES_ON | WILL_GO_ON | BEGINS), match (is_first, is_last) {
@@ -226,7 +227,7 @@ proptest! {
             });
             prop_assert!(is_last || packet.len() + 6 >= most, "{} of {most}", packet.len());
         }
-        let unit = unit(push(&mut depacketizer(), 0, &packets, &[])).unwrap();
+        let unit = unit_of_all(depacketizer(), &packets, most);
         prop_assert_eq!(unit.data, whole);
     }
 
@@ -236,32 +237,22 @@ proptest! {
         let short = [0x2a, 0].repeat(count);
         let whole = [&SEQUENCE_HEADER[..], &short, &frame(0x10, 30), &short].concat();
         let packets = packetize(&whole, true, most).unwrap();
-        prop_assert!(packets.iter().all(|packet| packet.len() <= most));
-        let unit = unit(push(&mut depacketizer(), 0, &packets, &[])).unwrap();
+        let unit = unit_of_all(depacketizer(), &packets, most);
         prop_assert_eq!(unit.data, whole);
     }
 
     /// Whatever comes in whatever order, each unit that goes out follows a whole keyframe.
     #[test]
-    fn nothing_undecodable_passes(losses in prop::collection::vec(0usize..9, 1..40)) {
-        let (key, frame) = (payloads(&keyframe(3000)), payloads(&inter(2500)));
-        let (mut depacketizer, mut decodes) = (depacketizer(), false);
-        for (number, loss) in losses.into_iter().enumerate() {
-            let is_key = number % 5 == 0;
-            let packets = if is_key { &key } else { &frame };
-            let lose = [loss];
-            let lost = if loss < packets.len() { &lose[..] } else { &[] };
-            decodes = lost.is_empty() && (decodes || is_key);
-            let outputs = push(&mut depacketizer, number as u32, packets, lost);
-            prop_assert_eq!(unit(outputs).is_some(), decodes);
-        }
+    fn nothing_undecodable_passes(losses in losses()) {
+        let pictures = [payloads(&keyframe(3000)), payloads(&inter(2500))];
+        passes_what_can_be_decoded(depacketizer(), pictures, losses)?;
     }
 
     #[test]
-    fn no_input_panics(input in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..40)) {
+    fn no_input_panics(input in any_packets()) {
         let mut depacketizer = depacketizer();
         for (time, marker, payload) in input {
-            depacketizer.push(time % 3, marker, &payload, |_| {});
+            depacketizer.push(time, marker, &payload, |_| {});
             packetize(&payload, marker, 20);
         }
     }

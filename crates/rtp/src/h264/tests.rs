@@ -3,7 +3,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Output;
-use crate::depacketizer::testing::{push, unit};
+use crate::depacketizer::testing::{
+    any_packets, losses, passes_what_can_be_decoded, push, unit, unit_of_all,
+};
 use crate::depacketizer::{MOST_BYTES, PayloadFormat};
 use crate::nal::MOST_SETS;
 
@@ -167,34 +169,23 @@ proptest! {
         let slices: Vec<_> = sizes.iter().map(|&size| slice(IDR, size)).collect();
         let nals = [vec![sps, pps], slices.clone()].concat();
         let packets = packetize(nals.iter().map(Vec::as_slice), most);
-        prop_assert!(packets.iter().all(|packet| packet.len() <= most));
-        let unit = unit(push(&mut depacketizer(), 0, &packets, &[])).unwrap();
+        let unit = unit_of_all(depacketizer(), &packets, most);
         let kept: Vec<_> = nal::units(&unit.data, 4).map(Result::unwrap).collect();
         prop_assert_eq!(kept, slices);
     }
 
     /// Whatever comes in whatever order, each unit that goes out follows a whole keyframe.
     #[test]
-    fn nothing_undecodable_passes(losses in prop::collection::vec(0usize..9, 1..40)) {
-        let (key, frame) = (payloads(&keyframe(3000)), payloads(&[slice(1, 2500)]));
-        let (mut depacketizer, mut decodes) = (depacketizer(), false);
-        for (number, loss) in losses.into_iter().enumerate() {
-            let is_key = number % 5 == 0;
-            let packets = if is_key { &key } else { &frame };
-            let lose = [loss];
-            let lost = if loss < packets.len() { &lose[..] } else { &[] };
-            decodes = lost.is_empty() && (decodes || is_key);
-            let outputs = push(&mut depacketizer, number as u32, packets, lost);
-            // The last packet's loss shows with the next access unit.
-            prop_assert_eq!(unit(outputs).is_some(), decodes);
-        }
+    fn nothing_undecodable_passes(losses in losses()) {
+        let pictures = [payloads(&keyframe(3000)), payloads(&[slice(1, 2500)])];
+        passes_what_can_be_decoded(depacketizer(), pictures, losses)?;
     }
 
     #[test]
-    fn no_input_panics(input in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..40)) {
+    fn no_input_panics(input in any_packets()) {
         let mut depacketizer = depacketizer();
         for (time, marker, payload) in input {
-            depacketizer.push(time % 3, marker, &payload, |_| {});
+            depacketizer.push(time, marker, &payload, |_| {});
         }
     }
 }

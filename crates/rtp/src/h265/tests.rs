@@ -2,7 +2,9 @@ use media::codec::nal;
 use proptest::prelude::*;
 
 use super::*;
-use crate::depacketizer::testing::{push, unit};
+use crate::depacketizer::testing::{
+    any_packets, losses, passes_what_can_be_decoded, push, unit, unit_of_all,
+};
 use crate::depacketizer::{MOST_BYTES, PayloadFormat};
 use crate::nal::MOST_SETS;
 use crate::{AccessUnit, Output};
@@ -214,32 +216,22 @@ proptest! {
         let slices: Vec<_> = sizes.iter().map(|&size| slice(IDR_W_RADL, size)).collect();
         let all = [testkit::hevc_sets().to_vec(), slices.clone()].concat();
         let packets = packetize(all.iter().map(Vec::as_slice), most);
-        prop_assert!(packets.iter().all(|packet| packet.len() <= most));
-        let unit = unit(push(&mut depacketizer(), 0, &packets, &[])).unwrap();
+        let unit = unit_of_all(depacketizer(), &packets, most);
         prop_assert_eq!(nals(&unit), slices);
     }
 
     /// Whatever comes in whatever order, each unit that goes out follows a whole keyframe.
     #[test]
-    fn nothing_undecodable_passes(losses in prop::collection::vec(0usize..9, 1..40)) {
-        let (key, frame) = (payloads(&keyframe(CRA, 3000)), payloads(&[slice(TRAIL_R, 2500)]));
-        let (mut depacketizer, mut decodes) = (depacketizer(), false);
-        for (number, loss) in losses.into_iter().enumerate() {
-            let is_key = number % 5 == 0;
-            let packets = if is_key { &key } else { &frame };
-            let lose = [loss];
-            let lost = if loss < packets.len() { &lose[..] } else { &[] };
-            decodes = lost.is_empty() && (decodes || is_key);
-            let outputs = push(&mut depacketizer, number as u32, packets, lost);
-            prop_assert_eq!(unit(outputs).is_some(), decodes);
-        }
+    fn nothing_undecodable_passes(losses in losses()) {
+        let pictures = [payloads(&keyframe(CRA, 3000)), payloads(&[slice(TRAIL_R, 2500)])];
+        passes_what_can_be_decoded(depacketizer(), pictures, losses)?;
     }
 
     #[test]
-    fn no_input_panics(input in prop::collection::vec((any::<u32>(), any::<bool>(), prop::collection::vec(any::<u8>(), 0..40)), 0..40)) {
+    fn no_input_panics(input in any_packets()) {
         let mut depacketizer = depacketizer();
         for (time, marker, payload) in input {
-            depacketizer.push(time % 3, marker, &payload, |_| {});
+            depacketizer.push(time, marker, &payload, |_| {});
             packetize([payload.as_slice()], 20);
         }
     }

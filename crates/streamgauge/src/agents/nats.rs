@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::Context;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions};
 
+use super::wire;
+
 /// How long a server may take to accept a connection.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// How long an answer may take.
-const ANSWERING: Duration = Duration::from_secs(5);
+/// How long an answer may take. An agent that is silent for so long is given up anyway.
+const ANSWERING: Duration = wire::SILENCE;
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How many messages wait for the connection, and for their reader. What children say is limited

@@ -8,7 +8,7 @@ use viewer::{Kind, Report, seconds};
 use super::check::{Check, Lags, Unit};
 use super::injection::Injection;
 use super::player::{Player, SEGMENT};
-use super::script::{Outage, Script};
+use super::script::{Loss, Outage, Script};
 use super::stream::SIZE;
 use crate::selfwatch::LAG;
 use crate::summary::bit_rate;
@@ -25,6 +25,9 @@ const OUTAGE: Duration = Duration::from_secs(3);
 const HOLE: Range<u32> = 50..100;
 /// The picture with a wrong byte.
 const WRONG: u32 = 60;
+/// Pictures of which a packet is lost once, and a picture that never comes.
+/// That picture is no keyframe: parameter sets have packets of their own.
+const LOST: Loss = Loss { once: 40..60, always: 101 };
 
 /// Bound of a time, in seconds: an event loop may wake this late before a run counts as saturated.
 const PROMPT: f64 = LAG.as_secs_f64();
@@ -37,8 +40,13 @@ const HANDSHAKE: f64 = 0.25;
 const BITS: f64 = SIZE as f64 * 8.0;
 /// Bound of a bit rate, as a share of it: the heads of messages, and what comes before the first byte of media.
 const SHARE: f64 = 0.02;
+/// Bound of a percentile, as a share of it: a player keeps one exact digit of each time.
+const DIGIT: f64 = 0.07;
 /// Bound of the duration of a hole, in seconds: FLV's times are in whole milliseconds, and RTP's in ticks.
 const ROUNDING: f64 = 0.002;
+
+/// Packets of a picture by WHEP that is no keyframe: the stamp has one of its own, and the slice of 4,000 bytes takes four.
+const PACKETS: usize = 5;
 
 /// Pictures of the streams of all cases: 6 s.
 pub(super) const PICTURES: u32 = 150;
@@ -69,6 +77,7 @@ impl Case {
             }
             Injection::Hole => Script { hole: HOLE, ..finished },
             Injection::Corruption => Script { wrong: Some(WRONG), ..finished },
+            Injection::Loss => Script { loss: Some(LOST), ..live },
         };
         Self { player, injection, script }
     }
@@ -99,8 +108,14 @@ impl Case {
                 let of = |latency: fn(&Report) -> Option<viewer::Latency>| {
                     report.and_then(latency).map(|latency| latency.mean)
                 };
+                let percentile = |figure: &str, percent, of: fn(&Report) -> Option<f64>| {
+                    let delivered = seconds(script.delivered(percent));
+                    time(figure, delivered, prompt + DIGIT * delivered, report.and_then(of))
+                };
                 vec![
                     time("delivery", delivery, prompt, of(|report| report.delivery)),
+                    percentile("delivery_p50", 50, |report| report.delivery_p50),
+                    percentile("delivery_p99", 99, |report| report.delivery_p99),
                     time("behind_live", behind, prompt, of(|report| report.behind_live)),
                 ]
             }
@@ -115,19 +130,31 @@ impl Case {
             Injection::Outage => {
                 let stalls = report.map(|report| f64::from(report.stalls));
                 let stalled = report.map(|report| report.stalled);
-                vec![
+                let late = report.and_then(|report| report.late).map(|late| late.max);
+                let outage = script.outage.map_or(0.0, |outage| outage.length.as_secs_f64());
+                let mut checks = vec![
                     check("stalls", Unit::Count, 1.0, 0.0, stalls),
                     time("stalled", seconds(script.stalled()), prompt + last, stalled),
-                ]
+                ];
+                // A file comes as fast as the link is, so what comes first is later than what comes next.
+                if *player != Player::File {
+                    checks.push(time("late.max", outage, prompt + last, late));
+                }
+                checks
             }
             Injection::Hole => {
                 let holes = report.map(|report| f64::from(report.holes));
                 let missing = report.map(|report| report.missing);
+                let longest = report.map(|report| report.longest_hole);
+                let received = report.map(|report| report.received);
                 let verified = report.and_then(|report| report.verified);
                 let units = verified.map(|verified| count(verified.missing));
                 vec![
                     check("holes", Unit::Count, 1.0, 0.0, holes),
                     time("missing", seconds(script.missing()), ROUNDING + last, missing),
+                    time("longest_hole", seconds(script.missing()), ROUNDING + last, longest),
+                    // The last picture before the hole, and the last of all.
+                    time("received", seconds(script.received()), ROUNDING + 2.0 * last, received),
                     check(
                         "verified.missing",
                         Unit::Count,
@@ -147,6 +174,18 @@ impl Case {
                 vec![
                     check("errors.corrupt", Unit::Count, 1.0, 0.0, ended),
                     check("verified.matched", Unit::Count, f64::from(WRONG), 0.0, before),
+                ]
+            }
+            Injection::Loss => {
+                let rtp = report.and_then(|report| report.rtp);
+                let packets = |figure: &str, injected: usize, of: fn(&viewer::Rtp) -> u64| {
+                    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+                    let injected = injected as f64;
+                    check(figure, Unit::Count, injected, 0.0, rtp.map(|rtp| count(of(&rtp))))
+                };
+                vec![
+                    packets("rtp.recovered", LOST.once.len(), |rtp| rtp.recovered),
+                    packets("rtp.lost", PACKETS, |rtp| rtp.lost),
                 ]
             }
         }
@@ -178,10 +217,20 @@ mod tests {
         report.behind_live = exactly(seconds(script.behind_live()));
         report.watched = 8.0;
         report.media_bytes = u64::from(script.rate.unwrap_or(800_000));
+        report.delivery_p50 = Some(seconds(script.delivered(50)));
+        report.delivery_p99 = Some(seconds(script.delivered(99)));
         report.stalls = u32::from(script.outage.is_some());
         report.stalled = seconds(script.stalled());
+        report.late = exactly(script.outage.map_or(0.0, |outage| outage.length.as_secs_f64()));
         report.holes = u32::from(!script.hole.is_empty());
         report.missing = seconds(script.missing());
+        report.longest_hole = report.missing;
+        report.received = seconds(script.received());
+        report.rtp = script.loss.as_ref().map(|loss| viewer::Rtp {
+            lost: PACKETS as u64,
+            recovered: loss.once.len() as u64,
+            ..viewer::Rtp::default()
+        });
         report.verified = Some(Verified {
             missing: script.hole.len() as u64,
             matched: script.wrong.unwrap_or(PICTURES).into(),
@@ -222,6 +271,7 @@ mod tests {
                 outage: None,
                 hole: 50..99,
                 wrong: Some(59),
+                loss: Some(Loss { once: 40..59, always: 101 }),
                 ..case.script.clone()
             };
             let checks = case.checks(Some(&report(&other)), LAGS);

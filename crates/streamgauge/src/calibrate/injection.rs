@@ -22,11 +22,13 @@ pub enum Injection {
     Hole,
     /// A byte is wrong.
     Corruption,
+    /// Single packets come only when they are asked for, and those of one picture never come.
+    Loss,
 }
 
 impl Injection {
     /// All of them, in the order in which they are made.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Delay,
         Self::Latency,
         Self::ServerClock,
@@ -34,6 +36,7 @@ impl Injection {
         Self::Outage,
         Self::Hole,
         Self::Corruption,
+        Self::Loss,
     ];
 
     /// Its name, as in the document.
@@ -46,6 +49,7 @@ impl Injection {
             Self::Outage => "outage",
             Self::Hole => "hole",
             Self::Corruption => "corruption",
+            Self::Loss => "loss",
         }
     }
 
@@ -58,6 +62,8 @@ impl Injection {
             Self::ServerClock => {
                 !matches!(player, Player::Rtmp | Player::Flv | Player::File | Player::Whep)
             }
+            // The others have connections that lose nothing.
+            Self::Loss => player == Player::Whep,
             Self::Delay | Self::Rate | Self::Outage | Self::Corruption => true,
         }
     }

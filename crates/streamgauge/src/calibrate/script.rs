@@ -41,6 +41,17 @@ pub(super) struct Script {
     pub(super) wrong: Option<u32>,
     /// Most bits per second.
     pub(super) rate: Option<u32>,
+    /// Packets that are lost, where media come in packets.
+    pub(super) loss: Option<Loss>,
+}
+
+/// Packets that are lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// Of each of these pictures, the first packet is lost once.
+    pub(super) once: Range<u32>,
+    /// All packets of this later picture are lost, as often as they are sent.
+    pub(super) always: u32,
 }
 
 impl Script {
@@ -62,6 +73,7 @@ impl Script {
             hole: 0..0,
             wrong: None,
             rate: None,
+            loss: None,
         }
     }
 
@@ -111,11 +123,22 @@ impl Script {
     /// The mean time from the capture of a piece's last picture to its arrival. Where the server tells the time, that
     /// is from the end of the picture.
     pub(super) fn delivery(&self) -> Micros {
-        let pieces = i64::from(self.pieces());
+        self.deliveries().sum::<Micros>() / i64::from(self.pieces()).max(1)
+    }
+
+    /// The time from capture to arrival within which this share of the pieces arrives.
+    pub(super) fn delivered(&self, percent: usize) -> Micros {
+        let mut all: Vec<_> = self.deliveries().collect();
+        all.sort_unstable();
+        let place = (all.len() * percent).div_ceil(100).saturating_sub(1);
+        all.get(place).copied().unwrap_or_default()
+    }
+
+    /// The time from the capture of each piece's last picture to the arrival of the piece.
+    fn deliveries(&self) -> impl Iterator<Item = Micros> {
         let later = if self.is_stamped { 0 } else { micros(FRAME) };
-        let last = |piece: u32| self.captured((piece + 1) * self.player.piece() - 1) + later;
-        let arrival = |piece: u32| self.seen(self.due(piece)).max(0);
-        (0..self.pieces()).map(|piece| arrival(piece) - last(piece)).sum::<Micros>() / pieces.max(1)
+        let last = move |piece: u32| self.captured((piece + 1) * self.player.piece() - 1) + later;
+        (0..self.pieces()).map(move |piece| self.seen(self.due(piece)).max(0) - last(piece))
     }
 
     /// The time from capture to the playhead of a player that begins at zero with the first picture.
@@ -136,6 +159,11 @@ impl Script {
     /// How long media are missing.
     pub(super) fn missing(&self) -> Micros {
         i64::from(self.hole.end - self.hole.start) * micros(FRAME)
+    }
+
+    /// How long the media that come last.
+    pub(super) fn received(&self) -> Micros {
+        i64::from(self.pictures) * micros(FRAME) - self.missing()
     }
 
     /// When a player that polls sees what comes at a time.
@@ -163,6 +191,8 @@ mod tests {
         assert_eq!(script.behind_live(), 560_000);
         // The two parts that were there before zero are 0.4 s and 0.2 s old.
         assert_eq!(script.delivery(), 600_000 / 10);
+        assert_eq!((script.delivered(50), script.delivered(90)), (0, 200_000));
+        assert_eq!(script.delivered(99), 400_000);
         let held = Script { held: Duration::from_secs(2), ..script };
         assert_eq!(held.delivery(), 2 * SECOND + 60_000);
         assert_eq!(held.behind_live(), 2 * SECOND + 560_000);
@@ -200,5 +230,6 @@ mod tests {
         let of = |piece| script.of_piece(piece).collect::<Vec<_>>();
         assert_eq!((of(0), of(1), of(2)), ((0..5).collect(), vec![5, 6], vec![12, 13, 14]));
         assert_eq!((script.missing(), script.is_live()), (200_000, false));
+        assert_eq!(script.received(), 600_000);
     }
 }

@@ -116,7 +116,7 @@ pub fn find(name: &str, folders: &Folders) -> anyhow::Result<Peer> {
 
 fn state(peer: &Peer, folders: &Folders, failed: Option<&anyhow::Error>) -> State {
     let (version, unusable) = match version(peer, folders) {
-        Ok(version) => (Some(version), None),
+        Ok(version) => (Some(version.version), None),
         Err(error) => (None, Some(format!("{error:#}"))),
     };
     State {

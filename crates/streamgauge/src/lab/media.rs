@@ -139,7 +139,7 @@ fn run(words: &[String], log: &Path, stop: &Stop) -> anyhow::Result<()> {
 }
 
 /// SHA-256 of a file, or of the names and sums of a folder's files.
-fn sum(path: &Path) -> anyhow::Result<String> {
+pub(super) fn sum(path: &Path) -> anyhow::Result<String> {
     let mut hash = Sha256::new();
     if path.is_dir() {
         let mut names = Vec::new();

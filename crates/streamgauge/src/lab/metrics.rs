@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::scenario::Tool;
 use crate::meter::Sample;
-use crate::percentile;
+use crate::{number, percentile};
 
 /// Metrics by name.
 pub type Metrics = BTreeMap<String, f64>;
@@ -35,13 +35,14 @@ impl Loaded {
             warnings: document.texts("/warnings"),
             interrupted: document.flag("/interrupted"),
         };
-        let reasons = document.texts("/generator/reasons");
-        loaded.warnings.extend(reasons.into_iter().map(|reason| format!("load: {reason}")));
+        loaded.warnings.extend(doubts(&document.at("/generator")));
         match tool {
             Tool::Viewers => {
                 let size = document.number("/batch_size");
                 let clients = document.number("/batches").zip(size).map(|(a, b)| a * b);
                 viewers(&document.at("/viewers"), clients, &mut loaded.metrics);
+                // Steps of `capacity` may take as long as the server does: they have no such figure.
+                document.copy(&mut loaded.metrics, "/viewers/watched_seconds", WATCHED, 1.0);
             }
             Tool::Capacity => loaded.capacity(&document),
             _ => http(&document, &mut loaded.metrics),
@@ -57,8 +58,7 @@ impl Loaded {
         for step in steps {
             let step = Document(step);
             self.saturated |= step.flag("/generator/saturated");
-            let reasons = step.texts("/generator/reasons");
-            self.warnings.extend(reasons.into_iter().map(|reason| format!("load: {reason}")));
+            self.warnings.extend(doubts(&step.at("/generator")));
         }
         if let Some(last) = steps.last().map(Document) {
             let clients = last.number("/viewers");
@@ -70,6 +70,21 @@ impl Loaded {
             }
         }
     }
+}
+
+/// A pause of the generator that is worth a warning, in seconds. It may be too short for the 99th percentile by which
+/// the generator judges itself, and yet cause the stalls and the largest delays of a run.
+const PAUSE: f64 = 1.0;
+
+/// Why a generator's figures are in doubt.
+fn doubts(generator: &Document<'_>) -> Vec<String> {
+    let reasons = generator.texts("/reasons").into_iter().map(|reason| format!("load: {reason}"));
+    let loops = generator.0.pointer("/loops").and_then(Value::as_array).into_iter().flatten();
+    let lags = loops.filter_map(|each| Document(each).number("/lag_max"));
+    let longest = lags.fold(0.0, f64::max);
+    let pause =
+        format!("load: a loop of the generator stood still for {} s", number::fixed(longest, 1));
+    reasons.chain((longest >= PAUSE).then_some(pause)).collect()
 }
 
 /// A document, or a part of it.
@@ -160,6 +175,7 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         ("/bit_rate_all_mean", "bit_rate_kbit", 1e3),
         ("/delivery/p50", "delivery_p50_ms", MS),
         ("/delivery/p99", "delivery_p99_ms", MS),
+        ("/delivery_p99/p99", "delivery_worst_ms", MS),
         ("/behind_live/mean", "behind_live_mean_ms", MS),
         ("/late/p50", "late_p50_ms", MS),
         ("/late/p99", "late_p99_ms", MS),
@@ -216,6 +232,8 @@ pub(super) fn add_pushed(metrics: &mut Metrics, chunks: f64) {
 const BYTES: &str = "received_bytes";
 /// Bytes that viewers sent: their requests.
 const SENT: &str = "sent_bytes";
+/// Seconds that viewers watched, added up. The server's work is divided by them, too.
+const WATCHED: &str = "watched_s";
 /// Complete answers. The server's work is divided by them, too.
 const RESPONSES: &str = "responses";
 
@@ -257,6 +275,11 @@ fn http(document: &Document<'_>, to: &mut Metrics) {
     }
 }
 
+/// A metric by which others are divided.
+fn positive(metrics: &Metrics, name: &str) -> Option<f64> {
+    metrics.get(name).copied().filter(|number| *number > 0.0)
+}
+
 /// What reached the origin while the load ran, as far as the origin reports it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Through {
@@ -272,8 +295,8 @@ pub struct Through {
 
 impl Through {
     /// Adds these figures to the metrics of the load.
-    pub(super) fn add_to(&self, seconds: f64, clients: Option<f64>, metrics: &mut Metrics) {
-        let asked = metrics.get("requests").copied().filter(|asked| *asked > 0.0);
+    pub(super) fn add_to(&self, seconds: f64, metrics: &mut Metrics) {
+        let (asked, watched) = (positive(metrics, "requests"), positive(metrics, WATCHED));
         let mut put = |name: &str, value: f64| {
             metrics.insert(name.to_owned(), value);
         };
@@ -290,8 +313,8 @@ impl Through {
         if let Some(cpu) = self.cpu {
             put("origin_cpu_s", cpu);
             put("origin_cores", cpu / seconds);
-            if let Some(clients) = clients {
-                put("origin_us_per_client_second", cpu * 1e6 / clients / seconds);
+            if let Some(watched) = watched {
+                put("origin_us_per_client_second", cpu * 1e6 / watched);
             }
         }
     }
@@ -346,19 +369,19 @@ impl Observed {
         let span = Span { before, after, seconds, clients };
         self.system(&span, &mut put);
         self.server(&span, &mut put);
-        self.through.add_to(seconds, clients, metrics);
+        self.through.add_to(seconds, metrics);
         // Loopback counts what comes in and what goes out as one.
         if let Some(sent) = metrics.get(SENT).copied() {
             metrics.insert("in_mbit_mean".to_owned(), sent * 8e-6 / seconds);
         }
-        if let Some(bytes) = metrics.get(BYTES).copied().filter(|bytes| *bytes > 0.0)
-            && let Some(cpu) = metrics.get("server_cpu_s").copied()
-        {
+        let Some(cpu) = metrics.get("server_cpu_s").copied() else { return };
+        if let Some(bytes) = positive(metrics, BYTES) {
             metrics.insert("server_cpu_s_per_gb".to_owned(), cpu / (bytes / 1e9));
         }
-        if let Some(answers) = metrics.get(RESPONSES).copied().filter(|answers| *answers > 0.0)
-            && let Some(cpu) = metrics.get("server_cpu_s").copied()
-        {
+        if let Some(watched) = positive(metrics, WATCHED) {
+            metrics.insert("server_us_per_client_second".to_owned(), cpu * 1e6 / watched);
+        }
+        if let Some(answers) = positive(metrics, RESPONSES) {
             metrics.insert("server_us_per_request".to_owned(), cpu * 1e6 / answers);
             // Less than one tick of the kernel's clock reads as none.
             if cpu > 0.0 {
@@ -464,7 +487,6 @@ impl Observed {
         let most = self.during(before, after).map(memory).max().unwrap_or_default();
         put("server_memory_mib", most as f64 / 1_048_576.0);
         if let Some(clients) = clients {
-            put("server_us_per_client_second", cpu * 1e6 / clients / seconds);
             put("server_memory_kib_per_client", self.growth(span, memory) / 1024.0 / clients);
             // If one process may not be read, none may.
             if anonymous(after).is_some() {

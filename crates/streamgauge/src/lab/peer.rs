@@ -57,6 +57,21 @@ pub struct Peer {
     pub counters: Option<Counters>,
 }
 
+/// The content of a file that describes a peer by what it adds to another.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variant {
+    title: String,
+    about: String,
+    /// Name of the other peer. Its file lies beside this one.
+    based_on: String,
+    /// What it appends to files of the other peer.
+    append: Vec<File>,
+}
+
+/// Most peers of which each is based on the next.
+const MOST_BASES: u32 = 4;
+
 /// `[install]`: where the server comes from. Empty if it comes with the machine.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -299,11 +314,10 @@ impl Peer {
     /// The file cannot be read, is not TOML, lacks a key, has an unknown key or a bad value. The
     /// error names file, line and key.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let mut peer = Self::read_alone(path)?;
+        let mut peer = Self::read_alone(path, 0)?;
         if let Some(name) = &peer.behind {
             let at = || format!("{}: origin", path.display());
-            ensure!(is_name(name), "{}: {name:?}: not the name of a file beside this one", at());
-            let origin = Self::read_alone(&path.with_file_name(format!("{name}.toml")));
+            let origin = Self::read_alone(&beside(path, name).with_context(at)?, 0);
             let origin = origin.with_context(at)?;
             ensure!(origin.behind.is_none(), "{}: {name} has an origin itself", at());
             peer.origin = Some(Box::new(origin));
@@ -311,15 +325,42 @@ impl Peer {
         Ok(peer)
     }
 
-    /// Reads a peer without its origin.
-    fn read_alone(path: &Path) -> anyhow::Result<Self> {
+    /// Reads a peer without its origin. As many peers as `bases` are based on it.
+    fn read_alone(path: &Path, bases: u32) -> anyhow::Result<Self> {
         let text = source::text(path)?;
         let name = path.file_stem().and_then(|stem| stem.to_str());
         let name = name.with_context(|| format!("{}: not a file's name", path.display()))?;
-        let mut peer: Self = source::parse(&text, path)?;
+        let is_variant = source::parse::<toml::Table>(&text, path)?.contains_key("based_on");
+        let mut peer = if is_variant {
+            Self::vary(source::parse(&text, path)?, path, bases)?
+        } else {
+            source::parse(&text, path)?
+        };
         peer.name = name.to_owned();
         peer.path = path.to_owned();
         Ok(peer)
+    }
+
+    /// Reads the peer that `variant` is based on, and adds what `variant` adds.
+    fn vary(variant: Variant, path: &Path, bases: u32) -> anyhow::Result<Self> {
+        let Variant { title, about, based_on, append } = variant;
+        let at = || format!("{}: based_on", path.display());
+        ensure!(
+            bases < MOST_BASES,
+            "{}: more than {MOST_BASES} peers are based on each other",
+            at()
+        );
+        let base = beside(path, &based_on).with_context(at)?;
+        let mut peer = Self::read_alone(&base, bases + 1).with_context(at)?;
+        for (number, more) in append.into_iter().enumerate() {
+            let file = peer.files.iter_mut().find(|file| file.path.0 == more.path.0);
+            let file = file.with_context(|| {
+                let named = more.path.0.display();
+                format!("{}: append[{number}].path: {based_on} has no file {named}", path.display())
+            })?;
+            file.text.append(more.text);
+        }
+        Ok(Self { title, about, ..peer })
     }
 
     /// The URL for a job, if the peer does that job.
@@ -351,6 +392,12 @@ impl Peer {
         paths.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
         paths.iter().map(|path| Self::read(path)).collect()
     }
+}
+
+/// The file of the peer `name` in the folder of the file at `path`.
+fn beside(path: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    ensure!(is_name(name), "{name:?}: not the name of a file beside this one");
+    Ok(path.with_file_name(format!("{name}.toml")))
 }
 
 #[cfg(test)]

@@ -67,6 +67,9 @@ pub struct Run {
     pub command: Vec<String>,
     /// The machine that it ran on.
     pub machine: Machine,
+    /// The program that measured. Without title in older records.
+    #[serde(default)]
+    pub instrument: PeerVersion,
     /// The peers that took part, by name.
     pub peers: BTreeMap<String, PeerVersion>,
     /// SHA-256 of the scenario's media in hexadecimal digits, by name.
@@ -133,12 +136,33 @@ impl Machine {
 }
 
 /// A peer, as it took part.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub struct PeerVersion {
     /// Name in headings: `nginx`, `Node.js`.
     pub title: String,
     /// The version that the program prints, one line.
     pub version: String,
+    /// The first 12 hexadecimal digits of the SHA-256 of the program that printed it: two builds may print the same.
+    /// Empty in older records.
+    #[serde(default)]
+    pub build: String,
+}
+
+impl PeerVersion {
+    /// The version with the build, as far as that is known: `headwater 0.1.0 (build 1a2b3c4d5e6f)`.
+    pub fn named(&self) -> String {
+        if self.build.is_empty() {
+            return self.version.clone();
+        }
+        format!("{} (build {})", self.version, self.build)
+    }
+
+    /// Whether another record may be of the same program, as far as both tell.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let builds = [&self.build, &other.build];
+        self.version == other.version
+            && (self.build == other.build || builds.iter().any(|build| build.is_empty()))
+    }
 }
 
 /// `trial.json`: one peer under one load.

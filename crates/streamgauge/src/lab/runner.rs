@@ -22,7 +22,7 @@ use super::request::{Arguments, Document};
 use super::scenario::{Scenario, Until};
 use super::signals::Stop;
 use super::trial::now;
-use super::version::version;
+use super::version::{self, version};
 use super::{install, profile, record};
 use crate::files::replace_json;
 use crate::progress::Steps;
@@ -135,8 +135,7 @@ impl<'a> Runner<'a> {
         for (name, peer) in self.peers.iter().filter(|(name, _)| wanted.contains(&***name)) {
             match version(peer, &self.folders) {
                 Ok(version) => {
-                    let title = peer.title.clone();
-                    versions.insert(name.clone(), PeerVersion { title, version });
+                    versions.insert(name.clone(), version);
                 }
                 Err(error) => {
                     progress.tell(&format!("without {name}: {error:#}"));
@@ -149,7 +148,7 @@ impl<'a> Runner<'a> {
             progress.tell(warning);
         }
         let present: HashSet<String> = versions.keys().cloned().collect();
-        let mut run = self.record(before, versions, &made);
+        let mut run = self.record(before, version::own()?, versions, &made);
         fs::write(out.join("scenario.toml"), &self.scenario.text)?;
         let mut folders = vec![
             (&*out, ""),
@@ -223,6 +222,7 @@ impl<'a> Runner<'a> {
     fn record(
         &mut self,
         before: Option<Run>,
+        instrument: PeerVersion,
         peers: BTreeMap<String, PeerVersion>,
         made: &Made,
     ) -> Run {
@@ -237,18 +237,29 @@ impl<'a> Runner<'a> {
             ended: None,
             command: std::env::args().collect(),
             machine,
+            instrument,
             peers,
             media: made.sums.clone(),
             absent: std::mem::take(&mut self.absent),
             warnings: std::mem::take(&mut self.warnings),
         };
         let Some(before) = before else { return run };
-        for (name, version) in before.peers {
-            let now = run.peers.entry(name.clone()).or_insert_with(|| version.clone());
-            if now.version != version.version {
-                run.warnings
-                    .push(format!("{name} was another when the run began: {}", version.version));
+        let mut compare = |name: &str, now: &PeerVersion, before: &PeerVersion| {
+            if !now.may_be(before) {
+                let before = before.named();
+                run.warnings.push(format!("{name} was another when the run began: {before}"));
             }
+        };
+        // Older records do not name it.
+        if !before.instrument.title.is_empty() {
+            compare(&before.instrument.title, &run.instrument, &before.instrument);
+        }
+        for (name, version) in before.peers {
+            compare(
+                &name,
+                run.peers.entry(name.clone()).or_insert_with(|| version.clone()),
+                &version,
+            );
         }
         for warning in before.warnings {
             if !run.warnings.contains(&warning) {

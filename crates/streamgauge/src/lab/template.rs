@@ -58,6 +58,12 @@ impl Template {
         Self { source: source.to_owned(), pieces }
     }
 
+    /// Appends another text to this one.
+    pub fn append(&mut self, more: Self) {
+        self.source.push_str(&more.source);
+        self.pieces.extend(more.pieces);
+    }
+
     /// Fills in the values that `value` gives for variables by name.
     ///
     /// # Errors

@@ -1,14 +1,18 @@
 //! Asks the program of a peer for its version, and checks that the peer's file is written for it.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
 use super::folders::Folders;
 use super::group::{Group, command};
+use super::media::sum;
+use super::needed::find;
 use super::number::Number;
 use super::peer::{PROGRAM, Peer, Version};
+use super::record::PeerVersion;
 use super::signals::Stop;
 
 /// How long a program may take to print its version.
@@ -20,22 +24,46 @@ const LONGEST_OUTPUT: usize = 1 << 16;
 /// The longest version that is kept, in characters.
 const LONGEST: usize = 200;
 
-/// The version of an installed peer: the first line that its program prints.
+/// The version of an installed peer: the first line that its program prints, and the sum of the program.
 ///
 /// # Errors
 /// The peer cannot be used: a program of it does not exist, fails, prints nothing, takes longer
 /// than 20 s, or is of a version that the file is not written for. The error tells how to get the
 /// program, if the file does.
-pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
+pub fn version(peer: &Peer, folders: &Folders) -> anyhow::Result<PeerVersion> {
     let usable = programs_are_there(peer, folders).and_then(|()| {
-        let line = ask(peer, folders)?;
-        peer.version.check(&line)?;
-        Ok(line)
+        let key = || format!("{}: version.command", peer.path.display());
+        let words =
+            peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
+        let version = ask(&words)?;
+        peer.version.check(&version)?;
+        // A program may be one that can be started and not read.
+        let build = find(&words[0]).and_then(|program| build(&program).ok()).unwrap_or_default();
+        Ok(PeerVersion { title: peer.title.clone(), version, build })
     });
     match &peer.install.hint {
         Some(hint) => usable.map_err(|error| anyhow::anyhow!("{error:#}. How to get it: {hint}")),
         None => usable,
     }
+}
+
+/// The version of this program.
+///
+/// # Errors
+/// Its file cannot be read.
+pub fn own() -> anyhow::Result<PeerVersion> {
+    const NAME: &str = env!("CARGO_PKG_NAME");
+    // Also where the file was replaced meanwhile.
+    let program = Path::new("/proc/self/exe");
+    let version = format!("{NAME} {}", env!("CARGO_PKG_VERSION"));
+    Ok(PeerVersion { title: NAME.to_owned(), version, build: build(program)? })
+}
+
+/// The part of a program's sum that records have.
+fn build(program: &Path) -> anyhow::Result<String> {
+    let mut sum = sum(program)?;
+    sum.truncate(12);
+    Ok(sum)
 }
 
 fn programs_are_there(peer: &Peer, folders: &Folders) -> anyhow::Result<()> {
@@ -48,14 +76,12 @@ fn programs_are_there(peer: &Peer, folders: &Folders) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ask(peer: &Peer, folders: &Folders) -> anyhow::Result<String> {
-    let key = || format!("{}: version.command", peer.path.display());
-    let words = peer.version.command.fill(|variable| folders.value(variable)).with_context(key)?;
+fn ask(words: &[String]) -> anyhow::Result<String> {
     let (mut said, end) = io::pipe().context("a pipe")?;
     // A process that it started may hold the other end forever.
     rustix::io::ioctl_fionbio(&said, true)?;
     let group = Group::new()?;
-    let mut child = group.spawn(&mut command(&words, end.try_clone()?, end))?;
+    let mut child = group.spawn(&mut command(words, end.try_clone()?, end))?;
     let mut text = Vec::new();
     let ended = Stop::default().wait(PATIENCE, &mut || {
         let status = child.try_wait()?;

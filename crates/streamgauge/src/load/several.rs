@@ -34,7 +34,7 @@ const LOOKS_A_TICK: u32 = 10;
 /// [`super::LONGEST_WAIT`].
 const GRACE: Duration = Duration::from_secs(10);
 /// How long stopped processes may take to send their results.
-const STOPPING: Duration = Duration::from_secs(5);
+const STOPPING: Duration = Duration::from_secs(10);
 /// How long all processes may be silent in a run without an end. Each sends a message every second.
 const SILENCE: Duration = Duration::from_secs(30);
 

@@ -1,7 +1,10 @@
 //! The resources that single processes use.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
+use nix::time::clock_getcpuclockid;
+use nix::unistd::Pid;
 use procfs::process::{Process, Stat};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -18,7 +21,8 @@ pub struct Usage {
     pub name: String,
     /// Processor time in user mode, in seconds, in steps of a clock tick (usually 10 ms).
     pub cpu_user: f64,
-    /// Processor time in the kernel, in seconds.
+    /// Processor time in the kernel, in seconds: the rest of all that the process has used, which is known exactly. It may
+    /// step back by a clock tick.
     pub cpu_system: f64,
     /// Resident memory in bytes. Pages shared with other processes count in full.
     pub resident: u64,
@@ -113,6 +117,9 @@ impl Watched {
             switches.0 += status.voluntary_ctxt_switches.unwrap_or_default();
             switches.1 += status.nonvoluntary_ctxt_switches.unwrap_or_default();
         }
+        let cpu_user = stat.utime as f64 * self.tick;
+        let cpu_system = processor_time(stat.pid)
+            .map_or(stat.stime as f64 * self.tick, |all| all.as_secs_f64() - cpu_user);
         let proportional = process.smaps_rollup().ok().and_then(|rollup| {
             rollup.memory_map_rollup.0.first().and_then(|all| all.extension.map.get("Pss").copied())
         });
@@ -120,8 +127,8 @@ impl Watched {
         Some(Usage {
             pid: stat.pid,
             name: stat.comm.clone(),
-            cpu_user: stat.utime as f64 * self.tick,
-            cpu_system: stat.stime as f64 * self.tick,
+            cpu_user,
+            cpu_system,
             resident: stat.rss.saturating_mul(procfs::page_size()),
             proportional,
             anonymous: anonymous.map(|kib| kib.saturating_mul(1024)),
@@ -132,6 +139,12 @@ impl Watched {
             switches_involuntary: switches.1,
         })
     }
+}
+
+/// The processor time that a process has used, with that of its threads that have ended. `/proc` has only whole clock
+/// ticks of it, and a server that uses little has few of them. `None` if the process has ended.
+fn processor_time(pid: i32) -> Option<Duration> {
+    clock_getcpuclockid(Pid::from_raw(pid)).ok()?.now().ok().map(Duration::from)
 }
 
 /// Adds all descendants of the processes in `found`.
@@ -164,5 +177,19 @@ mod tests {
         let other = Watched { roots: vec![(own, began + 1)], ..watched };
         assert!(other.read().is_empty());
         assert!(Watched::new(&[i32::MAX], false).is_err());
+    }
+
+    #[test]
+    fn processor_time_is_known_better_than_in_clock_ticks() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let watched = Watched::new(&[own], false).unwrap();
+        let clock = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+        };
+        let (before, usage) = (clock(), watched.read().remove(0));
+        // A sum of two fractions is rounded.
+        let sum = usage.cpu_user + usage.cpu_system;
+        assert!((before - 1e-9..=clock() + 1e-9).contains(&sum), "{before} {sum} {}", clock());
     }
 }

@@ -104,10 +104,11 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Whether all that was answered is the same, and was compared.
-    pub fn passed(&self) -> bool {
-        let left_out = self.given_up + self.never_in_one_state;
-        self.objects > 0 && self.differences == 0 && left_out == 0
+    /// Whether all that was answered is the same, and was compared. Where the comparison was `interrupted`, nodes may
+    /// have had no time to be in one state.
+    pub fn passed(&self, interrupted: bool) -> bool {
+        let was_compared = self.given_up == 0 && (interrupted || self.never_in_one_state == 0);
+        self.objects > 0 && self.differences == 0 && was_compared
     }
 }
 

@@ -24,8 +24,19 @@ pub(super) struct Entrant<'a> {
     /// The peer's number in the study.
     pub(super) peer: usize,
     pub(super) trials: Vec<&'a Kept>,
-    /// Whether its figures may win: the generator was not saturated, and nothing failed.
+    /// Whether its figures may win: the generator was not saturated, nothing failed, and most
+    /// viewers were served.
     pub(super) is_sound: bool,
+}
+
+/// Where fewer viewers than this were served, in per cent, what a server costs and how prompt it is
+/// tells only of those that were.
+const SERVED: f64 = 90.0;
+
+/// Whether a server served most viewers, if it had any.
+fn serves(kept: &Kept) -> bool {
+    let served = ["served_percent", "satisfied_percent"].iter().find_map(|name| kept.metric(name));
+    served.is_none_or(|served| served >= SERVED)
 }
 
 /// What a load asks for, by its job.
@@ -73,7 +84,9 @@ fn contest<'a>(study: &'a Study, load: &Load, trials: &[&'a Kept]) -> Option<Con
         // No criterion is a metric that itself tells of errors.
         let is_sound = !trials.is_empty()
             && !has_errors(&trials, "server_us_per_request")
-            && trials.iter().all(|kept| !kept.trial.saturated && kept.trial.failed.is_none());
+            && trials
+                .iter()
+                .all(|kept| !kept.trial.saturated && kept.trial.failed.is_none() && serves(kept));
         Entrant { peer, trials, is_sound }
     };
     let entrants: Vec<Entrant<'_>> =

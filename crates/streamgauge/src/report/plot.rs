@@ -1,6 +1,7 @@
 //! The content of a plot, independent of its drawing.
 
 use super::axis::Axis;
+use crate::runs::marks::Doubt;
 
 /// Lines over two axes, or bars.
 #[derive(Debug, Clone)]
@@ -17,8 +18,8 @@ pub(super) struct Point {
     /// The smallest and the largest value measured here.
     pub(super) low: f64,
     pub(super) high: f64,
-    /// Whether the generator was the limit.
-    pub(super) doubtful: bool,
+    /// Whether and why it is not to be trusted.
+    pub(super) doubt: Option<Doubt>,
 }
 
 /// The owner of a drawn element. All elements of a peer look alike throughout a report.
@@ -70,7 +71,7 @@ pub(super) struct Bar {
     pub(super) value: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    pub(super) doubtful: bool,
+    pub(super) doubt: Option<Doubt>,
     /// The value as text.
     pub(super) text: String,
 }

@@ -11,7 +11,7 @@ use super::plot::{Bar, Bars, Plot, Style};
 use super::table::{Aspect, Cell, Row, Table};
 use crate::number;
 use crate::runs::bootstrap::Statistic;
-use crate::runs::marks::{MARKS, marks};
+use crate::runs::marks::{Doubt, MARKS, marks};
 use crate::runs::statistics::Summary;
 use crate::runs::{Study, bootstrap};
 
@@ -60,7 +60,7 @@ const CRITERIA: [Criterion; 3] = [
     },
     Criterion {
         title: "delay at 99 %, ms",
-        of_viewers: &["delivery_p99_ms", "late_p99_ms", "startup_p99_ms"],
+        of_viewers: &["delivery_worst_ms", "delivery_p99_ms", "late_p99_ms", "startup_p99_ms"],
         of_requests: &["latency_p99_ms"],
         least: "is the promptest",
         less: "is prompter",
@@ -75,15 +75,23 @@ const CRITERIA: [Criterion; 3] = [
 ];
 
 /// What servers delivered, for the table alone.
-const DELIVERED: [(&str, &str); 2] =
-    [("viewers satisfied, %", "satisfied_percent"), ("answers, 1/s", "requests_per_second")];
+const DELIVERED: [(&str, &str); 3] = [
+    ("viewers satisfied, %", "satisfied_percent"),
+    ("viewers served, %", "served_percent"),
+    ("answers, 1/s", "requests_per_second"),
+];
 
 /// The unit of a metric in a sentence.
 fn unit(metric: &str) -> &'static str {
     match metric {
         "server_us_per_client_second" => "µs for a second of a viewer",
         "server_us_per_request" => "µs for a request",
-        "delivery_p99_ms" => "ms from capture to arrival at 99 %",
+        "delivery_worst_ms" => {
+            "ms from capture to arrival, for 99 % of the media of 99 % of viewers"
+        }
+        "delivery_p99_ms" => {
+            "ms from capture to arrival, the mean of a viewer, for 99 % of viewers"
+        }
         "late_p99_ms" => "ms of lateness at 99 %",
         "startup_p99_ms" => "ms from joining to playing at 99 %",
         "latency_p99_ms" => "ms to the last byte of an answer at 99 %",
@@ -96,6 +104,7 @@ struct Standing<'a> {
     entrant: &'a Entrant<'a>,
     values: Vec<f64>,
     summary: Summary,
+    doubt: Option<Doubt>,
 }
 
 impl Criterion {
@@ -115,7 +124,8 @@ impl Criterion {
         let standing = |entrant: &'a Entrant<'a>| {
             let values = entrant.values(metric);
             let summary = Summary::of(values.iter().copied())?;
-            Some(Standing { entrant, values, summary })
+            let doubt = Doubt::of(&entrant.trials, metric);
+            Some(Standing { entrant, values, summary, doubt })
         };
         let sound = contest.entrants.iter().filter(|entrant| entrant.is_sound);
         let mut standings: Vec<Standing<'_>> = sound.filter_map(standing).collect();
@@ -261,12 +271,13 @@ fn table(contests: &[&Contest<'_>]) -> Table {
             .chain(DELIVERED.iter().map(|(_, metric)| Some(*metric)))
             .collect();
         for entrant in &contest.entrants {
-            // Less than a tick of the kernel's clock reads as no processor time: it wins nothing.
+            // Less than a tick of the kernel's clock reads as no processor time: it wins nothing. Nor does a noisy figure.
             let is_best = |at: usize| {
                 let standings = CRITERIA.get(at).map(|criterion| criterion.standings(contest));
                 match standings.unwrap_or_default().as_slice() {
                     [first, second, ..] => {
                         first.entrant.peer == entrant.peer
+                            && first.doubt.is_none()
                             && first.summary.median > 0.0
                             && first.summary.median < second.summary.median
                     }
@@ -393,7 +404,7 @@ fn bars(criterion: &Criterion, contest: &Contest<'_>) -> Vec<Bar> {
             value: median / least,
             low: min / least,
             high: max / least,
-            doubtful: false,
+            doubt: standing.doubt,
             text: number::sensible(median),
         }
     };

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::lab::record::PeerVersion;
 use crate::runs::Study;
 
 /// The most warnings of a kind that are printed.
@@ -54,6 +55,17 @@ pub(super) fn collect(study: &Study) -> Vec<Warnings> {
         say(
             OF_RUNS,
             format!("{} is of several versions: {}", peer.title, peer.versions.join("; ")),
+        );
+    }
+    let instruments = study.runs.iter().map(|run| &run.instrument);
+    let mut instruments: Vec<_> =
+        instruments.filter(|of| !of.title.is_empty()).map(PeerVersion::named).collect();
+    instruments.sort_unstable();
+    instruments.dedup();
+    if instruments.len() > 1 {
+        say(
+            OF_RUNS,
+            format!("the runs were measured by several builds: {}", instruments.join("; ")),
         );
     }
     for kept in &study.trials {

@@ -40,15 +40,9 @@ pub(crate) fn has_errors(trials: &[&Kept], metric: &str) -> bool {
 
 /// The marks of a measured figure.
 pub(crate) fn marks(trials: &[&Kept], metric: &str) -> String {
-    let others = |kept: &&Kept| kept.metric("other_cpu_percent").is_some_and(|used| used > OTHERS);
-    let mut marks = String::new();
-    if trials.iter().any(|kept| kept.trial.saturated) {
-        marks.push('†');
-    }
-    // Numbers of those who were refused may differ much: any of them tells something.
-    if trials.iter().any(others) || (metric != "errors" && is_noisy(trials, metric)) {
-        marks.push('‡');
-    }
+    let doubts = [Doubt::Saturated, Doubt::Noisy].into_iter();
+    let mut marks: String =
+        doubts.filter(|doubt| doubt.applies(trials, metric)).map(Doubt::mark).collect();
     if trials.iter().any(|kept| kept.trial.failed.is_some()) {
         marks.push('§');
     }
@@ -58,8 +52,61 @@ pub(crate) fn marks(trials: &[&Kept], metric: &str) -> String {
     marks
 }
 
+/// Why a figure is drawn hollow and is never the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// The generator was the limit.
+    Saturated,
+    /// Repetitions differ much, or other processes used much of the processors.
+    Noisy,
+}
+
+impl Doubt {
+    /// Whether and why a figure is doubtful.
+    pub(crate) fn of(trials: &[&Kept], metric: &str) -> Option<Self> {
+        [Self::Saturated, Self::Noisy].into_iter().find(|doubt| doubt.applies(trials, metric))
+    }
+
+    fn applies(self, trials: &[&Kept], metric: &str) -> bool {
+        let others =
+            |kept: &&Kept| kept.metric("other_cpu_percent").is_some_and(|used| used > OTHERS);
+        match self {
+            Self::Saturated => trials.iter().any(|kept| kept.trial.saturated),
+            // Numbers of those who were refused may differ much: any of them tells something.
+            Self::Noisy => {
+                trials.iter().any(others) || (metric != "errors" && differs(trials, metric))
+            }
+        }
+    }
+
+    /// Its mark in tables and figures.
+    pub(crate) fn mark(self) -> &'static str {
+        match self {
+            Self::Saturated => "†",
+            Self::Noisy => "‡",
+        }
+    }
+
+    /// Its name in two words.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Saturated => "generator saturated",
+            Self::Noisy => "noisy figure",
+        }
+    }
+
+    /// What notes below a figure say of these doubts, each once.
+    pub(crate) fn notes(doubts: impl Iterator<Item = Self>) -> Vec<String> {
+        let doubts: Vec<Self> = doubts.collect();
+        let there = |doubt: &Self| doubts.contains(doubt);
+        let said = |doubt: Self| MARKS.iter().find(|(mark, _)| *mark == doubt.mark());
+        let notes = [Self::Saturated, Self::Noisy].into_iter().filter(there).filter_map(said);
+        notes.map(|(mark, meaning)| format!("{mark} {meaning}")).collect()
+    }
+}
+
 /// Whether the repetitions of a case differ much.
-fn is_noisy(trials: &[&Kept], metric: &str) -> bool {
+fn differs(trials: &[&Kept], metric: &str) -> bool {
     let mut cases: Vec<(&_, Vec<f64>)> = Vec::new();
     for kept in trials {
         let Some(value) = kept.metric(metric) else { continue };

@@ -30,6 +30,7 @@ const METRICS: &[(&str, Tells)] = &[
     ("cpu_percent_per_client", Less),
     ("delivery_p50_ms", Less),
     ("delivery_p99_ms", Less),
+    ("delivery_worst_ms", Less),
     ("errors", Less),
     ("first_byte_p99_ms", Less),
     // A hinted part is asked for before it exists, so its time depends on the stream.
@@ -112,6 +113,7 @@ const METRICS: &[(&str, Tells)] = &[
     ("switches", Nothing),
     ("tcp_retransmits", Less),
     ("unfinished", Less),
+    ("watched_s", Nothing),
 ];
 
 /// What a metric tells; `None` for one that no load of ours has.

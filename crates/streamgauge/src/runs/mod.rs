@@ -17,11 +17,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
-use indexmap::IndexMap;
+use indexmap::{IndexMap, IndexSet};
 use serde::de::DeserializeOwned;
 
 use crate::files::bytes;
-use crate::lab::record::{FORM, Parameters, Run, Trial, Value};
+use crate::lab::record::{FORM, Parameters, PeerVersion, Run, Trial, Value};
 use crate::lab::scenario::{Load, Scenario};
 use crate::percentile;
 use crate::progress::Steps;
@@ -55,7 +55,7 @@ pub(crate) struct Kept {
 pub(crate) struct Peer {
     pub(crate) name: String,
     pub(crate) title: String,
-    /// The versions that its program printed in the runs, without repetitions.
+    /// The versions that its program printed in the runs, with their builds, without repetitions.
     pub(crate) versions: Vec<String>,
     /// Its number among the peers of all studies. It decides how the peer is drawn, so that a peer
     /// looks the same in all figures of a report.
@@ -276,14 +276,20 @@ impl Study {
 
     fn describe(&self, name: String) -> Peer {
         let mut peer = Peer { title: name.clone(), name, versions: vec![], look: 0 };
+        let mut found: Vec<&PeerVersion> = vec![];
         for version in self.runs.iter().filter_map(|run| run.peers.get(&peer.name)) {
             if !version.title.trim().is_empty() {
                 version.title.trim().clone_into(&mut peer.title);
             }
-            if !peer.versions.contains(&version.version) {
-                peer.versions.push(version.version.clone());
-            }
+            found.push(version);
         }
+        // An older run, which names no build, may be of a build that another run names.
+        let is_named = |version: &PeerVersion| {
+            let may_be = |other: &&PeerVersion| !other.build.is_empty() && other.may_be(version);
+            !version.build.is_empty() || !found.iter().any(may_be)
+        };
+        let named = found.iter().filter(|version| is_named(version)).map(|it| it.named());
+        peer.versions = named.collect::<IndexSet<_>>().into_iter().collect();
         peer
     }
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use streamgauge::agents::wire::Answer;
 use testkit::Nats;
 
-use crate::support::{
-    LIMIT, agent, block_on, client, document, hellos, lines, origin, run, stand_in,
-};
+use crate::common::{document_of, lines, origin};
+use crate::support::{LIMIT, agent, block_on, client, hellos, run, stand_in};
 
 /// How far behind the clock of the second agent seems to be.
 const BEHIND: Duration = Duration::from_secs(100);
@@ -35,7 +34,7 @@ fn a_clock_that_is_behind_is_corrected() {
         let run = run(&nats, 2, &[&viewers[..], &["-o", output]].concat());
         let finished = tokio::task::spawn_blocking(move || run.wait(LIMIT)).await.unwrap();
         pretends.abort();
-        document(&finished)
+        document_of(&finished)
     });
     let [behind, real] = [0, 1].map(|at| &document["agents"][at]);
     assert_eq!((&behind["name"], &real["name"]), (&"behind".into(), &"real".into()));
@@ -45,13 +44,14 @@ fn a_clock_that_is_behind_is_corrected() {
         assert!((ahead - seconds).abs() <= most, "{document:#}");
     }
     // Both look at the same clock. So the one whose clock seems to be behind tells a time that is
-    // later by that.
+    // later by that. On a busy machine the first frame may be late, and all after it are dated by the first: these then
+    // seem to come before their time.
     let reports = lines(&folder.path().join("viewers.jsonl"));
     assert_eq!(reports.len(), 4, "{document:#}");
     for report in reports {
         let is_behind = report["id"].as_u64().unwrap() % 2 == 0;
-        let delivery = report["delivery"]["mean"].as_f64().unwrap();
-        let expected = if is_behind { 100.0..130.0 } else { -1.0..30.0 };
-        assert!(expected.contains(&delivery), "{report:#}");
+        let later = if is_behind { 100.0 } else { 0.0 };
+        let delivery = report["delivery"]["mean"].as_f64().unwrap() - later;
+        assert!((-1.0..30.0).contains(&delivery), "{report:#}");
     }
 }

@@ -1,15 +1,11 @@
 //! Agents and crews that are missing or go away.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use testkit::{Nats, Program, eventually};
 
-use crate::support::{LIMIT, agent, all_idle, children, document, run, silent, start, waiting};
-
-fn signal(program: &Program, signal: Signal) {
-    let id = i32::try_from(program.id()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
-}
+use crate::common::{children, document_of, signal, silent, start};
+use crate::support::{LIMIT, agent, all_idle, run, waiting};
 
 #[test]
 fn too_few_agents_are_an_error_that_says_which_there_are() {
@@ -21,7 +17,7 @@ fn too_few_agents_are_an_error_that_says_which_there_are() {
     let expected = "2 agents are needed, and 1 idle ones were found: a";
     assert!(finished.stderr.contains(expected), "{}", finished.stderr);
     // The one that was found is free again, and a run of one agent has it.
-    let (_, document) = document(&run(&nats, 1, &arguments).wait(LIMIT));
+    let (_, document) = document_of(&run(&nats, 1, &arguments).wait(LIMIT));
     assert_eq!(document["agents"][0]["name"], "a", "{document:#}");
 }
 
@@ -35,7 +31,7 @@ fn an_agent_serves_one_run_at_a_time() {
     assert_eq!(second.status.code(), Some(2));
     assert!(second.stderr.contains("agent a: busy"), "{}", second.stderr);
     first.terminate();
-    let (_, document) = document(&first.wait(LIMIT));
+    let (_, document) = document_of(&first.wait(LIMIT));
     assert_eq!((&document["viewers"]["reported"], &document["lost"]), (&6.into(), &0.into()));
     all_idle(&nats, 1);
 }
@@ -45,7 +41,7 @@ fn an_agent_serves_one_run_at_a_time() {
 fn assert_lost(run: Program, name: &str) {
     run.stderr_line(LIMIT, |line| line.contains(&format!("agent {name}: it is")));
     run.terminate();
-    let (code, document) = document(&run.wait(LIMIT));
+    let (code, document) = document_of(&run.wait(LIMIT));
     assert_eq!((code, &document["interrupted"]), (3, &true.into()), "{document:#}");
     assert_eq!((&document["lost"], &document["viewers"]["reported"]), (&3.into(), &3.into()));
     for agent in document["agents"].as_array().unwrap() {
@@ -114,7 +110,7 @@ fn agents_of_a_crew_that_is_killed_serve_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let next = waiting(&nats, 2, &url, folder.path());
     next.terminate();
-    assert_eq!(document(&next.wait(LIMIT)).1["viewers"]["reported"], 6);
+    assert_eq!(document_of(&next.wait(LIMIT)).1["viewers"]["reported"], 6);
 }
 
 #[test]
@@ -124,7 +120,7 @@ fn a_run_ends_without_its_nats_server() {
     let (_listener, url) = silent();
     let run = waiting(&nats, 2, &url, folder.path());
     nats.kill(0);
-    let (code, document) = document(&run.wait(LIMIT));
+    let (code, document) = document_of(&run.wait(LIMIT));
     assert_eq!((code, &document["lost"]), (3, &6.into()), "{document:#}");
     assert!(document["agents"].as_array().unwrap().iter().all(|a| a["lost"] != Value::Null));
     eventually(LIMIT, "the agents' processes have ended", || {
@@ -138,7 +134,7 @@ fn a_run_ends_without_its_nats_server() {
 #[test]
 fn agents_end_when_they_are_told_and_refuse_what_they_cannot_use() {
     let nats = Nats::start();
-    let one = start(&["agent", "--nats", &nats.url(0)]);
+    let one = start(["agent", "--nats", &nats.url(0)]);
     let ready = one.stdout_line(LIMIT, |line| line.starts_with("ready agent="));
     assert!(ready.ends_with(&format!(" nats={}", nats.url(0))), "{ready}");
     one.terminate();
@@ -157,7 +153,7 @@ fn agents_end_when_they_are_told_and_refuse_what_they_cannot_use() {
     }
     let arguments =
         ["http", "http://127.0.0.1:9/", "--agents", "1", "--nats", "nats://127.0.0.1:9"];
-    let finished = start(&arguments).wait(LIMIT);
+    let finished = start(arguments).wait(LIMIT);
     assert_eq!(finished.status.code(), Some(2));
     assert!(finished.stderr.contains("NATS at nats://127.0.0.1:9"), "{}", finished.stderr);
 }

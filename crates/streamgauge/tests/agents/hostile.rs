@@ -6,9 +6,8 @@ use serde_json::Value;
 use streamgauge::agents::wire::{self, Answer, Ask, Hello, Report};
 use testkit::{Nats, noise};
 
-use crate::support::{
-    LIMIT, agent, all_idle, block_on, client, document, hello, hellos, next, run, silent, waiting,
-};
+use crate::common::{document_of, silent};
+use crate::support::{LIMIT, agent, all_idle, block_on, client, hello, hellos, next, run, waiting};
 
 /// Sends a message to an agent; returns what it answers.
 async fn ask(client: &Client, subject: &str, message: impl Into<Bytes>) -> Answer {
@@ -80,7 +79,7 @@ fn garbage_and_strangers_do_an_agent_no_harm() {
     let (run, nats) = run;
     assert!(wire::is_run(&told));
     run.terminate();
-    let (_, document) = document(&run.wait(LIMIT));
+    let (_, document) = document_of(&run.wait(LIMIT));
     assert_eq!((&document["viewers"]["reported"], &document["lost"]), (&6.into(), &0.into()));
     assert!(document["agents"].as_array().unwrap().iter().all(|a| a["lost"] == Value::Null));
     all_idle(&nats, 2);

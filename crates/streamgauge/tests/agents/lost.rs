@@ -5,20 +5,13 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use streamgauge::agents::wire::Ask;
 use testkit::{Nats, Program, eventually};
 
-use crate::support::{
-    LIMIT, agent, block_on, children, client, document, hellos, lines, origin, run, silent,
-    stand_in,
-};
-
-fn signal(program: &Program, signal: Signal) {
-    let id = i32::try_from(program.id()).unwrap();
-    kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
-}
+use crate::common::{children, document_of, lines, origin, signal, silent};
+use crate::support::{LIMIT, agent, block_on, client, hellos, run, stand_in};
 
 /// A server of HTTP that never answers, and how many connections it has.
 fn mute() -> (String, Arc<AtomicUsize>) {
@@ -53,7 +46,7 @@ fn requests_have_a_document_when_all_agents_are_lost() {
     let agent = agent(&nats, "a");
     let run = requests(&nats, 1);
     signal(&agent, Signal::KILL);
-    let (code, document) = document(&run.wait(LIMIT));
+    let (code, document) = document_of(&run.wait(LIMIT));
     assert_eq!((code, &document["agents"][0]["name"]), (3, &"a".into()), "{document:#}");
     let why = document["agents"][0]["lost"]["why"].as_str().unwrap();
     assert!(why.contains("it is gone"), "{document:#}");
@@ -67,7 +60,7 @@ fn an_agent_that_is_silent_when_the_run_ends_is_lost() {
     signal(&a, Signal::STOP);
     // The run ends before the agent would be given up.
     run.terminate();
-    let (code, document) = document(&run.wait(LIMIT));
+    let (code, document) = document_of(&run.wait(LIMIT));
     signal(&a, Signal::CONT);
     assert_eq!(code, 3, "{document:#}");
     let [a, b] = [0, 1].map(|at| &document["agents"][at]);
@@ -88,7 +81,7 @@ fn capacity_has_the_steps_before_an_agent_was_lost() {
     eventually(LIMIT, "the first step begins", || !children(&b).is_empty());
     eventually(LIMIT, "the first step ends", || children(&b).is_empty());
     signal(&b, Signal::KILL);
-    let (code, document) = document(&program.wait(LIMIT));
+    let (code, document) = document_of(&program.wait(LIMIT));
     assert_eq!(code, 3, "{document:#}");
     assert!(document["lost"].as_str().is_some_and(|why| why.contains("agent b")), "{document:#}");
     let steps = document["steps"].as_array().unwrap();
@@ -123,7 +116,7 @@ fn what_was_taken_is_told_again_when_a_message_is_lost() {
         let run = run(&nats, 2, &[&viewers[..], &kept].concat());
         let finished = tokio::task::spawn_blocking(move || run.wait(LIMIT)).await.unwrap();
         lossy.abort();
-        document(&finished)
+        document_of(&finished)
     });
     assert!(lost.load(Relaxed) >= 2, "nothing was lost");
     assert_eq!((&document["viewers"]["reported"], &document["lost"]), (&200.into(), &0.into()));

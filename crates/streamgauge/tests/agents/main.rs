@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clocks;
+#[path = "../common/mod.rs"]
+mod common;
 mod faults;
 mod hostile;
 mod lost;

@@ -10,7 +10,8 @@ use streamgauge::load::tally::Tally;
 use streamgauge::summary::Sum;
 use testkit::Nats;
 
-use crate::support::{LIMIT, agent, block_on, client, document, next, origin, run};
+use crate::common::{document_of, origin};
+use crate::support::{LIMIT, agent, block_on, client, next, run};
 
 const AGENTS: u32 = 3;
 
@@ -57,7 +58,7 @@ fn shared(nats: &Nats, arguments: &[&str]) -> (Value, Vec<Vec<Value>>) {
         let run = run(nats, AGENTS, arguments);
         let finished = tokio::task::spawn_blocking(move || run.wait(LIMIT));
         let said = tap.said().await;
-        (document(&finished.await.unwrap()).1, said)
+        (document_of(&finished.await.unwrap()).1, said)
     })
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use futures_util::StreamExt;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use streamgauge::agents::wire::{self, Answer, Ask};
 use testkit::Nats;
 
+use crate::common;
 use crate::support::{LIMIT, agent, block_on, client, hello, next, run};
 
 const VIEWERS: [&str; 4] = ["viewers", "rtmp://127.0.0.1:9/live/x", "--duration", "1s"];
@@ -19,8 +20,7 @@ fn a_crew_that_is_interrupted_before_its_run_frees_its_agents() {
         // Nobody knows the second agent that is needed.
         let run = run(&nats, 2, &VIEWERS);
         agent.stderr_line(LIMIT, |line| line.ends_with("reserved"));
-        let id = i32::try_from(run.id()).unwrap();
-        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+        common::signal(&run, signal);
         let finished = run.wait(LIMIT);
         // On a slow machine, the signal may come when the crew has given up by itself.
         let is_late = finished.stderr.contains("2 agents are needed");

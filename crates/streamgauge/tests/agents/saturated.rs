@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use streamgauge::load::tally::{Fault, Tally};
 use testkit::Nats;
 
-use crate::support::{LIMIT, block_on, client, document, hellos, run, scripted};
+use crate::common::document_of;
+use crate::support::{LIMIT, block_on, client, hellos, run, scripted};
 
 /// Two agents say how their process has ended; returns the document of a run that they share.
 fn shared(arguments: &[&str], calm: &Value, busy: &Value) -> Value {
@@ -20,7 +21,7 @@ fn shared(arguments: &[&str], calm: &Value, busy: &Value) -> Value {
         hellos(&client(&nats).await, 2).await;
         let run = run(&nats, 2, arguments);
         let finished = tokio::task::spawn_blocking(move || run.wait(LIMIT)).await.unwrap();
-        let (code, document) = document(&finished);
+        let (code, document) = document_of(&finished);
         assert_eq!(code, 3, "{document:#}");
         document
     })

@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use testkit::{Nats, Server, headwater, http};
 
-use crate::support::{
-    LIMIT, agent, all_idle, block_on, client_of, document, hellos, lines, origin, run, silent,
-    start,
-};
+use crate::common::{document_of, lines, origin, silent, start};
+use crate::support::{LIMIT, agent, all_idle, block_on, client_of, hellos, run};
 
 fn names(document: &Value) -> Vec<&str> {
     let agents = document["agents"].as_array().unwrap();
@@ -27,7 +25,7 @@ fn viewers_of_two_agents_are_one_run() {
     let checks = ["--verify", "full", "--reference", reference.to_str().unwrap()];
     let kept = ["--at-least", "0.2", "-o", output.to_str().unwrap()];
     let program = run(&nats, 2, &[&arguments[..], &checks, &kept].concat());
-    let (_, document) = document(&program.wait(LIMIT));
+    let (_, document) = document_of(&program.wait(LIMIT));
     assert_eq!((&document["processes"], &document["lost"]), (&2.into(), &0.into()));
     assert_eq!(names(&document), ["a", "b"]);
     let viewers = &document["viewers"];
@@ -69,7 +67,7 @@ fn steps_of_capacity_keep_their_agents() {
     // Viewers get something also where the machine stands still for some seconds.
     let criterion = ["--min-bitrate", "1k", "--duration", "12s", "--processes", "4"];
     let program = run(&nats, 2, &[&["capacity", &url], &steps[..], &criterion].concat());
-    let (_, document) = document(&program.wait(LIMIT));
+    let (_, document) = document_of(&program.wait(LIMIT));
     assert_eq!(document["capacity"], 4, "{document:#}");
     for step in document["steps"].as_array().unwrap() {
         assert_eq!(
@@ -91,8 +89,8 @@ fn requests_are_shared_as_by_processes_of_one_machine() {
     let load = ["http", &url, "--rate", "100", "--requests", "120", "--connections", "6"];
     let rest = ["--processes", "3", "--check", file.to_str().unwrap()];
     let arguments = [&load[..], &rest].concat();
-    let (_, apart) = document(&run(&nats, 3, &arguments).wait(LIMIT));
-    let (_, here) = document(&start(&[&arguments[..], &["--json"]].concat()).wait(LIMIT));
+    let (_, apart) = document_of(&run(&nats, 3, &arguments).wait(LIMIT));
+    let (_, here) = document_of(&start([&arguments[..], &["--json"]].concat()).wait(LIMIT));
     for (path, expected) in [
         ("/processes", 3),
         ("/counters/requests", 120),
@@ -128,7 +126,7 @@ fn many_results_and_long_jobs_come_whole() {
     let (_listener, url) = silent();
     let viewers = ["viewers", &url, "--batch-size", "200", "--duration", "1s", "--loops", "2"];
     let kept = ["--timeout", "50s", "-o", output.to_str().unwrap()];
-    let (_, document) = document(&run(&nats, 2, &[&viewers[..], &kept].concat()).wait(LIMIT));
+    let (_, document) = document_of(&run(&nats, 2, &[&viewers[..], &kept].concat()).wait(LIMIT));
     assert_eq!((&document["viewers"]["reported"], &document["lost"]), (&200.into(), &0.into()));
     let reports = lines(&output.join("viewers.jsonl"));
     let ids: BTreeSet<u64> = reports.iter().map(|line| line["id"].as_u64().unwrap()).collect();
@@ -139,7 +137,7 @@ fn many_results_and_long_jobs_come_whole() {
     let line = |n: u32| format!("{}?{n:020}\n", server.url("/vod/file"));
     std::fs::write(&targets, (0..20_000).map(line).collect::<String>()).unwrap();
     let load = ["http", "--targets", targets.to_str().unwrap(), "--requests", "40"];
-    let (_, loaded) = crate::support::document(&run(&nats, 2, &load).wait(LIMIT));
+    let (_, loaded) = document_of(&run(&nats, 2, &load).wait(LIMIT));
     assert_eq!((&loaded["target_count"], &loaded["statuses"]["200"]), (&20_000.into(), &40.into()));
 }
 
@@ -153,7 +151,7 @@ fn viewers_of_all_agents_begin_when_the_last_has_connected() {
     let step = ["--start", "6", "--max", "6", "--min-bitrate", "1k", "--duration", "60s", "--fast"];
     let kept = ["--start-barrier", "--loops", "2", "-o", folder.path().to_str().unwrap()];
     let program = run(&nats, 2, &[&["capacity", &*url][..], &step, &kept].concat());
-    let (_, document) = document(&program.wait(LIMIT));
+    let (_, document) = document_of(&program.wait(LIMIT));
     assert_eq!(document["steps"][0]["served"], 6, "{document:#}");
     assert_eq!(document["steps"][0]["processes"], 2, "{document:#}");
     // One moment for each agent.
@@ -177,13 +175,13 @@ fn a_file_that_agents_do_not_have_is_told_before_the_run() {
 fn a_crew_and_its_agents_may_use_different_servers_of_nats() {
     let (nats, server) = (Nats::start_cluster(2), origin());
     let [first, second] = [nats.url(0), nats.url(1)];
-    let agent = start(&["agent", "--nats", &first, "--name", "far"]);
+    let agent = start(["agent", "--nats", &first, "--name", "far"]);
     agent.stdout_line(LIMIT, |line| line.starts_with("ready agent=far "));
     let load = ["http", &server.url("/healthz"), "--requests", "20", "--json"];
     let machines = ["--agents", "1", "--nats", &second];
     // The two servers may not know each other yet.
     block_on(async { hellos(&client_of(&second).await, 1).await });
-    let finished = start(&[&load[..], &machines].concat()).wait(LIMIT);
-    let (_, document) = document(&finished);
+    let finished = start([&load[..], &machines].concat()).wait(LIMIT);
+    let (_, document) = document_of(&finished);
     assert_eq!((names(&document), &document["statuses"]["200"]), (vec!["far"], &20.into()));
 }

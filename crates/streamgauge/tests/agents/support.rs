@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_nats::{Client, ConnectOptions, Subscriber};
@@ -13,22 +11,19 @@ use futures_util::StreamExt;
 use serde_json::Value;
 use streamgauge::agents::wire::{self, Answer, Ask, Hello, Report};
 use streamgauge::shard::monotonic;
-use testkit::{Finished, Nats, Program, Server, eventually, headwater};
+use testkit::{Nats, Program, eventually};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+
+use crate::common::{lines, start};
 
 /// Longest wait, on a machine that is busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// Starts the instrument.
-pub(crate) fn start(arguments: &[&str]) -> Program {
-    Program::spawn(Command::new(env!("CARGO_BIN_EXE_streamgauge")).args(arguments))
-}
-
 /// Starts an agent, and waits until it is ready.
 pub(crate) fn agent(nats: &Nats, name: &str) -> Program {
     let url = nats.url(0);
-    let agent = start(&["agent", "--nats", &url, "--name", name]);
+    let agent = start(["agent", "--nats", &url, "--name", name]);
     let ready = agent.stdout_line(LIMIT, |_| true);
     assert_eq!(ready, format!("ready agent={name} nats={url}"));
     agent
@@ -37,34 +32,7 @@ pub(crate) fn agent(nats: &Nats, name: &str) -> Program {
 /// Starts a run that so many agents share.
 pub(crate) fn run(nats: &Nats, agents: u32, arguments: &[&str]) -> Program {
     let (url, agents) = (nats.url(0), agents.to_string());
-    start(&[arguments, &["--nats", &url, "--agents", &agents, "--json"]].concat())
-}
-
-/// Waits for the end; returns the exit status and the document.
-#[track_caller]
-pub(crate) fn document(finished: &Finished) -> (i32, Value) {
-    let code = finished.status.code().unwrap();
-    let document = serde_json::from_slice(&finished.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {code} {}", finished.stderr));
-    (code, document)
-}
-
-/// Starts the origin with its demo stream, and waits until there is something to play.
-pub(crate) fn origin() -> Server {
-    let server = Server::start(headwater(), ["--demo"]);
-    server.get_until("/live/demo/v0/media.m3u8", LIMIT, |response| {
-        response.status() == 200 && response.text().matches("#EXTINF").count() >= 4
-    });
-    server
-}
-
-/// A server that accepts connections and sends nothing. Viewers wait there until their time is up.
-pub(crate) fn silent() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("rtmp://{}/live/x", listener.local_addr().unwrap());
-    let server = listener.try_clone().unwrap();
-    std::thread::spawn(move || server.incoming().flatten().collect::<Vec<_>>());
-    (listener, url)
+    start([arguments, &["--nats", &url, "--agents", &agents, "--json"]].concat())
 }
 
 /// Starts a run of six viewers of a silent server, and waits until all have joined.
@@ -76,25 +44,6 @@ pub(crate) fn waiting(nats: &Nats, agents: u32, url: &str, folder: &Path) -> Pro
         lines(&folder.join("ticks.jsonl")).last().is_some_and(|tick| tick["joined"] == 6)
     });
     program
-}
-
-/// The records of a file.
-pub(crate) fn lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    // During the run, the last line may be incomplete.
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-}
-
-/// The child processes of a program.
-pub(crate) fn children(program: &Program) -> Vec<i32> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", program.id()));
-    tasks
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|ids| ids.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
 }
 
 /// Runs a test's own part on NATS.

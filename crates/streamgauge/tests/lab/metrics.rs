@@ -2,17 +2,17 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use streamgauge::lab::metrics::Loaded;
 use streamgauge::lab::scenario::Tool;
 use testkit::{Program, Server, headwater};
 
+use crate::common::{document_of, start};
 use crate::support::LIMIT;
 
+#[track_caller]
 fn document(arguments: &[&str]) -> Value {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_streamgauge"));
-    let finished = Program::spawn(command.args(arguments).arg("--json")).wait(LIMIT);
-    serde_json::from_slice(&finished.stdout).unwrap_or_else(|_| panic!("{}", finished.stderr))
+    document_of(&start(arguments.iter().chain(&["--json"])).wait(LIMIT)).1
 }
 
 #[track_caller]
@@ -104,6 +104,32 @@ fn metrics_are_those_of_the_documents() {
         found.metrics["bit_rate_kbit"],
         number(&of_capacity, "/steps/1/results/bit_rate_all_mean") * 1e3,
     );
+}
+
+#[test]
+fn the_worst_delay_is_that_of_the_last_media_of_the_last_viewers() {
+    let of = |viewers: u64| {
+        let delivery = json!({ "count": viewers, "p50": 0.1, "p99": 0.25 });
+        let found = json!({ "viewers": { "delivery_p99": delivery } });
+        Loaded::of(Tool::Viewers, &found).metrics.get("delivery_worst_ms").copied()
+    };
+    assert_eq!((of(100), of(99)), (Some(250.0), None));
+}
+
+#[test]
+fn a_pause_of_the_generator_is_a_warning() {
+    let warned = |lag: f64| {
+        let loops = json!([{ "lag_max": 0.1 }, { "lag_max": lag }]);
+        let generator = json!({ "saturated": false, "reasons": ["it is slow"], "loops": loops });
+        let document = json!({ "generator": generator, "warnings": [] });
+        let of_step = Loaded::of(Tool::Capacity, &json!({ "steps": [document] })).warnings;
+        let warned = Loaded::of(Tool::Viewers, &document).warnings;
+        assert_eq!(of_step, warned);
+        warned
+    };
+    assert_eq!(warned(0.9), ["load: it is slow"]);
+    let pause = "load: a loop of the generator stood still for 3.2 s";
+    assert_eq!(warned(3.21), ["load: it is slow", pause]);
 }
 
 #[test]

@@ -237,9 +237,12 @@ fn a_peer_without_its_program_is_left_out_and_named() {
     ]);
     let program = lab.path("rival");
     // Another process writes the program, so that nothing forked from this one has it open.
-    let mut install = std::process::Command::new("install");
-    install.args(["-m", "755"]).arg(lab.path("script")).arg(&program);
-    assert!(install.status().unwrap().success());
+    let install = || {
+        let mut install = std::process::Command::new("install");
+        install.args(["-m", "755"]).arg(lab.path("script")).arg(&program);
+        assert!(install.status().unwrap().success());
+    };
+    install();
     let paths = ["rival.toml", "python.toml"].map(|name| lab.path(name));
     let peers: Vec<_> = paths.iter().flat_map(|path| ["--peer", path.to_str().unwrap()]).collect();
     let named = format!("no-such-rival={}", program.display());
@@ -262,7 +265,11 @@ fn a_peer_without_its_program_is_left_out_and_named() {
     std::fs::write(lab.path("rival.version"), "rival 2.1\n").unwrap();
     let (code, document, told) = lab.run(&with);
     assert!(code == 0 || code == 3, "{code} {told}");
-    assert_eq!(document["run"]["peers"]["rival"]["version"], "rival 2.1");
+    let rival = document["run"]["peers"]["rival"].clone();
+    assert_eq!(rival["version"], "rival 2.1");
+    let build = rival["build"].as_str().unwrap();
+    assert!(build.len() == 12 && build.bytes().all(|digit| digit.is_ascii_hexdigit()), "{rival}");
+    assert_eq!(document["run"]["instrument"]["title"], "streamgauge", "{document:#}");
     assert_eq!(document["run"]["absent"], serde_json::json!({}));
     let trial = lab.trial("requests/case/rival/1");
     assert_eq!(trial["metrics"]["requests"], 50.0, "{trial:#}");
@@ -272,6 +279,16 @@ fn a_peer_without_its_program_is_left_out_and_named() {
         words.contains("no-such-rival") && !words.contains(program.to_str().unwrap()),
         "{words}"
     );
+    // Another build of the same version goes on with the run.
+    let script = std::fs::read_to_string(lab.path("script")).unwrap();
+    std::fs::write(lab.path("script"), script + "# built again\n").unwrap();
+    install();
+    let (_, again, _) = lab.run(&with);
+    let warned = format!("rival was another when the run began: rival 2.1 (build {build})");
+    let has = |run: &serde_json::Value| {
+        run["run"]["warnings"].as_array().unwrap().contains(&warned.as_str().into())
+    };
+    assert!(!has(&document) && has(&again), "{again:#}");
     let wrong = [&peers[..], &["--peer-bin", "no-such-rival=/no/such/file"]].concat();
     let (code, _, told) = lab.run(&wrong);
     assert_eq!(code, 2, "{told}");

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bare;
+#[path = "../common/mod.rs"]
+mod common;
 mod compare;
 mod faults;
 mod figures;
@@ -16,6 +18,7 @@ mod usage;
 use std::process::Command;
 use std::time::Duration;
 
+use common::document_of;
 use serde_json::Value;
 use testkit::{Finished, Program};
 
@@ -42,10 +45,8 @@ fn run(arguments: &[&str]) -> Value {
 
 #[track_caller]
 fn document(finished: &Finished) -> Value {
-    let document: Value = serde_json::from_slice(&finished.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", finished.stderr));
-    let status = finished.status.code().map(i64::from);
-    assert_eq!(document["exit_status"].as_i64(), status, "{}", finished.stderr);
+    let (code, document) = document_of(finished);
+    assert_eq!(document["exit_status"], code, "{}", finished.stderr);
     document
 }
 

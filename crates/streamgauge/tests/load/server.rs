@@ -47,6 +47,8 @@ impl Server {
     /// `/mix` takes the names in `mix` in turn.
     pub(crate) fn start(mix: &'static [&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // The standard library lets 128 connections wait. A client whose connection finds no room tries again seconds later.
+        rustix::net::listen(&listener, 1024).unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         let of_all = seen.clone();

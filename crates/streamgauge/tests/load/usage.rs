@@ -2,6 +2,7 @@
 
 use super::server::Server;
 use super::{finish, run};
+use crate::common::assert_published;
 
 #[track_caller]
 fn assert_refused(arguments: &[&str], reason: &str) {
@@ -77,12 +78,5 @@ fn people_get_tables() {
 
 #[test]
 fn the_published_schema_is_that_of_the_document() {
-    let schema = schemars::schema_for!(streamgauge::load::report::Document);
-    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/http.schema.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        std::fs::write(path, &schema).unwrap();
-    }
-    let published = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+    assert_published("http", &schemars::schema_for!(streamgauge::load::report::Document));
 }

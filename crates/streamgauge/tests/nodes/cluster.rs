@@ -1,8 +1,6 @@
 //! Nodes of a cluster answer the same.
 
-use std::process::Command;
-
-use testkit::{NO_ARGUMENTS, Nats, Program, Server, headwater};
+use testkit::{NO_ARGUMENTS, Nats, Server, headwater};
 
 use crate::{LIMIT, count, document_of, spawn};
 
@@ -16,9 +14,7 @@ fn two_nodes_of_a_cluster_are_the_same() {
     let nats = Nats::start();
     let nodes = [node(&nats, "a"), node(&nats, "b")];
     let clip = testkit::demo_clip();
-    let target = nodes[0].rtmp_url("live/x");
-    let mut publish = Command::new(headwater());
-    let _publisher = Program::spawn(publish.arg("publish").arg(clip).args([&target, "--loop"]));
+    let _publisher = nodes[0].publish(clip, &nodes[0].rtmp_url("live/x"), &["--loop"]);
     for node in &nodes {
         node.get_until("/live/x/v0/media.m3u8", LIMIT, |response| {
             response.status() == 200 && response.text().matches("#EXTINF").count() >= 3

@@ -34,6 +34,37 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
+fn a_peer_based_on_another_adds_to_its_files() {
+    let scene = Scene::new();
+    let variant = |base: &str, path: &str| {
+        format!(
+            "title = \"More\"\nabout = \"Another.\"\nbased_on = \"{base}\"\n[[append]]\npath = \"{path}\"\n\
+             text = \"more {{cpus}}\"\n"
+        )
+    };
+    std::fs::write(scene.path("first.toml"), GOOD).unwrap();
+    std::fs::write(scene.path("second.toml"), variant("first", "etc/mine.conf")).unwrap();
+    let peer = scene.peer(&variant("second", "etc/mine.conf")).unwrap();
+    assert_eq!((&*peer.name, &*peer.title, &*peer.about), ("mine", "More", "Another."));
+    let text = peer.files[0].text.fill(|name| Some(name.to_uppercase())).unwrap();
+    assert_eq!(text, "listen { HOST:HTTP }more CPUSmore CPUS");
+
+    for (text, expected) in [
+        (variant("absent", "etc/mine.conf"), "mine.toml: based_on: "),
+        (variant("../first", "etc/mine.conf"), "based_on: \"../first\": not the name of a file"),
+        (variant("mine", "etc/mine.conf"), "more than 4 peers are based on each other"),
+        (variant("first", "no.conf"), "append[0].path: first has no file no.conf"),
+        (
+            variant("first", "etc/mine.conf") + "[stop]\nsignal = \"INT\"\n",
+            "mine.toml:7: stop: unknown key, expected one of `title`, `about`, `based_on`, `append`",
+        ),
+    ] {
+        let error = format!("{:#}", scene.peer(&text).expect_err(expected));
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn an_origin_is_a_peer_beside_it_that_has_none_itself() {
     let scene = Scene::new();
     let behind =

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod files;
 mod servers;
 mod versions;

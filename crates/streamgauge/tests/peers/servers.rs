@@ -9,6 +9,7 @@ use streamgauge::lab::peer::{Ingest, Job, Peer};
 use streamgauge::lab::process::{Ended, Server};
 use testkit::{Program, eventually, http};
 
+use crate::common::assert_published;
 use crate::{Scene, lab};
 
 /// Longest wait, on a machine that is busy with other tests.
@@ -279,12 +280,5 @@ fn a_failed_installation_is_reported_and_the_rest_goes_on() {
 
 #[test]
 fn the_published_schema_is_that_of_the_document() {
-    let schema = schemars::schema_for!(streamgauge::lab::install::Document);
-    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/peers.schema.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        fs::write(path, &schema).unwrap();
-    }
-    let published = fs::read_to_string(path).unwrap_or_default();
-    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+    assert_published("peers", &schemars::schema_for!(streamgauge::lab::install::Document));
 }

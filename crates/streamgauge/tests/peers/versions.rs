@@ -67,7 +67,7 @@ fn only_versions_that_the_file_is_for_are_taken() {
     let peer = scene.rival();
     let ask = |says: &str| {
         let folders = folders(&[at(scene.program(says))], &peer).unwrap();
-        version(&peer, &folders).map_err(|error| error.to_string())
+        version(&peer, &folders).map(|it| it.version).map_err(|error| error.to_string())
     };
     for good in ["Mine v1.9", "mine 1.20.1-6-g3e09466c", "1.9.0"] {
         assert_eq!(ask(good).unwrap(), good);

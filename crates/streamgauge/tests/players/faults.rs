@@ -9,10 +9,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use testkit::{Program, eventually};
 
-use crate::support::{
-    LIMIT, assert_verdict, deliveries, document, document_of, newest_tick, origin, start,
-    start_timed,
-};
+use crate::common::{LIMIT, document, document_of, newest_tick, origin, start};
+use crate::support::{assert_verdict, deliveries, start_timed};
 
 /// What a server does with any request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

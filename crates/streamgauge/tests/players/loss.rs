@@ -8,7 +8,7 @@ use std::thread;
 use testkit::demo_clip;
 use testkit::http::Client;
 
-use crate::support::{LIMIT, document, origin, start};
+use crate::common::{LIMIT, document, origin, start};
 
 /// One in this many datagrams of media gets lost.
 const LOSES: usize = 20;

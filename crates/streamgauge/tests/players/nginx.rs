@@ -4,7 +4,8 @@ use std::process::Command;
 
 use testkit::{Port, Program, eventually, http};
 
-use crate::support::{LIMIT, assert_verdict, document, start};
+use crate::common::{LIMIT, document, start};
+use crate::support::assert_verdict;
 
 #[test]
 fn plays_what_nginx_has_over_rtmp_and_hls() {

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use testkit::{Program, eventually};
 
-use crate::support::{LIMIT, document, newest_tick, origin, start};
+use crate::common::{LIMIT, children, document, lines, newest_tick, origin, silent, start};
 
 /// Starts the instrument in a process that may open this many files.
 fn start_with_files(files: u32, arguments: &[&str]) -> Program {
@@ -19,26 +19,10 @@ fn start_with_files(files: u32, arguments: &[&str]) -> Program {
     Program::spawn(Command::new("prlimit").args([&limit, program]).args(arguments))
 }
 
-/// The running child processes of a program.
-fn children(program: &Program) -> Vec<i32> {
-    let tasks = format!("/proc/{}/task", program.id());
-    let tasks = std::fs::read_dir(tasks).into_iter().flatten().flatten();
-    tasks
-        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
-        .flat_map(|ids| ids.split_whitespace().map(|id| id.parse().unwrap()).collect::<Vec<_>>())
-        .collect()
-}
-
 /// Whether a process runs. A zombie does not.
 fn runs(id: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
-}
-
-fn lines(path: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    // During the run, the last line may be incomplete.
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// Waits until this many viewers have joined.
@@ -46,15 +30,6 @@ fn joined(folder: &Path, viewers: u64) {
     eventually(LIMIT, "all viewers have joined", || {
         newest_tick(folder).is_some_and(|tick| tick["joined"] == viewers)
     });
-}
-
-/// A server that accepts connections and sends nothing. Viewers wait there until their time is up.
-fn silent() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("rtmp://{}/live/x", listener.local_addr().unwrap());
-    let server = listener.try_clone().unwrap();
-    std::thread::spawn(move || server.incoming().flatten().collect::<Vec<_>>());
-    (listener, url)
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use crate::support::{LIMIT, document, start};
+use crate::common::{LIMIT, assert_published, document, start};
 
 #[test]
 fn arguments_that_cannot_be_used_are_refused() {
@@ -59,7 +59,7 @@ fn an_interrupted_run_tells_what_it_had_and_a_silent_server_holds_nobody() {
     drop(connected);
 
     let viewers = ["viewers", &url, "--batch-size", "2", "--duration", "1s", "--timeout", "10m"];
-    let (_, document) = crate::support::document(start(viewers.into_iter().chain(["--json"])));
+    let (_, document) = crate::common::document(start(viewers.into_iter().chain(["--json"])));
     assert_eq!(document["viewers"]["satisfied"], 0, "{document:#}");
 }
 
@@ -161,7 +161,7 @@ fn with_a_barrier_all_viewers_begin_when_the_last_has_connected() {
 
 #[test]
 fn an_interrupted_capacity_tells_the_steps_before() {
-    let server = crate::support::origin();
+    let server = crate::common::origin();
     let folder = tempfile::tempdir().unwrap();
     let url = server.rtmp_url("live/demo");
     // The viewer gets something also where the machine stands still for some seconds.
@@ -183,7 +183,7 @@ fn an_interrupted_capacity_tells_the_steps_before() {
     let program = start(["capacity", &url, "--duration", "60s", "--timeout", "50s", "--json"]);
     let connected = silent.accept().unwrap();
     program.terminate();
-    let (_, document) = crate::support::document(program);
+    let (_, document) = crate::common::document(program);
     assert_eq!((&document["interrupted"], &document["capacity"]), (&true.into(), &0.into()));
     drop(connected);
 }
@@ -198,13 +198,6 @@ fn the_published_schemas_are_those_of_the_documents() {
         ("tick-record", schemars::schema_for!(streamgauge::record::Tick)),
     ];
     for (name, schema) in schemas {
-        let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema");
-        let path = format!("{folder}/{name}.schema.json");
-        if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-            std::fs::write(&path, &schema).unwrap();
-        }
-        let published = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(published == schema, "{name}: run the tests once with UPDATE_SCHEMAS=1");
+        assert_published(name, &schema);
     }
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use streamgauge::lab::record::Run;
 use tempfile::TempDir;
 
+use crate::common::assert_published;
 use crate::fixture::{Folder, trial};
 use crate::usage::SMALL;
 
@@ -258,12 +259,5 @@ fn runs_that_do_not_compare_are_refused() {
 
 #[test]
 fn the_published_schema_is_that_of_the_document() {
-    let schema = schemars::schema_for!(streamgauge::compare::document::Document);
-    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/compare.schema.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        fs::write(path, &schema).unwrap();
-    }
-    let published = fs::read_to_string(path).unwrap_or_default();
-    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+    assert_published("compare", &schemars::schema_for!(streamgauge::compare::document::Document));
 }

@@ -78,7 +78,7 @@ impl Folder {
         fs::write(path.join("scenario.toml"), scenario).unwrap();
         let peer = |(name, title, version): &(&str, &str, &str)| {
             let (title, version) = ((*title).to_owned(), (*version).to_owned());
-            ((*name).to_owned(), PeerVersion { title, version })
+            ((*name).to_owned(), PeerVersion { title, version, ..PeerVersion::default() })
         };
         let mut run: Run = serde_json::from_value(json!({
             "form": FORM, "scenario": "study-x", "title": "X", "scale": scale,

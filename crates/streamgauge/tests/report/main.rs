@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, missing_docs, reason = "helpers of a test")]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod compare;
 mod figures;
 mod fixture;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use streamgauge::lab::record::PeerVersion;
+
 use crate::fixture::{Folder, parameters, trial};
 use crate::rich;
 use crate::usage::{SMALL, made};
@@ -95,7 +97,7 @@ fn doubts_are_marked() {
     let named: Vec<(String, String)> =
         rows[0].iter().cloned().zip(rows[2].iter().cloned()).collect();
     assert!(
-        named.contains(&("1 client, measured".to_owned(), "**115.0**‡ (100.0–130.0)".to_owned())),
+        named.contains(&("1 client, measured".to_owned(), "115.0‡ (100.0–130.0)".to_owned())),
         "{named:?}"
     );
     assert!(named.contains(&("2 clients, measured".to_owned(), "5.0†".to_owned())), "{named:?}");
@@ -153,6 +155,32 @@ fn runs_of_different_machines_stay_apart() {
     let page = fs::read_to_string(report.join("index.html")).unwrap();
     assert_eq!(page.matches("id=\"table-1\"").count() + page.matches("id=\"table-2\"").count(), 2);
     assert!(!page.contains("id=\"table-3\""));
+}
+
+#[test]
+fn builds_of_one_version_are_told_apart() {
+    let places = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    // The oldest run names no build.
+    for (place, build) in places.iter().zip(["", "aaaaaaaaaaaa", "bbbbbbbbbbbb"]) {
+        let folder = Folder::new(place.path(), SMALL, 1.0, &[("a", "A", "1.0")]);
+        let mut run = folder.read_run();
+        run.peers.get_mut("a").unwrap().build = build.to_owned();
+        if !build.is_empty() {
+            run.instrument = PeerVersion { title: "gauge".to_owned(), ..run.peers["a"].clone() };
+        }
+        folder.run(&run);
+        folder.keep(&trial("one", &[("clients", 1.0)], "a", 1, &[("count", 10.0)]));
+    }
+    let report = made(&places.each_ref().map(|place| place.path()));
+    let page = fs::read_to_string(report.join("index.html")).unwrap();
+    let builds = "1.0 (build aaaaaaaaaaaa); 1.0 (build bbbbbbbbbbbb)";
+    for warned in ["A is of several versions: ", "the runs were measured by several builds: "] {
+        assert!(page.contains(&format!("{warned}{builds}")), "{warned}: {page}");
+    }
+    // The run without a build may be of either.
+    let report = made(&places.each_ref().map(|place| place.path())[..2]);
+    let page = fs::read_to_string(report.join("index.html")).unwrap();
+    assert!(page.contains("1.0 (build aaaaaaaaaaaa)") && !page.contains("several"), "{page}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::common::assert_published;
 use crate::fixture::{Folder, trial};
 use crate::rich;
 
@@ -150,12 +151,5 @@ fn a_document_gets_the_headline_tables_and_keeps_the_rest() {
 
 #[test]
 fn the_published_schema_is_that_of_the_document() {
-    let schema = schemars::schema_for!(streamgauge::report::document::Document);
-    let schema = serde_json::to_string_pretty(&schema).unwrap() + "\n";
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/report.schema.json");
-    if std::env::var_os("UPDATE_SCHEMAS").is_some() {
-        fs::write(path, &schema).unwrap();
-    }
-    let published = fs::read_to_string(path).unwrap_or_default();
-    assert!(published == schema, "run the tests once with UPDATE_SCHEMAS=1");
+    assert_published("report", &schemars::schema_for!(streamgauge::report::document::Document));
 }

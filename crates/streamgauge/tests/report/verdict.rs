@@ -55,6 +55,9 @@ fn write(path: &Path) -> Folder {
     const VIEWER: &str = "server_us_per_client_second";
     keep(&folder, "live", &[], "a", &[(VIEWER, [60.0, 61.0, 62.0])]);
     keep(&folder, "live", &[], "b", &[(VIEWER, [30.0, 30.5, 31.0])]);
+    // It would be the first, but leaves most viewers without the media that was asked for.
+    let few = ("satisfied_percent", [40.0, 40.0, 40.0]);
+    keep(&folder, "live", &[], "c", &[(VIEWER, [1.0, 1.0, 1.0]), few]);
     folder
 }
 
@@ -80,10 +83,13 @@ fn the_verdict_says_who_wins_where_and_by_how_much() {
     let sentence = rulings[1]["sentences"][0].as_str().unwrap();
     assert!(sentence.starts_with("B needs the least processor time, 30.5 µs for a second of a"));
     let table = &document["verdict"]["table"];
-    assert_eq!(table["columns"], serde_json::json!([["processor time, µs"]]));
+    assert_eq!(
+        table["columns"],
+        serde_json::json!([["processor time, µs"], ["viewers satisfied, %"]])
+    );
     let best: Vec<&Value> =
         table["rows"].as_array().unwrap().iter().map(|row| &row["cells"][0]["best"]).collect();
-    assert_eq!(best, [false, true, false, false, true]);
+    assert_eq!(best, [false, true, false, false, true, false]);
     // The studies' tables and figures come after.
     let page = fs::read_to_string(place.path().join("report/index.html")).unwrap();
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text}: {page}"));

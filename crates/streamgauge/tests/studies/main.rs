@@ -101,6 +101,14 @@ fn repeat(study: &str, peers: &[&str]) {
     for trial in trials {
         let metrics = trial["metrics"].as_object().unwrap();
         assert!(!metrics.is_empty(), "{trial}");
+        let number = |name: &str| metrics.get(name).and_then(Value::as_f64);
+        let cost = number("server_us_per_client_second");
+        let watched = number("watched_s").filter(|watched| *watched > 0.0);
+        assert_eq!(cost.is_some(), watched.is_some(), "{trial}");
+        if let (Some(cost), Some(watched)) = (cost, watched) {
+            let cpu = number("server_cpu_s").unwrap();
+            assert!((cost * watched - cpu * 1e6).abs() < 1.0, "{trial}");
+        }
         let told = trial["commands"].to_string();
         let here = repository.canonicalize().unwrap();
         assert!(!told.contains(&*here.to_string_lossy()), "{told}");
@@ -147,7 +155,10 @@ fn study_c() {
         let finished = Program::spawn(&mut install).wait(LIMIT);
         assert_eq!(finished.status.code(), Some(0), "{}", finished.stderr);
     }
-    repeat("study-c", &["python", "python-push-threads", "python-push", "headwater"]);
+    repeat(
+        "study-c",
+        &["python", "python-push-threads", "python-push", "headwater", "headwater-three-state"],
+    );
 }
 
 #[test]

@@ -47,17 +47,24 @@ impl Renditions {
         live::UnixMicros(1_700_000_000_000_000 + micros)
     }
 
+    /// A frame that each publisher sends.
+    fn frame(&self, distance: u32) -> media::Sample {
+        let dts = i64::from(self.frame) * 1000 / i64::from(self.rate);
+        let sync = self.frame.is_multiple_of(distance);
+        media::Sample { dts, cts: 0, duration: 0, sync, data: bytes::Bytes::from_static(&[0; 64]) }
+    }
+
     fn publish(&mut self, frames: u32) {
         for _ in 0..frames {
-            let dts = i64::from(self.frame) * 1000 / i64::from(self.rate);
             let micros = u64::from(self.frame) * 1_000_000 / u64::from(self.rate);
             let drifted = micros as i64 / 1_000_000 * self.drift;
             let now = Self::at(micros.saturating_add_signed(drifted));
-            for (publisher, distance) in self.publishers.iter_mut().filter(|(_, d)| *d > 0) {
-                let sync = self.frame.is_multiple_of(*distance);
-                let data = bytes::Bytes::from_static(&[0; 64]);
-                let sample = media::Sample { dts, cts: 0, duration: 0, sync, data };
-                publisher.sample(0, sample, now).unwrap();
+            for at in 0..self.publishers.len() {
+                let distance = self.publishers[at].1;
+                if distance > 0 {
+                    let sample = self.frame(distance);
+                    self.publishers[at].0.sample(0, sample, now).unwrap();
+                }
             }
             let units = |frame: u32| i64::from(frame) * 48_000 / i64::from(self.rate) / 1024;
             for unit in units(self.frame)..units(self.frame + 1) * i64::from(self.audio) {
@@ -73,11 +80,14 @@ impl Renditions {
         }
     }
 
+    fn manifest(&self) -> String {
+        let stream = self.registry.stream("x").unwrap();
+        model(&stream, &stream.state(), &Entrance::at(&stream, &stream.state(), 0)).render()
+    }
+
     /// The renditions of each listed adaptation set.
     fn sets(&self) -> Vec<Vec<String>> {
-        let stream = self.registry.stream("x").unwrap();
-        let text =
-            model(&stream, &stream.state(), &Entrance::at(&stream, &stream.state(), 0)).render();
+        let text = self.manifest();
         let sets = text.split("<AdaptationSet ").skip(1).map(|set| {
             assert!(set.contains("segmentAlignment=\"true\""), "{set}");
             let named = set.split("<Representation id=\"").skip(1);
@@ -232,6 +242,31 @@ fn manifests_and_playlists_date_the_same_media_alike() {
 }
 
 #[test]
+fn manifests_that_differ_have_different_publish_times() {
+    let mut renditions = Renditions::new(&[60, 60]);
+    renditions.publish(150);
+    let (mut told, mut changes) = (HashMap::new(), 0);
+    for frame in 150..400_u64 {
+        for at in 0..2 {
+            let sample = renditions.frame(60);
+            // The second comes a microsecond after the first.
+            let now = Renditions::at(frame * 1_000_000 / 30 + at as u64);
+            renditions.publishers[at].0.sample(0, sample, now).unwrap();
+            let text = renditions.manifest();
+            let (_, time) = text.split_once("publishTime=\"").unwrap();
+            let time = time.split_once('"').unwrap().0.to_owned();
+            let first = told.entry(time).or_insert_with(|| {
+                changes += 1;
+                text.clone()
+            });
+            assert_eq!(*first, text);
+        }
+        renditions.frame += 1;
+    }
+    assert!(changes > 8, "{changes}");
+}
+
+#[test]
 fn the_next_segment_is_foretold_where_keyframes_are_regular() {
     let listed = |distances: &[u32]| {
         let mut renditions = Renditions::new(distances);
@@ -289,6 +324,29 @@ fn a_segment_whose_end_is_unknown_is_listed_once_it_has_lasted_a_while() {
     let least = 90 * 1200;
     let second = &listed[listed.len() - 8..];
     assert!(second.iter().all(|&(count, lasted)| (count == 2) == (lasted >= least)), "{second:?}");
+}
+
+/// It was listed with its foretold end before its publisher became silent.
+#[test]
+fn a_segment_that_was_foretold_is_listed_for_a_while_at_least() {
+    let mut renditions = Renditions::new(&[60]);
+    renditions.publish(600);
+    let stream = renditions.registry.stream("x").unwrap();
+    let track = stream.track("v0").unwrap();
+    let mut lasted = BTreeSet::new();
+    for _ in 0..120 {
+        renditions.publish(1);
+        let Some(open) = track.window().open.clone() else { continue };
+        let entrance = Entrance::at(&stream, &stream.state(), Renditions::at(60_000_000).0 / 1000);
+        assert!(!entrance.sends);
+        let manifest = model(&stream, &stream.state(), &entrance).render();
+        let (periods, _, starts) = listed_video(&manifest);
+        assert_eq!(starts.last(), Some(&open.presents.unsigned_abs()));
+        let least = open.presented_end().max(open.presents + 90 * 1200);
+        assert!((periods[0].1 - least as f64 / 90_000.0).abs() < 0.01, "{periods:?}, {least}");
+        lasted.insert(open.presented_end() - open.presents);
+    }
+    assert!(lasted.len() > 3 && lasted.iter().any(|lasted| *lasted < 90 * 1200), "{lasted:?}");
 }
 
 #[test]

@@ -17,10 +17,11 @@ use http::net::Told;
 use live::cursor::Choice;
 use live::{State, Track};
 use media::Kind;
-use protocol::push::abr::{self, Decision, Evidence, Rule, Seen};
+use protocol::push::abr::{self, AnyRule, Decision, Rule, Seen};
 use tokio::time::Instant;
 
 use crate::broadcast::Line;
+use crate::config::PushRule;
 use crate::push::describe;
 use crate::push::wire::Wire;
 
@@ -52,7 +53,7 @@ pub(in crate::push) struct LiveAbr {
     /// Number of renditions at the last renewal, including those that the viewer may not get.
     known: usize,
     renewed: Instant,
-    rule: Evidence,
+    rule: AnyRule,
     began: Instant,
     looked: Option<Instant>,
     /// In microseconds; 0 before the first look.
@@ -115,7 +116,12 @@ fn room(bits: u64, min_rtt: u64) -> usize {
 
 impl LiveAbr {
     /// Makes the choice for a viewer that gets `now`. `None` if there is nothing to choose from.
-    pub(in crate::push) fn new(state: &State, choice: &Choice, now: &Arc<Track>) -> Option<Self> {
+    pub(in crate::push) fn new(
+        rule: PushRule,
+        state: &State,
+        choice: &Choice,
+        now: &Arc<Track>,
+    ) -> Option<Self> {
         // Most streams have one rendition, and nothing is to be done for their viewers.
         let known = frames(state);
         if known < 2 {
@@ -133,7 +139,7 @@ impl LiveAbr {
             at: at.unwrap_or(0),
             known,
             renewed: began,
-            rule: Evidence::default(),
+            rule: rule.into(),
             began,
             looked: None,
             min_rtt: 0,
@@ -329,6 +335,7 @@ impl Line for Watched {
 
 #[cfg(test)]
 mod tests {
+    use protocol::push::abr::Evidence;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 

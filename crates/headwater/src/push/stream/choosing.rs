@@ -83,7 +83,8 @@ impl Watching {
                 }
             }
             None => {
-                let abr = LiveAbr::new(&state, &self.choice, &video);
+                let rule = self.session.rule();
+                let abr = LiveAbr::new(rule, &state, &self.choice, &video);
                 self.watched = abr.map(|abr| Watched::new(&self.session.wire, abr));
             }
         }

@@ -480,8 +480,10 @@ impl<S: Transport + 'static> Connection<S> {
         let mut left = EVENTS_A_TURN;
         loop {
             let result = self.session.handle_input(input);
-            // Events from before an error are still good.
-            while (left > 0 || result.is_err())
+            // Events from before an error are still good. Those after a dismissal are not: a publisher would get a
+            // name that the connection has no use for.
+            while !self.leaves
+                && (left > 0 || result.is_err())
                 && let Some(event) = self.session.poll_event()
             {
                 self.handle_event(event)?;

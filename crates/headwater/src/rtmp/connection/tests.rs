@@ -193,17 +193,17 @@ async fn a_player_ends_with_its_token_though_its_publisher_is_silent() {
         config.access.jwt.keys = key.to_str().unwrap().to_owned();
         config.access.jwt.leeway.0 = Duration::ZERO;
         let mut source = Source::new(config, &[400_000]);
-        let expires = unix_now() + 20;
+        let expires = unix_now() + 60;
         let claims = format!(r#"{{"exp":{expires},"permissions":[{{"actions":["play"]}}]}}"#);
         let name = format!("live/x?token={}", token(&claims));
         let mut peer = Peer::of(&name, &source.origin, PLAY, 0, 1 << 20);
         let began = Instant::now();
         let events = peer.run(Some(&mut source), ALL, Duration::from_secs(5)).await;
         when(&events, |event| *event == ClientEvent::Started);
-        peer.run(None, ALL, Duration::from_secs(60)).await;
+        peer.run(None, ALL, Duration::from_secs(180)).await;
         // The token has whole seconds, by a clock that goes on meanwhile.
         let took = began.elapsed();
-        assert!((Duration::from_secs(15)..Duration::from_secs(25)).contains(&took), "{took:?}");
+        assert!((Duration::from_secs(45)..Duration::from_secs(65)).contains(&took), "{took:?}");
     })
     .await;
 }

@@ -1,6 +1,7 @@
 //! ICE credentials and candidates, and restarts: a session gets new credentials, and with them may go over to
 //! another network (RFC 8445 9, RFC 9725 4.3.3). Its media, their keys and their sequence numbers go on.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 
 use str0m::change::SdpOffer;
@@ -62,12 +63,20 @@ pub(in crate::webrtc) struct Restart {
     pub(in crate::webrtc) peer: IceCreds,
     /// Ours. The peer may have come to a network in which we have another address.
     pub(in crate::webrtc) candidates: Vec<Candidate>,
+    /// Hash of the fragment that asks for it.
+    pub(in crate::webrtc) asked: u64,
 }
 
 impl Restart {
-    /// A restart with new credentials of ours.
-    pub(in crate::webrtc) fn new(peer: IceCreds, candidates: Vec<Candidate>) -> Self {
-        Self { own: IceCreds::new(), peer, candidates }
+    /// A restart with new credentials of ours, for which `fragment` asks.
+    pub(in crate::webrtc) fn new(
+        peer: IceCreds,
+        candidates: Vec<Candidate>,
+        fragment: &str,
+    ) -> Self {
+        let mut hasher = DefaultHasher::new();
+        fragment.hash(&mut hasher);
+        Self { own: IceCreds::new(), peer, candidates, asked: hasher.finish() }
     }
 
     /// What the peer is told (RFC 8840 4.4), after the [`head`] of its session.
@@ -138,7 +147,7 @@ mod tests {
                       a=mid:0\r\na=ice-ufrag:old\r\na=ice-options:trickle\r\nm=video 9 x 96\r\na=mid:1\r\n";
         let addresses = ["192.0.2.1:8189", "[2001:db8::1]:8189"].map(|it| it.parse().unwrap());
         let peer = IceCreds::new();
-        let restart = Restart::new(peer, candidates(&addresses, true));
+        let restart = Restart::new(peer, candidates(&addresses, true), "");
         let told = restart.tell(&head(answer), &str0m::crypto::from_feature_flags());
         let IceCreds { ufrag, pass } = &restart.own;
         let begin = format!(

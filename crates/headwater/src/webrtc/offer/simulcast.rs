@@ -29,7 +29,7 @@ pub(super) fn limit(offer: &str, taken: Option<Codec>, most: usize) -> Result<St
     while !rest.is_empty() {
         let end = rest.find("\nm=").map_or(rest.len(), |at| at + 1);
         let (media, after) = rest.split_at(end);
-        // Neither sound nor what comes before the first media description has layers.
+        // Neither audio nor what comes before the first media description has layers.
         let most = if media.starts_with("m=video ") { most } else { 0 };
         limit_media(media, taken, most, &mut out)?;
         rest = after;
@@ -176,7 +176,7 @@ mod tests {
         let rids =
             ["a=rid:a send", "a=rid:b send pt=96;x", "a=rid:c send", "a=simulcast:send b,a;~c;a"];
         let video = offer(&rids);
-        // Sound has no layers, wherever its description is.
+        // Audio has no layers, wherever its description is.
         let whole = format!("{}{video}", video.replace("m=video", "m=audio"));
         assert_eq!(limit(&whole, 2).unwrap().matches("a=simulcast:").count(), 1);
         for end in 0..=whole.len() {

@@ -106,7 +106,7 @@ impl Play {
         let terms = video.as_ref().and_then(|(line, _)| line.terms);
         let numbers = terms.and_then(|terms| terms.numbers).and_then(Numbers::new);
         let codec = video.as_ref().map_or(Codec::H264, |(line, _)| line.codec);
-        let made = companion.as_ref().and_then(Watching::picture);
+        let made = companion.as_ref().and_then(Watching::video);
         let made = made.filter(|_| codec == Codec::H264).cloned();
         let choice = Choice::new(Arc::clone(&stream), codec, made, numbers, Instant::now());
         let output = |(line, track), rate| Output::new(line, track, rate, subscriber.clone());
@@ -348,7 +348,7 @@ impl Play {
             audio.write(sender, batch, None, (now, wall), &mut allowed)?;
         }
         if let Some(video) = video {
-            // Sound is too little to count.
+            // Audio is too little to count.
             video.write(sender, batch, choice.numbers(now), (now, wall), &mut allowed)?;
         }
         *pause = Some(now + PAUSE).filter(|_| allowed == 0);

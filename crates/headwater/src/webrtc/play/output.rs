@@ -93,7 +93,7 @@ impl Output {
         let source = |ssrc, payload_type| {
             Source::new(ssrc, payload_type, extension.as_deref().unwrap_or_default())
         };
-        // Sound that is late is of no use, and Opus hides what is missing.
+        // Audio that is late is of no use, and Opus hides what is missing.
         let resends = terms.resends.filter(|_| rate == VIDEO_RATE);
         Some(Self {
             line,

@@ -92,7 +92,7 @@ impl Track {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sound_and_picture_stay_in_step_for_an_hour() {
+async fn audio_and_video_stay_in_step_for_an_hour() {
     let origin = Origin::new(Config::default());
     let track = |mid: &str, ssrc: u32, payload: u8, rate, fast, lasts| Track {
         line: Line {
@@ -111,7 +111,7 @@ async fn sound_and_picture_stay_in_step_for_an_hour() {
         tap: None,
         place: None,
     };
-    // A frame each 100 ms, and a packet of sound each 60 ms. Clocks of sound cards and cameras are off by
+    // A frame each 100 ms, and a packet of audio each 60 ms. Clocks of sound cards and cameras are off by
     // some 50 millionths.
     let mut video = track("v", 1, 102, VIDEO_RATE, -60, 9_000);
     let mut audio = track("a", 2, 111, AUDIO_RATE, 60, 2_880);

@@ -190,10 +190,10 @@ impl Publish {
     pub(super) fn report(&mut self, feedback: &SenderFeedback) {
         let inputs = self.video.iter_mut().map(|layer| &mut layer.input);
         inputs.chain(&mut self.audio).for_each(|input| input.report(feedback));
-        // Without sound, layers are put beside the one that came first.
-        let sound = self.audio.as_ref().filter(|audio| audio.stream.is_some());
+        // Without audio, layers are put beside the one that came first.
+        let audio = self.audio.as_ref().filter(|audio| audio.stream.is_some());
         let lead = self.lead.map(|place| &self.video[place].input);
-        let Some(clock) = sound.or(lead).map(|input| input.clock.clone()) else { return };
+        let Some(clock) = audio.or(lead).map(|input| input.clock.clone()) else { return };
         let stream = self.ingest.publisher().name();
         for layer in &mut self.video {
             if let Some(by) = layer.align(&clock) {
@@ -213,13 +213,13 @@ impl Publish {
         let at = now.into_std();
         while let Some(next) = self.audio.as_mut().and_then(|audio| audio.reorder.pop(at)) {
             if let Next::Packet(packet) = next {
-                self.sound(&packet, now, origin)?;
+                self.take_audio(&packet, now, origin)?;
             }
         }
         for place in 0..self.video.len() {
             while let Some(outputs) = self.video[place].pop(now) {
                 for output in outputs {
-                    self.picture(place, output, now, origin)?;
+                    self.take_video(place, output, now, origin)?;
                 }
             }
         }
@@ -270,7 +270,7 @@ impl Publish {
     }
 
     /// Takes what a packet of the layer at `place` led to.
-    fn picture(
+    fn take_video(
         &mut self,
         place: usize,
         output: Output,
@@ -297,7 +297,7 @@ impl Publish {
         self.ingest.sample(kind, sample, origin.now()).map_err(End::from)
     }
 
-    fn sound(&mut self, packet: &Packet, now: Instant, origin: &Origin) -> Result<(), End> {
+    fn take_audio(&mut self, packet: &Packet, now: Instant, origin: &Origin) -> Result<(), End> {
         let since = self.since(now);
         let Some(audio) = &mut self.audio else { return Ok(()) };
         let dts = audio.clock.time(packet.time, since);

@@ -1,19 +1,19 @@
 //! What carries packets to peers: datagrams, or TCP where a network lets none pass.
 
 pub(super) mod batch;
-pub(super) mod outbox;
 pub(super) mod path;
 pub(super) mod socket;
 pub(super) mod source;
+pub(super) mod tcp_queue;
 
 use std::sync::Arc;
 
 use str0m::net::{Protocol, Transmit};
 
 use batch::Batch;
-use outbox::Connections;
 use path::Path;
 use socket::Socket;
+use tcp_queue::Connections;
 
 /// What a worker's sessions send by.
 pub(super) struct Transport {

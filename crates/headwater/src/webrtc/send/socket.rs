@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 
 use quinn_udp::{RecvMeta, UdpSocketState};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -94,6 +95,12 @@ impl Socket {
             }
             _ => address,
         }
+    }
+
+    /// Whether the kernel has a datagram that was not received yet. It may be an empty one.
+    pub(in crate::webrtc) fn is_readable(&self) -> bool {
+        let mut socket = [PollFd::new(&self.io, PollFlags::IN)];
+        poll(&mut socket, Some(&Timespec::default())).is_ok_and(|count| count > 0)
     }
 
     /// Waits for datagrams. Returns how many of the buffers they fill.

@@ -33,11 +33,11 @@ pub(super) fn admit(
     let sha1 = |key: &[u8], parts: &[&[u8]]| crypto.sha1_hmac_provider.sha1_hmac(key, parts);
     let knows = |password: &str| request.verify(password.as_bytes(), sha1);
     let Found { inbox, waiting } = sessions.admit(fragment, is_new, knows)?;
-    if let Some((waiting, place)) = waiting {
+    if let Some((waiting, registration)) = waiting {
         let (shared, task) = (Rc::clone(shared), worker.task());
         let id = waiting.id.clone();
         spawn_local(id.scope(async move {
-            let _held = (task, place);
+            let _held = (task, registration);
             session::run(*waiting, shared).await;
         }));
     }

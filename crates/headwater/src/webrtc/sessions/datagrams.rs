@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::admit::{admit, binding_request};
 use super::shared::Shared;
-use super::{Datagram, Inbox, Message};
+use super::{Datagram, Inbox, LONGEST, Message};
 use crate::webrtc::send::path::Path;
 use crate::webrtc::send::socket::{BUFFER, BUFFERS};
 
@@ -60,8 +60,8 @@ impl Peers {
     /// Gives a datagram to its session.
     fn take(&mut self, datagram: Datagram) {
         let peer = datagram.path.destination;
-        if peer.port() == 0 {
-            // Nothing can be sent there, and the error would look as if the kernel could not cut datagrams:
+        if peer.port() == 0 || datagram.bytes.len() > LONGEST {
+            // Nothing can be sent to port 0, and the error would look as if the kernel could not cut datagrams:
             // all viewers of this worker would get their packets one by one.
             return self.shared.sessions.count_dropped();
         }

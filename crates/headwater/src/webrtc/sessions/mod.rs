@@ -28,8 +28,15 @@ use crate::sessions::Session as Listed;
 /// Length of an ICE user fragment of ours.
 const FRAGMENT: usize = 16;
 
-/// Datagrams that wait for a session's task. A burst of a keyframe's packets is well below.
-pub(super) const INBOX: usize = 512;
+/// Datagrams that wait for the task of a session. Where this process was not run for a while, it takes at once what the
+/// kernel kept: up to twice [`http::net::UNRECEIVED`], which are some 3,600 packets of 1,200 bytes.
+pub(super) const INBOX: usize = 4096;
+
+/// The kernel counts 2,304 bytes for such a packet.
+const _: () = assert!(INBOX >= 2 * http::net::UNRECEIVED / 2304);
+
+/// The longest packet that a peer may send, in bytes. Packets of media and of DTLS fit into an Ethernet frame.
+const LONGEST: usize = 8 << 10;
 
 /// From how many addresses a session's peer may send, until it restarts ICE. A peer has a few, and gets others
 /// when it changes its network. Requests from further ones are dropped.
@@ -94,8 +101,8 @@ pub(super) fn etag(fragment: &str) -> String {
 /// A session that was found for a datagram.
 pub(super) struct Found {
     pub(super) inbox: Inbox,
-    /// The session itself, if it waits to be run, and its place.
-    pub(super) waiting: Option<(Box<Waiting>, Place)>,
+    /// The session itself, if it waits to be run, and its registration.
+    pub(super) waiting: Option<(Box<Waiting>, Registration)>,
 }
 
 /// The sessions.
@@ -163,16 +170,18 @@ pub(super) enum Asked {
     TooSoon,
     /// ICE restarts. The second is the head of what the peer is told.
     Restart(Restart, String),
+    /// It asks once more for the restart that waits. It is told the same.
+    Again(Restart, String),
     Done,
 }
 
 /// Keeps a session known while it runs.
-pub(super) struct Place {
+pub(super) struct Registration {
     sessions: Arc<Sessions>,
     fragment: String,
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
         // The entry is dropped after the lock is given back.
         let entry = self.sessions.table().remove(&self.fragment);
@@ -245,8 +254,8 @@ impl Sessions {
         }
         entry.addresses = addresses + usize::from(is_new);
         entry.ever += usize::from(is_new);
-        let place = || Place { sessions: Arc::clone(self), fragment: first };
-        let waiting = entry.waiting.take().map(|(_, waiting)| (waiting, place()));
+        let registration = || Registration { sessions: Arc::clone(self), fragment: first };
+        let waiting = entry.waiting.take().map(|(_, waiting)| (waiting, registration()));
         Some(Found { inbox: entry.inbox.clone(), waiting })
     }
 
@@ -281,8 +290,18 @@ impl Sessions {
         let Some(entry) = entries.get_mut(&first) else { return Asked::Unknown };
         let (own, known) = entry.newest();
         // RFC 9725 has the asterisk in quotes.
-        let is_own = |tag: &str| matches!(tag, "*" | "\"*\"") || tag == etag(&own.ufrag);
-        if tag.is_some_and(|tags| !tags.split(',').map(str::trim).any(is_own)) {
+        let is_tag_of =
+            |own: &IceCreds, tag: &str| matches!(tag, "*" | "\"*\"") || tag == etag(&own.ufrag);
+        let tags = || tag.into_iter().flat_map(|tags| tags.split(',').map(str::trim));
+        // The answer to the restart may be lost. The peer then sends the same request once more. Candidates that it
+        // adds come in another.
+        if let Some((_, next)) = &entry.next
+            && restart.as_ref().is_some_and(|restart| restart.asked == next.asked)
+            && tags().any(|tag| is_tag_of(&entry.own, tag))
+        {
+            return Asked::Again(next.clone(), entry.head.clone());
+        }
+        if tag.is_some() && !tags().any(|tag| is_tag_of(own, tag)) {
             return Asked::OtherTag;
         }
         let Some(restart) = restart.filter(|restart| restart.peer != *known) else {
@@ -407,7 +426,8 @@ mod tests {
         /// Asks for a restart so long after the begin.
         fn ask(&self, millis: u64, tag: &str) -> Asked {
             let now = self.begun + Duration::from_millis(millis);
-            let restart = Restart::new(IceCreds::new(), Vec::new());
+            let peer = IceCreds::new();
+            let restart = Restart::new(peer.clone(), Vec::new(), &peer.ufrag);
             self.sessions.patch((RESOURCE, &self.id), Some(tag), Some(restart), now)
         }
 
@@ -450,11 +470,11 @@ mod tests {
             before = next;
         }
         assert!(!session.admits(&session.first, false));
-        let place = Place {
+        let registration = Registration {
             sessions: Arc::clone(&session.sessions),
             fragment: session.first.ufrag.clone(),
         };
-        drop(place);
+        drop(registration);
         assert!(!session.admits(&before, false));
         assert!(session.sessions.table().restarts.is_empty());
     }
@@ -475,6 +495,32 @@ mod tests {
         let next = session.restart(50_000);
         session.sweep(80_000);
         assert!(session.admits(&next, false));
+    }
+
+    #[test]
+    fn who_asks_for_a_restart_again_gets_the_same_answer() {
+        let session = Session::new(8);
+        let peer = IceCreds::new();
+        let ask_by = |tag: &str, fragment: &str| {
+            let asked = Some(Restart::new(peer.clone(), Vec::new(), fragment));
+            session.sessions.patch((RESOURCE, &session.id), Some(tag), asked, session.begun)
+        };
+        let ask = |tag: &str| ask_by(tag, "restart");
+        let own = |asked: Asked| match asked {
+            Asked::Restart(restart, _) | Asked::Again(restart, _) => Some(restart.own),
+            _ => None,
+        };
+        let first = own(ask("*")).unwrap();
+        for tag in ["\"*\"", &etag(&session.first.ufrag)] {
+            assert_eq!(own(ask(tag)), Some(first.clone()), "{tag}");
+        }
+        // Candidates that are added ask for no restart.
+        for tag in ["*", &etag(&first.ufrag)] {
+            assert!(matches!(ask_by(tag, "restart and a candidate"), Asked::Done), "{tag}");
+        }
+        let tag = etag(&session.first.ufrag);
+        assert!(matches!(ask_by(&tag, "restart and a candidate"), Asked::OtherTag));
+        assert_eq!(session.sessions.table().restarts.len(), 1);
     }
 
     #[test]

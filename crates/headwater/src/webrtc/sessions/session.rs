@@ -8,6 +8,7 @@ use std::time::Duration;
 use str0m::net::{DatagramRecv, Receive, Transmit};
 use str0m::{Event, Input, Output, Rtc, RtcError};
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::shared::Shared;
@@ -21,6 +22,10 @@ use crate::webrtc::send::path::Path;
 
 /// The shortest time after which str0m is asked again.
 const SHORTEST: Duration = Duration::from_millis(1);
+
+/// How long datagrams are taken that came before the publisher ended its session. Its request may overtake them where
+/// this process was not run for a while. The time has a limit because others may send to the same socket without a pause.
+const LEAVES: Duration = Duration::from_secs(1);
 
 /// What the peer does. A session that plays stays on its thread.
 enum Role {
@@ -92,9 +97,15 @@ impl Session {
         // str0m's times may be over already.
         let mut timeout = self.flush(now)?.max(now + SHORTEST);
         let mut asleep = pin!(sleep_until(timeout));
+        let mut leaves: Option<Instant> = None;
         loop {
             let now = Instant::now();
             self.check(now)?;
+            let datagrams = &self.shared.transport.datagrams;
+            let has_all = || inbox.is_empty() && !datagrams.is_readable();
+            if leaves.is_some_and(|until| now >= until || has_all()) {
+                return Err(End::Asked);
+            }
             let due = match &viewer {
                 Some(viewer) => viewer.send(now)?,
                 None => None,
@@ -119,8 +130,15 @@ impl Session {
                         }
                     }
                     Some(Message::Restart(restart)) => restart.apply(&mut self.rtc)?,
-                    Some(Message::End) | None => return Err(End::Asked),
+                    // What a viewer sent is of no use any more.
+                    Some(Message::End) if viewer.is_some() => return Err(End::Asked),
+                    Some(Message::End) => {
+                        leaves.get_or_insert(Instant::now() + LEAVES);
+                    }
+                    None => return Err(End::Asked),
                 },
+                // The task that receives datagrams runs meanwhile.
+                () = yield_now(), if leaves.is_some() => continue,
                 // str0m has no part in what a viewer gets, so it need not be asked.
                 () = changed => continue,
                 () = &mut asleep => {
@@ -137,7 +155,12 @@ impl Session {
                 over = poll_fn(|cx| self.listed.poll_over(cx)) => return Err(End::Over(over)),
             }
             let now = Instant::now();
-            timeout = self.flush(now)?.max(now + SHORTEST);
+            // A peer that leaves may also close the connection.
+            let ended = |end| match end {
+                End::Lost if leaves.is_some() => End::Asked,
+                end => end,
+            };
+            timeout = self.flush(now).map_err(ended)?.max(now + SHORTEST);
         }
     }
 
@@ -286,5 +309,91 @@ fn kind(datagram: &[u8]) -> Kind {
         Some(0..=3) => Kind::Stun,
         Some(128..=191) => Kind::Rtp,
         _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::net::UdpSocket;
+    use std::sync::Arc;
+
+    use live::{PublisherInfo, backup};
+    use quinn_udp::RecvMeta;
+    use str0m::net::Protocol;
+
+    use super::*;
+    use crate::Origin;
+    use crate::access::Grant;
+    use crate::config::Config;
+    use crate::sessions::{Doing, Who};
+    use crate::webrtc::send::Transport;
+    use crate::webrtc::send::socket::{BUFFERS, Socket};
+
+    /// A session of a publisher, which has a socket of its own.
+    fn session() -> Session {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let info = PublisherInfo { peer: None, protocol: "whip", rendition: None };
+        let publisher = origin.publish("x", backup::Role::Primary, info).unwrap();
+        let publish = Publish::new(publisher, (SHORTEST, SHORTEST), (None, &[]), None).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let datagrams = Socket::new(socket).unwrap();
+        let who = Who {
+            doing: Doing::Publish,
+            path: "live/x".to_owned(),
+            by: "whip",
+            peer: datagrams.address,
+        };
+        let listed = origin.sessions.begin(who, Grant::default());
+        let shared = Shared {
+            origin,
+            sessions: Default::default(),
+            crypto: str0m::crypto::from_feature_flags().into(),
+            transport: Transport { datagrams, connections: Default::default() },
+            batch: RefCell::default(),
+            feeds: Default::default(),
+            drain: Default::default(),
+        };
+        let heard = Instant::now();
+        Session {
+            rtc: Rtc::builder().build(heard.into_std()),
+            role: Role::Publish(Box::new(publish)),
+            shared: Rc::new(shared),
+            connects: None,
+            listed,
+            refused: None,
+            heard,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_before_the_peer_ended_its_session_is_taken() {
+        let mut session = session();
+        let shared = Rc::clone(&session.shared);
+        let (to_session, mut inbox) = mpsc::channel(8);
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let source = shared.transport.datagrams.address;
+        let hands_over = async {
+            // The time counts from the request on.
+            tokio::time::advance(2 * LEAVES).await;
+            // Nobody can make anything of it, so that it is counted when it is taken.
+            peer.send_to(&[99], source).unwrap();
+            to_session.try_send(Message::End).unwrap();
+            let destination = peer.local_addr().unwrap();
+            let path = Path { protocol: Protocol::Udp, source, destination };
+            let mut buffers = vec![vec![0; 100]; BUFFERS];
+            let mut metas = [RecvMeta::default(); BUFFERS];
+            shared.transport.datagrams.receive(&mut buffers, &mut metas).await.unwrap();
+            let datagram = Datagram { path, bytes: [99].into(), came: Instant::now() };
+            to_session.send(Message::Datagram(datagram)).await.unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            end = session.drive(&mut inbox) => assert!(matches!(end, Err(End::Asked))),
+            () = hands_over => {}
+        }
+        assert_eq!(shared.sessions.dropped(), 1);
     }
 }

@@ -1,6 +1,6 @@
 //! ICE over TCP (RFC 6544), for networks that let no datagrams pass. Peers connect, the origin never does.
 //!
-//! Packets are the same as in datagrams, each after its length (RFC 4571 2). `outbox` keeps those that go out.
+//! Packets are the same as in datagrams, each after its length (RFC 4571 2). `tcp_queue` keeps those that go out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,13 +18,10 @@ use tokio::time::{Instant, timeout};
 
 use super::admit::{admit, binding_request};
 use super::shared::Shared;
-use super::{Datagram, Inbox, Message};
+use super::{Datagram, Inbox, LONGEST, Message};
 use crate::webrtc::end::SILENCE;
-use crate::webrtc::send::outbox::Writer;
 use crate::webrtc::send::path::Path;
-
-/// The longest packet that a peer may send, in bytes. Packets of media and of DTLS fit into an Ethernet frame.
-const LONGEST: usize = 8 << 10;
+use crate::webrtc::send::tcp_queue::Writer;
 
 /// How long the farewell of a session may take.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -113,7 +110,7 @@ async fn run(
     };
     let _task = worker.task();
     let known = shared.transport.connections.add(peer);
-    let mut writer = Writer::new(to, &known.outbox);
+    let mut writer = Writer::new(to, &known.queue);
     let is_admitted = |packet: &[u8]| {
         // A request may be the first with the credentials of a restart, or be from before it.
         let is_admitted = binding_request(packet).is_none_or(|request| {
@@ -159,7 +156,7 @@ mod tests {
     use tokio::io::{AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::webrtc::send::outbox::testing::frame;
+    use crate::webrtc::send::tcp_queue::testing::frame;
 
     #[tokio::test]
     async fn frames_come_out_however_they_are_cut() {

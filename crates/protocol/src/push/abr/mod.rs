@@ -2,8 +2,8 @@
 //! connection.
 //!
 //! A rule does no I/O: time and all measurements are arguments. There are three rules. The server
-//! uses [`Evidence`]; the simulation compares it with the others. The renditions of a viewer form a
-//! *ladder*.
+//! uses [`Evidence`], unless `push.rule` says otherwise; the simulation compares it with the others.
+//! The renditions of a viewer form a *ladder*.
 //!
 //! | rule | goes down when | goes up when |
 //! |---|---|---|
@@ -11,12 +11,14 @@
 //! | [`Throughput`] | the acknowledged rate is below the rendition's | it is above the next rendition's |
 //! | [`Evidence`] | more bytes wait than the viewer's buffer can cover | bursts have shown that the link carries the next rendition, and it did not fail recently |
 
+mod any;
 mod evidence;
 #[cfg(test)]
 mod simulation;
 mod three_state;
 mod throughput;
 
+pub use any::AnyRule;
 pub use evidence::Evidence;
 pub use three_state::ThreeState;
 pub use throughput::Throughput;

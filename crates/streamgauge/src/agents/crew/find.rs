@@ -17,7 +17,7 @@ use super::{Ask, LEAVING, Post};
 use crate::agents::wire::{self, Answer, Greeting, Hello};
 
 /// How long agents have to answer.
-const ANSWERING: Duration = Duration::from_secs(5);
+const ANSWERING: Duration = wire::SILENCE;
 /// Pause between two calls for agents. One that has just connected hears the second.
 const CALLING: Duration = Duration::from_secs(1);
 /// How many agents of other versions or with strange names an error lists.

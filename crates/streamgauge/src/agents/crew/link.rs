@@ -29,7 +29,7 @@ pub(super) struct Remote {
 }
 
 /// Where a child is: its agent and its number.
-struct Place {
+struct Address {
     post: Arc<Post>,
     member: Arc<Member>,
     child: u32,
@@ -43,19 +43,19 @@ impl Remote {
         name: String,
         (number, says, told): (usize, mpsc::Receiver<Piece>, Told),
     ) -> Self {
-        let place = || Place { post: Arc::clone(post), member: Arc::clone(member), child };
+        let address = || Address { post: Arc::clone(post), member: Arc::clone(member), child };
         let (input, inputs) = mpsc::unbounded_channel();
         let (fail, failed) = mpsc::channel(1);
         let ended = Arc::new(Mutex::new(Ok(())));
-        tokio::spawn(place().feed(role.to_owned(), inputs, fail));
+        tokio::spawn(address().feed(role.to_owned(), inputs, fail));
         tokio::spawn({
-            let (place, ended) = (place(), Arc::clone(&ended));
+            let (address, ended) = (address(), Arc::clone(&ended));
             async move {
-                let result = place.listen(number, says, &told, failed).await;
-                place.post.children().remove(&place.child);
+                let result = address.listen(number, says, &told, failed).await;
+                address.post.children().remove(&address.child);
                 if result.is_err() {
                     // It must not go on making load that nobody counts.
-                    place.kill().await;
+                    address.kill().await;
                 }
                 *ended.lock().unwrap_or_else(PoisonError::into_inner) = result;
                 // The receiver may be gone, which it knows.
@@ -85,7 +85,7 @@ impl Link for Remote {
     }
 }
 
-impl Place {
+impl Address {
     /// Starts the child and sends it its input. Kills it when no more input can come.
     async fn feed(
         self,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::bail;
 use async_nats::{RequestError, RequestErrorKind};
 use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::Post;
 use crate::agents::clock::{Offset, Offsets, Reading};
@@ -18,6 +18,8 @@ use crate::shard::monotonic;
 const ROUND_TRIPS: usize = 8;
 /// Time between two further ones.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// How long the answer to one of them may take.
+const COMPARING: Duration = Duration::from_secs(5);
 /// An agent that has answered nothing for so long may be gone. It is asked every [`INTERVAL`], but one question may
 /// wait for its answer for all that time.
 const QUIET: Duration = Duration::from_secs(3);
@@ -137,7 +139,10 @@ impl Member {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let sent = Reading { monotonic: monotonic_now, unix };
         let ask = Ask::Clocks { run: Some(post.run.clone()) };
-        let answer = self.request(post, &ask, b"").await.map_err(|error| error.kind())?;
+        // A message may be lost. Another one is sent before the silence is too long.
+        let asked = timeout(COMPARING, self.request(post, &ask, b"")).await;
+        let answer =
+            asked.map_err(|_| RequestErrorKind::TimedOut)?.map_err(|error| error.kind())?;
         let round_trip = monotonic().saturating_sub(sent.monotonic);
         Ok(match answer {
             Answer::Clocks { monotonic, unix } => {

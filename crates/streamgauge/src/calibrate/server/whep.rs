@@ -19,6 +19,7 @@ use tokio::task::spawn_local;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::session::Session;
+use crate::calibrate::script::Script;
 use crate::calibrate::stream::{Stream, TICKS};
 
 /// Longest datagram that is read.
@@ -47,7 +48,15 @@ pub(super) async fn begin(session: &Rc<Session>, offer: &[u8]) -> anyhow::Result
     rtc.add_local_candidate(Candidate::host(local, "udp")?);
     let answer = rtc.sdp_api().accept_offer(offer)?.to_sdp_string();
     let buffer = vec![0; MAX_DATAGRAM];
-    let mut sender = Sender { rtc, socket, local, buffer, video: None, is_connected: false };
+    let mut sender = Sender {
+        rtc,
+        socket,
+        local,
+        buffer,
+        video: None,
+        is_connected: false,
+        losses: Losses::default(),
+    };
     let session = Rc::clone(session);
     spawn_local(async move { sender.run(&session).await.is_ok() });
     Ok(answer)
@@ -62,6 +71,50 @@ struct Sender {
     /// The media line of the video.
     video: Option<Mid>,
     is_connected: bool,
+    losses: Losses,
+}
+
+/// The packets of media that are not sent.
+#[derive(Debug, Default)]
+struct Losses {
+    /// The payload type of media that are sent the first time. What is sent again has another.
+    first: u8,
+    /// How many of the next packets of media are lost.
+    next: usize,
+    /// Whether what is sent again is lost.
+    again: bool,
+}
+
+impl Losses {
+    /// Prepares for a picture.
+    fn begin(&mut self, script: &Script, picture: u32) {
+        let Some(loss) = &script.loss else { return };
+        self.next = match picture {
+            _ if picture == loss.always => usize::MAX,
+            _ if loss.once.contains(&picture) => 1,
+            _ => 0,
+        };
+        // What is lost once is asked for long before that.
+        self.again = picture >= loss.always;
+    }
+
+    /// Whether a datagram is lost.
+    fn take(&mut self, datagram: &[u8]) -> bool {
+        // RTP has payload types from 96 on here. The types of RTCP look like 72 to 79 in this place (RFC 5761 4).
+        let (Some(128..=191), Some(kind)) = (datagram.first(), datagram.get(1)) else {
+            return false;
+        };
+        let payload_type = kind & 0x7f;
+        if payload_type < 96 {
+            return false;
+        }
+        if payload_type != self.first {
+            return self.again;
+        }
+        let is_lost = self.next > 0;
+        self.next = self.next.saturating_sub(usize::from(is_lost));
+        is_lost
+    }
 }
 
 impl Sender {
@@ -71,12 +124,14 @@ impl Sender {
         session.asked();
         self.drive(session.delay()).await?;
         let (mid, payload) = self.line()?;
+        self.losses.first = *payload;
         let pause = PAUSES[usize::from(!session.script.is_live())];
         for piece in 0..session.script.pieces() {
             self.drive(session.wait_for(piece)).await?;
             for sample in session.samples(piece)? {
                 let data = Stream::annex_b(&sample);
                 self.drive(session.carry(data.len())).await?;
+                self.losses.begin(&session.script, piece);
                 let number = u64::try_from(sample.dts).unwrap_or_default() / u64::from(TICKS);
                 let time = MediaTime::from_90khz(number * RTP_TICKS);
                 let captured = session.instant(session.script.captured(piece));
@@ -145,6 +200,9 @@ impl Sender {
             match self.rtc.poll_output()? {
                 Output::Timeout(wakes) => return Ok(Instant::from_std(wakes)),
                 Output::Transmit(datagram) => {
+                    if self.losses.take(&datagram.contents) {
+                        continue;
+                    }
                     self.socket.send_to(&datagram.contents, datagram.destination).await?;
                 }
                 Output::Event(Event::Connected) => self.is_connected = true,

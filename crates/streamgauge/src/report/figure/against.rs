@@ -10,6 +10,7 @@ use super::{Drawn, Source, metric_title};
 use crate::number;
 use crate::runs::Kept;
 use crate::runs::dimension;
+use crate::runs::marks::Doubt;
 use crate::runs::metric::{self, Tells};
 use crate::runs::statistics::Summary;
 
@@ -60,9 +61,8 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
         lines.extend(curves);
         notes.extend(told);
     }
-    if lines.iter().flat_map(|line| &line.points).any(|point| point.doubtful) {
-        notes.push("† The generator was saturated: not to be trusted.".to_owned());
-    }
+    let points = lines.iter().flat_map(|line| &line.points);
+    notes.extend(Doubt::notes(points.filter_map(|point| point.doubt)));
     if lines.iter().flat_map(|line| &line.points).any(|point| point.low < point.high) {
         notes.push("Points are medians; bands reach from the least to the most.".to_owned());
     }
@@ -109,8 +109,8 @@ fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
     let point = |(x, here): (f64, Vec<&Kept>)| {
         let summary = Summary::of(here.iter().filter_map(|kept| kept.metric(y)))?;
-        let doubtful = here.iter().any(|kept| kept.trial.saturated);
-        Some(Point { x, y: summary.median, low: summary.min, high: summary.max, doubtful })
+        let doubt = Doubt::of(&here, y);
+        Some(Point { x, y: summary.median, low: summary.min, high: summary.max, doubt })
     };
     places.into_iter().filter_map(point).collect()
 }
@@ -124,7 +124,7 @@ fn expected(lines: &[Line], threshold: Option<f64>, x: &str) -> (Vec<Line>, Vec<
         let Some(all) = line.points.first().map(|first| first.x * first.y) else { continue };
         let shared = |point: &Point| {
             let y = all / point.x;
-            Point { x: point.x, y, low: y, high: y, doubtful: false }
+            Point { x: point.x, y, low: y, high: y, doubt: None }
         };
         let points = line.points.iter().map(shared).filter(|point| point.y.is_finite());
         let label = format!("{}, expected", line.label);
@@ -164,7 +164,7 @@ fn published(source: &Source<'_>, x: &str, y: &str, context: Option<&Parameters>
         let (Ok(at), Ok(value)) = (row[x].parse::<f64>(), row[y].parse::<f64>()) else { continue };
         let name = peer.map_or("", |peer| row[peer].as_str());
         let label = of_study(name);
-        let point = Point { x: at, y: value, low: value, high: value, doubtful: false };
+        let point = Point { x: at, y: value, low: value, high: value, doubt: None };
         match lines.iter_mut().find(|line| line.label == label) {
             Some(line) => line.points.push(point),
             None => {
@@ -199,16 +199,28 @@ fn crossing(line: &Line, threshold: f64, y: &str, x: &str) -> (Option<Mark>, Opt
     let points: Vec<(f64, f64)> = line.points.iter().map(|point| (point.x, point.y)).collect();
     let (label, what) = (&line.label, x.replace('_', " "));
     let place = |x: f64| number::fixed(x, usize::from(x < 10.0) * 2);
+    // The first point that did not hold may be that of a generator which could do no more.
+    let blamed = |at: f64| {
+        let failed = line.points.iter().find(|point| point.x >= at);
+        let is_saturated = failed.is_some_and(|point| point.doubt == Some(Doubt::Saturated));
+        if is_saturated {
+            " The generator was saturated there: the server may hold more."
+        } else {
+            ""
+        }
+    };
     match inflexion(&points, threshold, more_is_better(y)) {
         Some(Inflexion::At(at)) => {
             let mark = Mark { label: place(at), style: line.style, x: at, y: threshold };
-            (Some(mark), Some(format!("Inflexion point of {label}: {} {what}.", place(at))))
+            let note = format!("Inflexion point of {label}: {} {what}.{}", place(at), blamed(at));
+            (Some(mark), Some(note))
         }
         Some(Inflexion::Beyond(at)) => {
             (None, Some(format!("{label} held up to {} {what}, the last value.", place(at))))
         }
         Some(Inflexion::Before(at)) => {
-            (None, Some(format!("{label} did not hold at {} {what}, the first value.", place(at))))
+            let note = format!("{label} did not hold at {} {what}, the first value.", place(at));
+            (None, Some(note + blamed(at)))
         }
         None => (None, None),
     }

@@ -9,6 +9,7 @@ use crate::lab::record::Value;
 use crate::number;
 use crate::runs::Kept;
 use crate::runs::dimension;
+use crate::runs::marks::Doubt;
 use crate::runs::statistics::Summary;
 
 /// The most bars: nobody reads more.
@@ -52,9 +53,7 @@ fn plot(source: &Source<'_>, title: String, trials: &[&Kept]) -> Option<Drawn> {
     }
     let mut notes = Vec::new();
     let all = || bars.iter().flat_map(|(_, bars)| bars);
-    if all().any(|bar| bar.doubtful) {
-        notes.push("† The generator was saturated: not to be trusted.".to_owned());
-    }
+    notes.extend(Doubt::notes(all().filter_map(|bar| bar.doubt)));
     if all().any(|bar| bar.low < bar.high) {
         notes.push("Bars are medians; whiskers reach from the least to the most.".to_owned());
     }
@@ -77,16 +76,16 @@ fn plot(source: &Source<'_>, title: String, trials: &[&Kept]) -> Option<Drawn> {
 
 fn bar(source: &Source<'_>, peer: usize, trials: &[&Kept], metric: &str) -> Option<Bar> {
     let summary = Summary::of(trials.iter().filter_map(|kept| kept.metric(metric)))?;
-    let doubtful = trials.iter().any(|kept| kept.trial.saturated);
-    let dagger = if doubtful { " †" } else { "" };
+    let doubt = Doubt::of(trials, metric);
+    let mark = doubt.map(|doubt| format!(" {}", doubt.mark())).unwrap_or_default();
     Some(Bar {
         label: source.peer_title(peer).to_owned(),
         style: source.style(peer),
         value: summary.median,
         low: summary.min,
         high: summary.max,
-        doubtful,
-        text: number::sensible(summary.median) + dagger,
+        doubt,
+        text: number::sensible(summary.median) + &mark,
     })
 }
 
@@ -111,7 +110,7 @@ fn published(source: &Source<'_>, metric: &str, value: Option<&Value>) -> Vec<Ba
             value: number,
             low: number,
             high: number,
-            doubtful: false,
+            doubt: None,
             text: number::sensible(number),
         });
     }

@@ -9,6 +9,7 @@ use super::{Drawn, Source};
 use crate::number;
 use crate::runs::Kept;
 use crate::runs::dimension;
+use crate::runs::marks::Doubt;
 use crate::runs::statistics::Summary;
 
 /// The most points of a line: there are no more pixels.
@@ -66,13 +67,13 @@ fn by_percentile(all: &Distribution) -> Vec<Point> {
     let place = |step: usize| {
         let left = 10_f64.powf(last * step as f64 / steps as f64);
         let y = all.at(1.0 - 1.0 / left);
-        Point { x: left, y, low: y, high: y, doubtful: false }
+        Point { x: left, y, low: y, high: y, doubt: None }
     };
     (0..=steps).map(place).collect()
 }
 
 fn point(x: f64, summary: Summary) -> Point {
-    Point { x, y: summary.median, low: summary.min, high: summary.max, doubtful: false }
+    Point { x, y: summary.median, low: summary.min, high: summary.max, doubt: None }
 }
 
 /// Combines neighbours if there are too many points.
@@ -83,7 +84,7 @@ fn thinned(points: &[Point]) -> Vec<Point> {
         let mean = points.iter().map(|point| point.y / points.len() as f64).sum();
         let low = points.iter().map(|point| point.low).fold(f64::INFINITY, f64::min);
         let high = points.iter().map(|point| point.high).fold(f64::NEG_INFINITY, f64::max);
-        Point { x: middle.x, y: mean, low, high, doubtful: false }
+        Point { x: middle.x, y: mean, low, high, doubt: None }
     };
     points.chunks(together).map(one).collect()
 }
@@ -113,10 +114,9 @@ fn each_case(
                 continue;
             }
             let saturated = measured.iter().any(|kept| kept.trial.saturated);
-            let dagger = if saturated { " †" } else { "" };
-            if saturated {
-                notes.push("† The generator was saturated: not to be trusted.".to_owned());
-            }
+            let doubt = saturated.then_some(Doubt::Saturated);
+            let dagger = doubt.map(|doubt| format!(" {}", doubt.mark())).unwrap_or_default();
+            notes.extend(Doubt::notes(doubt.into_iter()));
             if measured.len() > 1 && x.scale == Scale::Linear {
                 notes.push(
                     "Lines are medians over repetitions; bands reach from the least to the most."

@@ -80,12 +80,12 @@ fn draw_bar(page: &mut Page, bar: &Bar, axis: &Placed, y: f64) {
     let (zero, end) = (axis.at(0.0), axis.at(bar.value));
     let colour = bar.style.colour();
     let fill = if bar.style.published { "#fff" } else { colour };
-    let dash = (bar.style.published || bar.doubtful).then_some("4 3");
+    let dash = (bar.style.published || bar.doubt.is_some()).then_some("4 3");
     let middle = y + ROW / 2.0;
     page.shape(html! {
         rect x=(Number(zero.min(end))) y=(Number(middle - THICK / 2.0))
             width=(Number((end - zero).abs())) height=(Number(THICK)) fill=(fill)
-            fill-opacity=(if bar.doubtful { "0.35" } else { "0.85" })
+            fill-opacity=(if bar.doubt.is_some() { "0.35" } else { "0.85" })
             stroke=(colour) stroke-width="1.2" stroke-dasharray=[dash] {
             (page::hint(&format!("{}: {}", bar.label, bar.text)))
         }

@@ -271,7 +271,7 @@ fn draw_line(page: &mut Page, line: &Line, inside: &Inside, lines: &Lines) {
             }
             next += every * ((x - next) / every).floor().max(0.0) + every;
         }
-        let hollow = line.style.published || point.doubtful;
+        let hollow = line.style.published || point.doubt.is_some();
         page.shape(html! {
             g {
                 (page::hint(&describe(line, point)))
@@ -282,7 +282,7 @@ fn draw_line(page: &mut Page, line: &Line, inside: &Inside, lines: &Lines) {
 }
 
 fn describe(line: &Line, point: &Point) -> String {
-    let doubt = if point.doubtful { ", generator saturated" } else { "" };
+    let doubt = point.doubt.map(|doubt| format!(", {}", doubt.words())).unwrap_or_default();
     let value = page::value(point.y).0;
     format!("{}, {}: {value}{doubt}", line.label, number::plain(point.x))
 }
@@ -337,12 +337,13 @@ fn draw_mark(page: &mut Page, mark: &Mark, inside: &Inside) {
     page.write_where_room(&text, places, area);
 }
 
-/// Draws a dagger at each point where the generator was the limit.
+/// Draws its mark at each point that is doubtful.
 fn daggers(page: &mut Page, line: &Line, inside: &Inside, lines: &Lines) {
     let area = Box { right: inside.area.right + 14.0, top: 0.0, ..inside.area };
-    for point in shown(line, lines).filter(|point| point.doubtful) {
+    for point in shown(line, lines) {
+        let Some(doubt) = point.doubt else { continue };
         let (x, y) = inside.at(point.x, point.y);
-        let text = Text { halo: true, bold: true, ..Text::new("†", x, y) };
+        let text = Text { halo: true, bold: true, ..Text::new(doubt.mark(), x, y) };
         let places =
             [(x + 5.0, y - 4.0), (x - 12.0, y - 4.0), (x + 5.0, y + 13.0), (x - 12.0, y + 13.0)]
                 .map(|(x, y)| (x, y, Anchor::Start));

@@ -10,7 +10,7 @@ use super::{Aspect, Cell, Row, Table, headed, parameter};
 use crate::number;
 use crate::runs::dimension;
 use crate::runs::limit::{LIMITS, limit};
-use crate::runs::marks::{MARKS, has_errors, marks};
+use crate::runs::marks::{Doubt, MARKS, has_errors, marks};
 use crate::runs::statistics::Summary;
 use crate::runs::{Kept, NOT_WHOLE, Study, percentile_of_requests};
 
@@ -359,8 +359,8 @@ impl<'a> Pivot<'a> {
         let mut fields: BTreeMap<Key, Vec<(f64, &RowColumn)>> = BTreeMap::new();
         for (key, cell) in &self.cells {
             let metric = &self.table.values[cell.metric].metric;
-            let doubtful = cell.trials.iter().any(|kept| kept.trial.saturated)
-                || has_errors(&cell.trials, metric);
+            let doubtful =
+                Doubt::of(&cell.trials, metric).is_some() || has_errors(&cell.trials, metric);
             let Some(summary) = self.summary(key, cell).filter(|_| !doubtful) else { continue };
             let sign = match self.table.values[cell.metric].better {
                 Some(Better::More) => 1.0,

@@ -19,7 +19,7 @@ use crate::playback::{Stamps, Track};
 use crate::skim::micros;
 use crate::{Error, Kind, Micros, Viewer, verify};
 
-/// Longest step between two pictures that counts as the duration of the first. A longer step is a
+/// Longest step between two frames that counts as the duration of the first. A longer step is a
 /// hole.
 const MAX_FRAME: Micros = 1_000_000;
 
@@ -92,8 +92,8 @@ impl Input {
 struct Verifier {
     video: verify::Stream,
     audio: verify::Stream,
-    picture: Option<Codec>,
-    sound: Codec,
+    video_codec: Option<Codec>,
+    audio_codec: Codec,
 }
 
 /// The media of a viewer.
@@ -105,9 +105,9 @@ pub(super) struct Media<'a> {
     verifier: Option<Box<Verifier>>,
     /// When the viewer's first packet came, in this session or in one that was lost.
     first: Option<Instant>,
-    /// Time of the last picture. `None` if pictures are missing behind it.
+    /// Time of the last frame. `None` if frames are missing behind it.
     last: Option<Micros>,
-    /// Whether packets are missing since the last picture, so that further pictures may be, too.
+    /// Whether packets are missing since the last frame, so that further frames may be, too.
     has_lost: bool,
     /// Whether a keyframe is wanted, and when one was asked for.
     wants: bool,
@@ -120,11 +120,11 @@ impl<'a> Media<'a> {
     pub(super) fn new(viewer: &'a Viewer, video: Mid, audio: Mid) -> Self {
         let patience = viewer.lane.options.buffer;
         let verifier = viewer.verify.then(|| {
-            // Servers make Opus of other audio, so only the pictures are compared.
+            // Servers make Opus of other audio, so only the video is compared.
             let video = verify::Stream::new(Some(Track::Video), viewer.reference.clone());
             let audio = verify::Stream::new(Some(Track::Audio), None);
-            let sound = opus::Config::parse(Bytes::from_static(&OPUS)).expect("a valid dOps");
-            Box::new(Verifier { video, audio, picture: None, sound: Codec::Opus(sound) })
+            let opus = opus::Config::parse(Bytes::from_static(&OPUS)).expect("a valid dOps");
+            Box::new(Verifier { video, audio, video_codec: None, audio_codec: Codec::Opus(opus) })
         });
         Self {
             viewer,
@@ -218,7 +218,7 @@ impl<'a> Media<'a> {
                 Next::Lost(count) => self.viewer.count_rtp(|rtp| rtp.lost += count),
                 Next::Packet(packet) => {
                     self.viewer.count_rtp(|rtp| rtp.packets += 1);
-                    self.sound(&packet)?;
+                    self.audio_packet(&packet)?;
                 }
             }
         }
@@ -231,7 +231,7 @@ impl<'a> Media<'a> {
                 }
                 Next::Packet(packet) => {
                     self.viewer.count_rtp(|rtp| rtp.packets += 1);
-                    self.packet(&packet, now)?;
+                    self.video_packet(&packet, now)?;
                 }
             }
         }
@@ -258,12 +258,12 @@ impl<'a> Media<'a> {
         true
     }
 
-    fn packet(&mut self, packet: &Packet, now: Instant) -> Result<(), Error> {
+    fn video_packet(&mut self, packet: &Packet, now: Instant) -> Result<(), Error> {
         // Padding.
         if packet.payload.is_empty() {
             return Ok(());
         }
-        // A packet may end the picture before it, and be one of its own.
+        // A packet may end the frame before it, and be one of its own.
         let mut outputs = [None, None];
         let mut places = outputs.iter_mut();
         self.depacketizer.push(packet.time, packet.marker, &packet.payload, |output| {
@@ -273,14 +273,14 @@ impl<'a> Media<'a> {
         });
         for output in outputs.into_iter().flatten() {
             match output {
-                Output::Unit(unit) => self.picture(unit, now)?,
+                Output::Unit(unit) => self.frame(unit, now)?,
                 Output::Broken(error) => self.broken(error, packet)?,
             }
         }
         Ok(())
     }
 
-    /// Handles a picture that cannot be decoded.
+    /// Handles a frame that cannot be decoded.
     fn broken(&mut self, error: Option<media::Error>, packet: &Packet) -> Result<(), Error> {
         self.wants = true;
         let at = |error: Error| error.at(format!("RTP packet {}", packet.sequence));
@@ -303,7 +303,7 @@ impl<'a> Media<'a> {
         Micros::try_from(since).unwrap_or(Micros::MAX)
     }
 
-    fn picture(&mut self, unit: AccessUnit, now: Instant) -> Result<(), Error> {
+    fn frame(&mut self, unit: AccessUnit, now: Instant) -> Result<(), Error> {
         let time = self.video.clock.time(unit.time, self.since());
         if let Some(verifier) = &mut self.verifier {
             // If such a keyframe is lost, what followed it may still come.
@@ -312,9 +312,9 @@ impl<'a> Media<'a> {
                 verifier.video.restart();
             }
             if let Some(codec) = unit.codec {
-                verifier.picture = Some(codec);
+                verifier.video_codec = Some(codec);
             }
-            if let Some(codec) = &verifier.picture {
+            if let Some(codec) = &verifier.video_codec {
                 let data = unit.data.clone();
                 let sample = Sample { dts: time, cts: 0, duration: 0, sync: unit.key, data };
                 let counts = &mut self.viewer.stats().verified;
@@ -329,19 +329,19 @@ impl<'a> Media<'a> {
         {
             let mut stats = self.viewer.stats();
             if let Some(webrtc) = stats.webrtc.as_deref_mut() {
-                webrtc.first_picture.get_or_insert(at);
+                webrtc.first_frame.get_or_insert(at);
             }
             let front = unit.data.get(..REACH).unwrap_or(&unit.data);
             if let Some(stamps) = Stamps::of_one(front) {
                 stats.playback.set_stamps(to, stamps);
             }
         }
-        // How long a picture lasts is known when the next one comes.
+        // How long a frame lasts is known when the next one comes.
         self.viewer.media(at, Track::Video, last.unwrap_or(to), to);
         Ok(())
     }
 
-    fn sound(&mut self, packet: &Packet) -> Result<(), Error> {
+    fn audio_packet(&mut self, packet: &Packet) -> Result<(), Error> {
         if packet.payload.is_empty() {
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl<'a> Media<'a> {
             let sample = Sample { dts: time, cts: 0, duration: length, sync: true, data };
             let counts = &mut self.viewer.stats().verified;
             counts.units += 1;
-            verifier.audio.sample(&verifier.sound, AUDIO_RATE, &sample, counts)?;
+            verifier.audio.sample(&verifier.audio_codec, AUDIO_RATE, &sample, counts)?;
         }
         let from = micros(time, AUDIO_RATE);
         let to = micros(time + i64::from(duration.unwrap_or_default()), AUDIO_RATE);
@@ -362,7 +362,7 @@ impl<'a> Media<'a> {
     }
 }
 
-/// Makes pictures of packets of this payload type.
+/// Makes frames of packets of this payload type.
 fn depacketizer(rtc: &Rtc, payload: Pt) -> Depacketizer {
     let mut ours = rtc.codec_config().params().iter();
     match ours.find(|ours| ours.pt() == payload).map(|ours| ours.spec().codec) {

@@ -94,8 +94,8 @@ impl<'a> Player<'a> {
         viewer.lane.give_back(text);
         let accepted = rtc.sdp_api().accept_answer(pending, answer);
         accepted.map_err(|error| Error::new(Kind::Garbage, format!("SDP answer: {error}")))?;
-        let pictures = [Codec::H264, Codec::Av1, Codec::H265].map(|codec| (video, codec));
-        let mut ours = pictures.into_iter().chain([(audio, Codec::Opus)]);
+        let of_video = [Codec::H264, Codec::Av1, Codec::H265].map(|codec| (video, codec));
+        let mut ours = of_video.into_iter().chain([(audio, Codec::Opus)]);
         if !ours.any(|(mid, codec)| sends(&rtc, mid, codec)) {
             let what = "the server sends no H.264, AV1, HEVC or Opus";
             return Err(Error::new(Kind::Unsupported, what));

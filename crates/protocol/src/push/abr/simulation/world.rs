@@ -45,7 +45,7 @@ impl Chunk {
 pub(super) struct Course {
     /// Mean bits per second of the received media, over the simulated time.
     pub(super) quality: u64,
-    /// Time without a picture after the first one, because none arrived: in total, and the longest.
+    /// Time without a frame after the first one, because none arrived: in total, and the longest.
     pub(super) stalled: u64,
     pub(super) longest: u64,
     /// Duration of media that were never sent.

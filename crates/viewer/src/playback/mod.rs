@@ -7,16 +7,17 @@
 //! are missing in between take as long as they would have lasted (a frame that freezes), and are
 //! counted.
 
+mod latency;
+
 use std::collections::VecDeque;
 
-use hdrhistogram::Histogram;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+pub use latency::{CaptureClock, Gauge, Latencies, Stamps};
 
 use crate::Micros;
 
-/// A media timeline that steps by more than this is a new timeline. It is played where the old one
-/// ended.
+/// A media timeline that steps back by more than this, or forward by so much more than the player has waited for media, is
+/// a new timeline, unless the other track is there. It is played where the old one ended. A viewer who was cut off from a
+/// live stream for longer misses media of the same timeline.
 const JUMP: Micros = 10_000_000;
 
 /// A shorter gap is rounding, not missing media. No frame is likely to be this short.
@@ -25,9 +26,6 @@ const HOLE: Micros = 8_000;
 /// How many holes of a track are remembered. One track is seldom further ahead of the other than these.
 const HOLES: usize = 8;
 
-/// Longer times from capture to arrival count as this one: 100 s.
-const LONGEST: u64 = 100_000_000;
-
 /// Kind of a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Track {
@@ -35,44 +33,6 @@ pub enum Track {
     Video = 0,
     /// Audio.
     Audio = 1,
-}
-
-/// The clock that tells when media were captured, from the least to the most accurate.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum CaptureClock {
-    /// EXT-X-PROGRAM-DATE-TIME or `availabilityStartTime`: the server's clock, for each segment.
-    DateTime,
-    /// `prft` boxes: the server's clock, for each fragment.
-    Prft,
-    /// Stamps in the video itself: the publisher's clock, for each access unit.
-    Stamp,
-}
-
-/// Stamps of the first and the last access unit of some media (see [`media::stamp`]), in
-/// microseconds since 1970.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamps {
-    /// Stamp of the first.
-    pub first: Micros,
-    /// Stamp of the last.
-    pub last: Micros,
-}
-
-impl Stamps {
-    /// Finds the stamps of the first and the last access unit; the front of each is enough.
-    pub fn find(first: &[u8], last: &[u8]) -> Option<Self> {
-        let find = |unit| media::stamp::find(unit).and_then(|unix| Micros::try_from(unix).ok());
-        Some(Self { first: find(first)?, last: find(last)? })
-    }
-
-    /// Finds the stamp of a single access unit, or of a tag or message with one.
-    pub fn of_one(unit: &[u8]) -> Option<Self> {
-        let unix = media::stamp::find(unit).and_then(|unix| Micros::try_from(unix).ok())?;
-        Some(Self { first: unix, last: unix })
-    }
 }
 
 /// What has arrived of a track, on the playback timeline.
@@ -121,36 +81,6 @@ impl Holes {
     }
 }
 
-/// Smallest, mean and largest of a value that changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gauge {
-    count: u32,
-    sum: i64,
-    min: i64,
-    max: i64,
-}
-
-impl Default for Gauge {
-    fn default() -> Self {
-        Self { count: 0, sum: 0, min: i64::MAX, max: i64::MIN }
-    }
-}
-
-impl Gauge {
-    /// Records a value.
-    pub fn record(&mut self, value: i64) {
-        self.count = self.count.saturating_add(1);
-        self.sum = self.sum.saturating_add(value);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-    }
-
-    /// Smallest, mean and largest value; `None` before the first.
-    pub fn read(&self) -> Option<(i64, i64, i64)> {
-        (self.count > 0).then(|| (self.min, self.sum / i64::from(self.count), self.max))
-    }
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing has been played.
@@ -182,20 +112,8 @@ pub struct Playback {
     holes: Option<Box<Holes>>,
     /// Whether the server has said that nothing more comes.
     complete: bool,
-    /// Capture time (since 1970) minus playback time, if known.
-    captured: Option<Micros>,
-    /// The most accurate clock that has told the capture time.
-    clock: Option<CaptureClock>,
-    /// Stamp of the last access unit of the media that come next.
-    stamped: Option<Micros>,
-    /// Smallest difference of arrival and playback time so far: the delay of the fastest media.
-    fastest: Option<Micros>,
-    delivery: Gauge,
-    /// The same in microseconds, with one exact digit. Made with the first value: not all streams tell.
-    deliveries: Option<Box<Histogram<u32>>>,
-    newest_delivery: Option<Micros>,
-    behind: Gauge,
-    late: Gauge,
+    latencies: Latencies,
+    /// End of video minus end of audio.
     skew: Gauge,
 }
 
@@ -214,15 +132,7 @@ impl Playback {
             stalled: 0,
             holes: None,
             complete: false,
-            captured: None,
-            clock: None,
-            stamped: None,
-            fastest: None,
-            delivery: Gauge::default(),
-            deliveries: None,
-            newest_delivery: None,
-            behind: Gauge::default(),
-            late: Gauge::default(),
+            latencies: Latencies::default(),
             skew: Gauge::default(),
         }
     }
@@ -245,26 +155,12 @@ impl Playback {
     /// Records the capture time `unix` of media time `media`, in microseconds since 1970. Does
     /// nothing if a more accurate clock has already given one for this timeline.
     pub fn set_captured(&mut self, media: Micros, unix: Micros, clock: CaptureClock) {
-        if self.captured.is_none() || self.clock <= Some(clock) {
-            if self.clock.is_some_and(|known| known < clock) {
-                // One clock measures everything: values of a less accurate clock are not mixed in.
-                (self.delivery, self.deliveries) = (Gauge::default(), None);
-                self.behind = Gauge::default();
-            }
-            self.clock = Some(clock);
-            self.captured = Some(unix.saturating_sub(media.saturating_add(self.shift)));
-        }
+        self.latencies.set_captured(media.saturating_add(self.shift), unix, clock);
     }
 
     /// Takes the stamps of the media that come next, which begin at media time `from`.
     pub fn set_stamps(&mut self, from: Micros, stamps: Stamps) {
-        self.set_captured(from, stamps.first, CaptureClock::Stamp);
-        self.stamped = Some(stamps.last);
-    }
-
-    /// The clock that latencies are measured by.
-    pub fn clock(&self) -> Option<CaptureClock> {
-        self.clock
+        self.latencies.set_stamps(from.saturating_add(self.shift), stamps);
     }
 
     /// Takes media of a track that arrived at `now` and last from media time `from` to `to`. `unix`
@@ -276,12 +172,16 @@ impl Playback {
         let other = self.spans[1 - index];
         if let Some(known) = self.spans[index].or(other) {
             let step = from.saturating_sub(known.to);
-            if !(-JUMP..=JUMP).contains(&step) {
+            let waited = match self.state {
+                State::Stalled { since, .. } => (now - since).max(0),
+                _ => 0,
+            };
+            let is_near = |other: Span| (-JUMP..=JUMP).contains(&from.saturating_sub(other.to));
+            let is_known = (-JUMP..=JUMP.saturating_add(waited)).contains(&step);
+            if !is_known && !other.is_some_and(is_near) {
                 // A new timeline: it goes on where the old one ended.
                 self.shift = self.shift.saturating_sub(step);
-                self.captured = None;
-                self.stamped = None;
-                self.fastest = None;
+                self.latencies.begin_timeline();
                 (from, to) = (known.to, to.saturating_sub(step));
             }
         }
@@ -297,7 +197,10 @@ impl Playback {
             }
             none => *none = Some(Span { from, to, received: (to - from).max(0) }),
         }
-        self.measure(now, unix, to);
+        if let [Some(video), Some(audio)] = self.spans {
+            self.skew.record(video.to - audio.to);
+        }
+        self.latencies.measure((now, unix), to, self.position(now));
         match self.state {
             State::Waiting => self.start(now),
             State::Stalled { since, position }
@@ -320,37 +223,6 @@ impl Playback {
         for (from, to) in self.holes.iter_mut().flat_map(|holes| &mut holes.last[track as usize]) {
             *from = from.saturating_add(by);
             *to = to.saturating_add(by);
-        }
-    }
-
-    fn measure(&mut self, now: Micros, unix: Micros, to: Micros) {
-        let delay = now - to;
-        let fastest = self.fastest.map_or(delay, |known| known.min(delay));
-        self.fastest = Some(fastest);
-        self.late.record(delay - fastest);
-        if let [Some(video), Some(audio)] = self.spans {
-            self.skew.record(video.to - audio.to);
-        }
-        let stamped = self.stamped.take();
-        let Some(captured) = self.captured else { return };
-        // Once there are stamps, media without a stamp are not measured: the capture time of their
-        // end is known less accurately.
-        let newest = match self.clock {
-            Some(CaptureClock::Stamp) => stamped,
-            _ => Some(captured.saturating_add(to)),
-        };
-        if let Some(newest) = newest {
-            let delivery = unix.saturating_sub(newest);
-            self.delivery.record(delivery);
-            let histogram = || Histogram::new_with_bounds(1, LONGEST, 1);
-            let deliveries = self.deliveries.get_or_insert_with(|| {
-                Box::new(histogram().expect("a range and precision that exist"))
-            });
-            deliveries.saturating_record(delivery.max(0).unsigned_abs());
-            self.newest_delivery = Some(delivery);
-        }
-        if let Some(position) = self.position(now) {
-            self.behind.record(unix.saturating_sub(captured.saturating_add(position)));
         }
     }
 
@@ -467,31 +339,9 @@ impl Playback {
         if absent { 0 } else { received.unwrap_or_default() }
     }
 
-    /// Time from capture to arrival.
-    pub fn delivery(&self) -> &Gauge {
-        &self.delivery
-    }
-
-    /// The time from capture to arrival within which this share of what came arrived, with one exact digit. `None`
-    /// before the first value.
-    pub fn delivered(&self, share: f64) -> Option<Micros> {
-        let deliveries = self.deliveries.as_ref()?;
-        Micros::try_from(deliveries.value_at_quantile(share)).ok()
-    }
-
-    /// Time from capture to arrival of the newest media.
-    pub fn newest_delivery(&self) -> Option<Micros> {
-        self.newest_delivery
-    }
-
-    /// Time from capture to the playhead.
-    pub fn behind(&self) -> &Gauge {
-        &self.behind
-    }
-
-    /// How much later media arrived than the fastest media.
-    pub fn late(&self) -> &Gauge {
-        &self.late
+    /// How late the media came.
+    pub fn latencies(&self) -> &Latencies {
+        &self.latencies
     }
 
     /// End of video minus end of audio.
@@ -584,6 +434,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_viewer_missed_for_long_is_a_hole_and_no_new_timeline() {
+        let mut playback = Playback::new(0);
+        for track in [Track::Video, Track::Audio] {
+            playback.media(0, 0, track, 0, 100 * MS);
+        }
+        // It was cut off for 15 s of a live stream.
+        for track in [Track::Video, Track::Audio] {
+            playback.media(15_100 * MS, 0, track, 15_000 * MS, 15_100 * MS);
+        }
+        assert_eq!((playback.holes(), playback.longest_hole()), ((1, 14_900 * MS), 14_900 * MS));
+        assert_eq!(playback.span(Track::Audio).unwrap().to, 15_100 * MS);
+        // Within that time nobody could have sent a minute.
+        for track in [Track::Video, Track::Audio] {
+            playback.media(30_000 * MS, 0, track, 60_000 * MS, 60_100 * MS);
+        }
+        assert_eq!(playback.holes().0, 1);
+        assert_eq!(playback.span(Track::Video).unwrap().to, 15_200 * MS);
+    }
+
+    #[test]
     fn what_both_tracks_miss_is_one_hole() {
         let mut playback = Playback::new(0);
         for (track, from, to) in [
@@ -623,61 +493,5 @@ mod tests {
         // The playhead now meets the end of the moved track, before that of the other.
         playback.advance(195 * MS);
         assert_eq!(playback.stalls().0, 1);
-    }
-
-    #[test]
-    fn latency_is_from_capture_to_arrival_and_to_the_playhead() {
-        let mut playback = Playback::new(0);
-        let unix = 1_000_000_000;
-        playback.set_captured(0, unix - 700 * MS, CaptureClock::DateTime);
-        playback.media(0, unix, Track::Video, 0, 200 * MS);
-        // The 200 ms of media were captured until 500 ms ago; the playhead has not reached their
-        // end.
-        assert_eq!(playback.delivery().read(), Some((500 * MS, 500 * MS, 500 * MS)));
-        playback.media(100 * MS, unix + 100 * MS, Track::Video, 200 * MS, 400 * MS);
-        assert_eq!(playback.behind().read().unwrap().2, 700 * MS);
-        assert_eq!(playback.delivery().read().unwrap().0, 400 * MS);
-        assert_eq!(playback.late().read(), Some((0, 0, 0)));
-    }
-
-    #[test]
-    fn shares_of_deliveries_are_told_with_one_digit() {
-        let mut playback = Playback::new(0);
-        assert_eq!(playback.delivered(0.5), None);
-        let unix = 1_000_000_000;
-        playback.set_captured(0, unix, CaptureClock::Prft);
-        // Each arrives 20 ms after its end, one in fifty 300 ms after it.
-        for frame in 0..200 {
-            let late = if frame % 50 == 49 { 300 * MS } else { 20 * MS };
-            let (from, to) = (40 * MS * frame, 40 * MS * (frame + 1));
-            playback.media(to + late, unix + to + late, Track::Video, from, to);
-        }
-        let [half, most] = [0.5, 0.99].map(|share| playback.delivered(share).unwrap());
-        assert!((19 * MS..22 * MS).contains(&half), "{half}");
-        assert!((280 * MS..330 * MS).contains(&most), "{most}");
-    }
-
-    #[test]
-    fn stamps_are_from_sending_to_arrival_whatever_else_there_is() {
-        let mut playback = Playback::new(0);
-        let unix = 1_000_000_000;
-        playback.set_captured(0, unix, CaptureClock::Prft);
-        playback.media(0, unix, Track::Video, 0, 40 * MS);
-        assert_eq!(playback.delivery().read(), Some((-40 * MS, -40 * MS, -40 * MS)));
-        // Two frames, sent 340 and 300 ms ago. The server's clock no longer counts.
-        playback.set_captured(40 * MS, unix, CaptureClock::Prft);
-        let stamps = Stamps { first: unix - 240 * MS, last: unix - 200 * MS };
-        playback.set_stamps(40 * MS, stamps);
-        playback.set_captured(40 * MS, unix, CaptureClock::DateTime);
-        playback.media(100 * MS, unix + 100 * MS, Track::Video, 40 * MS, 120 * MS);
-        assert_eq!(playback.newest_delivery(), Some(300 * MS));
-        assert_eq!(playback.clock(), Some(CaptureClock::Stamp));
-        // The values of the less accurate clock are gone.
-        assert_eq!(playback.delivery().read(), Some((300 * MS, 300 * MS, 300 * MS)));
-        // At the end of the first frame, where the second begins. It was sent 340 ms ago.
-        assert_eq!(playback.behind().read().unwrap().2, 340 * MS);
-        // Audio has no stamps.
-        playback.media(100 * MS, unix + 100 * MS, Track::Audio, 0, 90 * MS);
-        assert_eq!(playback.delivery().read().unwrap().2, 300 * MS);
     }
 }

@@ -1,4 +1,4 @@
-//! What is sent to peers that are connected by TCP: packets, each after its length (RFC 4571 2).
+//! Packets that wait to be sent to peers by TCP, each after its length (RFC 4571 2).
 //!
 //! What does not fit into a connection is dropped as a network drops datagrams, so that a link that is too
 //! short makes media incomplete, and not late.
@@ -25,12 +25,12 @@ const LATE: Duration = Duration::from_millis(500);
 /// The connections that belong to sessions, by the address of the peer.
 #[derive(Default)]
 pub(in crate::webrtc) struct Connections {
-    outboxes: Mutex<HashMap<SocketAddr, Arc<Outbox>>>,
+    queues: Mutex<HashMap<SocketAddr, Arc<TcpQueue>>>,
 }
 
 impl Connections {
-    fn outboxes(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Outbox>>> {
-        self.outboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<TcpQueue>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends packets to a peer. Those for which there is no room are dropped, and all if the peer's connection
@@ -40,17 +40,17 @@ impl Connections {
         peer: SocketAddr,
         packets: impl IntoIterator<Item = &'a [u8]>,
     ) {
-        let outbox = self.outboxes().get(&peer).cloned();
-        if let Some(outbox) = outbox {
-            outbox.add(packets);
+        let queue = self.queues().get(&peer).cloned();
+        if let Some(queue) = queue {
+            queue.add(packets);
         }
     }
 
     /// Makes a peer known, until the result is dropped.
     pub(in crate::webrtc) fn add(self: &Arc<Self>, peer: SocketAddr) -> Known {
-        let outbox = Arc::<Outbox>::default();
-        self.outboxes().insert(peer, Arc::clone(&outbox));
-        Known { connections: Arc::clone(self), peer, outbox }
+        let queue = Arc::<TcpQueue>::default();
+        self.queues().insert(peer, Arc::clone(&queue));
+        Known { connections: Arc::clone(self), peer, queue }
     }
 }
 
@@ -58,22 +58,22 @@ impl Connections {
 pub(in crate::webrtc) struct Known {
     connections: Arc<Connections>,
     peer: SocketAddr,
-    pub(in crate::webrtc) outbox: Arc<Outbox>,
+    pub(in crate::webrtc) queue: Arc<TcpQueue>,
 }
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let mut outboxes = self.connections.outboxes();
+        let mut queues = self.connections.queues();
         // The peer may have connected again from the same port.
-        if outboxes.get(&self.peer).is_some_and(|outbox| Arc::ptr_eq(outbox, &self.outbox)) {
-            outboxes.remove(&self.peer);
+        if queues.get(&self.peer).is_some_and(|queue| Arc::ptr_eq(queue, &self.queue)) {
+            queues.remove(&self.peer);
         }
     }
 }
 
-/// Frames that a connection is to write.
+/// The queue of a connection: packets after their lengths (frames of RFC 4571), which it is to write.
 #[derive(Default)]
-pub(in crate::webrtc) struct Outbox {
+pub(in crate::webrtc) struct TcpQueue {
     waiting: Mutex<Waiting>,
     more: Notify,
 }
@@ -85,7 +85,7 @@ struct Waiting {
     writes: Option<Instant>,
 }
 
-impl Outbox {
+impl TcpQueue {
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -116,17 +116,17 @@ impl Outbox {
     }
 }
 
-/// Writes the frames of an outbox. It may be stopped at any byte, and goes on there.
+/// Writes the frames of a queue. It may be stopped at any byte, and goes on there.
 pub(in crate::webrtc) struct Writer<'a, W> {
     to: W,
-    outbox: &'a Outbox,
+    queue: &'a TcpQueue,
     frames: Vec<u8>,
     written: usize,
 }
 
 impl<'a, W: AsyncWrite + Unpin> Writer<'a, W> {
-    pub(in crate::webrtc) fn new(to: W, outbox: &'a Outbox) -> Self {
-        Self { to, outbox, frames: Vec::new(), written: 0 }
+    pub(in crate::webrtc) fn new(to: W, queue: &'a TcpQueue) -> Self {
+        Self { to, queue, frames: Vec::new(), written: 0 }
     }
 
     /// Writes what waits now. An error if the peer takes nothing for as long as a peer may be silent.
@@ -139,7 +139,7 @@ impl<'a, W: AsyncWrite + Unpin> Writer<'a, W> {
                 }
                 self.written += count;
             }
-            (self.frames, self.written) = (self.outbox.take(), 0);
+            (self.frames, self.written) = (self.queue.take(), 0);
             if self.frames.is_empty() {
                 return Ok(());
             }
@@ -150,7 +150,7 @@ impl<'a, W: AsyncWrite + Unpin> Writer<'a, W> {
     pub(in crate::webrtc) async fn run(&mut self) -> io::Result<()> {
         loop {
             self.flush().await?;
-            self.outbox.more.notified().await;
+            self.queue.more.notified().await;
         }
     }
 }
@@ -175,12 +175,12 @@ mod tests {
     #[tokio::test]
     async fn a_writer_that_is_stopped_goes_on_at_the_same_byte() {
         let (own, mut peer) = duplex(10);
-        let outbox = Outbox::default();
-        let mut writer = Writer::new(own, &outbox);
-        outbox.add([&[1; 30][..], &[2; 5]]);
+        let queue = TcpQueue::default();
+        let mut writer = Writer::new(own, &queue);
+        queue.add([&[1; 30][..], &[2; 5]]);
         // It fills the pipe, and is stopped.
         assert!(timeout(Duration::ZERO, writer.flush()).await.is_err());
-        outbox.add([&[3; 4][..]]);
+        queue.add([&[3; 4][..]]);
         let expected = [frame(&[1; 30]), frame(&[2; 5]), frame(&[3; 4])].concat();
         let mut came = vec![0; expected.len()];
         let (written, read) = tokio::join!(writer.flush(), peer.read_exact(&mut came));
@@ -191,35 +191,35 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_a_connection_does_not_take_is_dropped() {
-        let outbox = Outbox::default();
+        let queue = TcpQueue::default();
         let packet = [9; 1000];
-        outbox.add(std::iter::repeat_n(&packet[..], 1000));
-        let most = outbox.waiting().frames.len();
+        queue.add(std::iter::repeat_n(&packet[..], 1000));
+        let most = queue.waiting().frames.len();
         assert!(most <= MOST_WAITING && most > MOST_WAITING - 1002, "{most}");
         // All are whole.
         assert_eq!(most % 1002, 0);
-        assert_eq!(outbox.take().len(), most);
+        assert_eq!(queue.take().len(), most);
         // As long as these are written, others wait, but not for long.
-        outbox.add([&packet[..]]);
+        queue.add([&packet[..]]);
         tokio::time::advance(LATE).await;
-        outbox.add([&packet[..]]);
-        assert_eq!(outbox.waiting().frames.len(), 2 * 1002);
+        queue.add([&packet[..]]);
+        assert_eq!(queue.waiting().frames.len(), 2 * 1002);
         tokio::time::advance(Duration::from_millis(1)).await;
-        outbox.add([&packet[..]]);
-        assert_eq!(outbox.take().len(), 2 * 1002);
+        queue.add([&packet[..]]);
+        assert_eq!(queue.take().len(), 2 * 1002);
         // The link takes bytes again.
-        outbox.add([&packet[..]]);
-        assert_eq!(outbox.take().len(), 1002);
-        assert!(outbox.take().is_empty());
-        assert_eq!(outbox.waiting().writes, None);
+        queue.add([&packet[..]]);
+        assert_eq!(queue.take().len(), 1002);
+        assert!(queue.take().is_empty());
+        assert_eq!(queue.waiting().writes, None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_takes_nothing_is_given_up() {
         let (own, _peer) = duplex(10);
-        let outbox = Outbox::default();
-        let mut writer = Writer::new(own, &outbox);
-        outbox.add([&[1; 30][..]]);
+        let queue = TcpQueue::default();
+        let mut writer = Writer::new(own, &queue);
+        queue.add([&[1; 30][..]]);
         let before = Instant::now();
         assert_eq!(writer.flush().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert_eq!(before.elapsed(), SILENCE);
@@ -233,8 +233,8 @@ mod tests {
         let second = connections.add(peer);
         drop(first);
         connections.send(peer, [&[1][..]]);
-        assert_eq!(second.outbox.take(), [0, 1, 1]);
+        assert_eq!(second.queue.take(), [0, 1, 1]);
         drop(second);
-        assert!(connections.outboxes().is_empty());
+        assert!(connections.queues().is_empty());
     }
 }
