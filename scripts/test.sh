@@ -144,18 +144,19 @@ e2e() { timeout -k 10 "$E2E_TIMEOUT" npm --prefix web run --silent "e2e:$1"; }
 # idle. In 600 s, browsers and pages take 310 s of processor time, and these tests less. Beside two lanes of them, one of
 # eight pages was not run often enough, and left out frames. Two pages left out frames beside one lane at nice
 # level 5 as well, because it takes a quarter of a busy processor. So its priority is lower, but not beside busy loops,
-# where it would hardly run. The heavy ones come last.
+# where it would hardly run. The heavy ones come last, and then those that have not run beside the pages.
 yields=12
 [ "${BUSY:-0}" = 1 ] && yields=5
+mkdir "$work/claims"
 {
-    step cargo-light nice -n $yields scripts/run-tests.py 1 "$TEST_TIMEOUT" light <"$built"
+    step cargo-light nice -n $yields scripts/run-tests.py 1 "$TEST_TIMEOUT" light "$work/claims" <"$built"
     step doc-test nice -n $yields timeout -k 10 "$TEST_TIMEOUT" cargo test --workspace --doc --no-fail-fast
 } >/dev/null &
 beside=$!
 step e2e-young e2e young
 step e2e-live e2e live
 step e2e-pages e2e pages
-step cargo-heavy scripts/run-tests.py 4 "$TEST_TIMEOUT" heavy <"$built"
+step cargo-rest scripts/run-tests.py 4 "$TEST_TIMEOUT" all "$work/claims" <"$built"
 # The words are process ids, so splitting is intended.
 # shellcheck disable=SC2086
 wait $beside
@@ -164,4 +165,4 @@ later cargo-light doc-test
 # --- The sum --------------------------------------------------------------------------------------
 
 scripts/sum-tests.py "$work" web-build media aiortc nats moto openapi otlp deploy-tools web-check web-test format modules test-build clippy deploy cargo-light \
-    doc-test e2e-young e2e-live e2e-pages cargo-heavy
+    doc-test e2e-young e2e-live e2e-pages cargo-rest

@@ -5,12 +5,15 @@ import { createRequire } from 'node:module';
 import { after, before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import {
+  CONNECT,
   openPage,
   PATIENCE,
+  putOff,
   SMALL,
   startBrowser,
   startServer,
   untilCondition,
+  untilEnough,
   untilState,
 } from './support.mjs';
 
@@ -59,15 +62,8 @@ after(async () => {
 });
 
 /** Waits until `enough` holds of the text of the metrics. */
-async function untilMetrics(url, enough) {
-  const deadline = Date.now() + PATIENCE;
-  for (;;) {
-    const metrics = await (await fetch(`${url}/metrics`)).text();
-    if (enough(metrics)) return;
-    if (Date.now() > deadline) throw new Error(metrics);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
-}
+const untilMetrics = (url, enough) =>
+  untilEnough(async () => (await fetch(`${url}/metrics`)).text(), enough, 'not these metrics');
 
 const total = (viewers) => Object.values(viewers).reduce((sum, count) => sum + count, 0);
 
@@ -125,6 +121,7 @@ describe('our page', () => {
       const server = await startServer({ config: '# Nobody else watches here.' });
       const { page, complaints } = await openPage(browser, SMALL);
       try {
+        if (via === 'webrtc') await putOff(page, CONNECT);
         await page.goto(`${server.url}/watch/${STREAM}?via=${via}`);
         await untilCondition(page, 'playing');
         const { quality } = await until(

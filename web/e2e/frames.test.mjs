@@ -3,7 +3,7 @@ import { after, before, test } from 'node:test';
 import { DISTANCES, framesOf, openFrames, placeFrames, RATES } from './frames.mjs';
 import { addressOf, isBehind, startPlain } from './plain.mjs';
 import { longStandings } from './standings.mjs';
-import { openPage, PATIENCE, SMALL, startBrowser, startServer } from './support.mjs';
+import { openPage, SMALL, startBrowser, startServer, untilEnough } from './support.mjs';
 import { AUDIO, FAR, makeVariants, publishFile, untilFirstFrame, VIDEO } from './young.mjs';
 
 /**
@@ -32,10 +32,11 @@ const WATCHED = 5;
 /** The same where keyframes are far apart: longer than the longest distance, 10 s. */
 const WATCHED_FAR = 12;
 /**
- * Lengths of the published files, in seconds. The tests stop their publishers earlier. The streams
- * with keyframes far apart are longer, because they begin one test before.
+ * Lengths of the published files, in seconds. The tests stop their publishers after some 25 s; a slow
+ * machine takes many times longer. The streams with keyframes far apart are longer, because they begin one
+ * test before.
  */
-const [LONG, LONGER] = ['60', '120'];
+const [LONG, LONGER] = ['120', '240'];
 /**
  * Streams that a test plays at the same time. The streams with keyframes far apart come last: they
  * have lasted for a while by then.
@@ -59,7 +60,8 @@ before(async () => {
   made = await Promise.all([makeVariants(RATES, LONG), makeVariants(DISTANCES, LONGER)]);
   files = Object.assign({}, ...made.map(({ files }) => files));
   [browser, plain] = [await startBrowser(), await startPlain()];
-  server = await startServer({ config: '[live]\nreconnect = "1s"\n' });
+  // A test stops a publisher while its pages open. One that is silent for three times `silence` has gone.
+  server = await startServer({ config: '[live]\nreconnect = "1s"\nsilence = "1m"\n' });
 });
 
 after(async () => {
@@ -177,14 +179,9 @@ for (const [i, streams] of TOGETHER.entries()) {
  * Returns the number of complete segments.
  */
 async function untilParts(at, name, least) {
-  const deadline = Date.now() + PATIENCE;
-  for (;;) {
-    const complete = await segmentsOf(at, name);
-    const parts = (text) => text.split('#EXT-X-PART:').length - 1;
-    if (complete.length > 0 && parts(complete.at(-1)) >= least) return complete.length;
-    assert.ok(Date.now() < deadline, `${name} has not so many parts`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
-  }
+  const parts = (text) => text.split('#EXT-X-PART:').length - 1;
+  const enough = (complete) => complete.length > 0 && parts(complete.at(-1)) >= least;
+  return (await untilEnough(() => segmentsOf(at, name), enough, `${name} has not so many parts`)).length;
 }
 
 /** For each complete segment of `live/NAME`, the playlist from there to the next. */

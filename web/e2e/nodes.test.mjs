@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { assertAccessible, keep, openPage, PATIENCE, startBrowser, startServer } from './support.mjs';
+import { assertAccessible, keep, openPage, startBrowser, startServer, untilEnough } from './support.mjs';
 
 const NATS = fileURLToPath(new URL('../../target/nats/bin/nats-server', import.meta.url));
 
@@ -39,16 +39,17 @@ async function startNats() {
     await ended;
     await rm(home, { recursive: true });
   };
-  const deadline = Date.now() + PATIENCE;
-  for (;;) {
-    const file = (await readdir(home)).find((name) => name.endsWith('.ports'));
-    const text = file ? await readFile(join(home, file), 'utf8') : '';
-    if (text) return { url: JSON.parse(text).nats[0], stop };
-    if (Date.now() > deadline || child.pid === undefined) {
-      await stop();
-      throw new Error(`${NATS} does not start; scripts/nats.sh installs it`);
-    }
-    await new Promise((resolve) => setTimeout(resolve, 50));
+  try {
+    assert.ok(child.pid, `no ${NATS}; scripts/nats.sh installs it`);
+    const read = async () => {
+      const file = (await readdir(home)).find((name) => name.endsWith('.ports'));
+      return file ? readFile(join(home, file), 'utf8') : '';
+    };
+    const ports = await untilEnough(read, Boolean, `${NATS} does not start`);
+    return { url: JSON.parse(ports).nats[0], stop };
+  } catch (error) {
+    await stop();
+    throw error;
   }
 }
 
@@ -72,13 +73,16 @@ test('the page of nodes shows who copies a stream, and a node that went away', a
   const row = (name) => page.locator(`[data-node="${name}"]`);
   await row('b').getByText('us').waitFor();
   assert.match(await row('a').textContent(), /^a this node/);
-  assert.match(await page.getByTestId('summary').textContent(), /^2 nodes, 1 live stream, \d+ viewers?$/);
+  await page
+    .getByTestId('summary')
+    .getByText(/^2 nodes, 1 live stream, \d+ viewers?$/)
+    .waitFor();
   const stream = page.locator('[data-stream="live/demo"]');
   await stream.getByText('nobody').waitFor();
 
   // A viewer of b makes it copy the stream.
-  const copied = await fetch(`${b.url}/live/demo/v0/media.m3u8`);
-  assert.equal(copied.status, 200);
+  const ask = async () => (await fetch(`${b.url}/live/demo/v0/media.m3u8`)).status;
+  await untilEnough(ask, (status) => status === 200, 'b has no copy');
   await stream.getByText('b up to date').waitFor();
   await row('a').getByText('Ready').waitFor();
   await assertAccessible(page);

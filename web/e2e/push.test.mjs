@@ -5,17 +5,19 @@ import { startProxy } from './proxy.mjs';
 import { pageTests, startEmbed } from './push.mjs';
 import { makeRenditions, publish, publishTogether } from './renditions.mjs';
 import { longStandings, standingsOf } from './standings.mjs';
+import { stoppedWithin } from './stops.mjs';
 import {
   assertAccessible,
   keep,
   openPage,
-  PATIENCE,
   playOn,
   position,
   startBrowser,
   startServer,
   stats,
   untilCondition,
+  untilEnough,
+  untilPlayed,
   untilTime,
 } from './support.mjs';
 import { startTabs } from './tabs.mjs';
@@ -31,6 +33,8 @@ const NEAR = 15;
 /** A screen that shows nothing new for so many milliseconds stands. */
 const STANDS = 150;
 const FRAME = 1 / 30;
+/** How long a page is kept busy, in seconds. */
+const BUSY = 6;
 
 let clips;
 let server;
@@ -60,6 +64,24 @@ async function watch(page, stream = 'live/demo', url = server.url) {
   await page.goto(`${url}/watch/${stream}?via=push`);
   await untilCondition(page, 'playing');
 }
+
+/** A worker that says nothing for two seconds is given up, which a busy machine may cause. */
+async function watchInWorker(page) {
+  for (let tries = 0; tries < 3; tries++) {
+    await watch(page);
+    if ((await stats(page)).engine === 'MediaSource in a worker') return;
+  }
+  throw new Error('no worker in three tries');
+}
+
+/** The page's figures, for how long it was not run so far (standings.mjs), and when that was read. */
+const figures = async (page) => {
+  const now = await page.evaluate(() => ({ ...window.headwater.stats(), frozen: window.seen.frozen }));
+  return { ...now, at: Date.now() };
+};
+
+/** For how many seconds between two readings the page was not run, or a process that brings media. */
+const lostBetween = (before, now) => now.frozen - before.frozen + stoppedWithin(before.at, now.at) / 1000;
 
 /** Makes the page note each frame that is shown from now on. */
 function noteFrames(page) {
@@ -190,23 +212,15 @@ describe('renditions by push', () => {
 // Each measures the distance to live, and one keeps a processor busy.
 describe('live by push', { concurrency: 2 }, () => {
   withPage('plays close behind live, in a worker', async (page, complaints, t) => {
-    // A worker that says nothing for two seconds is given up, which a busy machine may cause.
-    for (let tries = 0; tries < 3; tries++) {
-      await watch(page);
-      if ((await stats(page)).engine === 'MediaSource in a worker') break;
-    }
+    await watchInWorker(page);
     // After a slow start the player catches up.
     await untilTime(page, (await position(page)) + 2);
     await page.waitForFunction(() => window.headwater.stats().latency < 1);
     const readings = [];
     const played = () => page.evaluate(() => window.seen.played);
-    const [enough, until] = [(await played()) + 5, Date.now() + PATIENCE];
-    do {
-      assert.ok(Date.now() < until, 'it does not play');
-      readings.push(await stats(page));
-      await page.waitForTimeout(500);
-    } while ((await played()) < enough);
-    readings.push(await stats(page));
+    const enough = (await played()) + 5;
+    const read = async () => readings.push(await stats(page)) && played();
+    await untilEnough(read, (now) => now >= enough, 'it does not play', 500);
     const last = readings.at(-1);
     const latencies = readings.map(({ latency }) => latency);
     t.diagnostic(`first frame ${Math.round(last.moments.firstFrame)} ms after navigation`);
@@ -227,21 +241,32 @@ describe('live by push', { concurrency: 2 }, () => {
   });
 
   withPage('does not mind a page that is busy', async (page) => {
-    await watch(page);
+    await watchInWorker(page);
     await playOn(page, 3);
-    const before = await stats(page);
-    await page.evaluate(() => {
-      const end = performance.now() + 6_000;
-      while (performance.now() < end);
-    });
+    await page.waitForFunction(() => window.headwater.stats().latency < 1);
+    const before = await figures(page);
+    // For six seconds that it runs: where the machine does not run the page for a while, these do not count.
+    const frames = await page.evaluate((seconds) => {
+      const video = document.querySelector('video');
+      const decoded = () => video.getVideoPlaybackQuality().totalVideoFrames;
+      const begun = decoded();
+      let [ran, at] = [0, performance.now()];
+      while (ran < seconds * 1000) {
+        const now = performance.now();
+        if (now - at < 5) ran += now - at;
+        at = now;
+      }
+      return decoded() - begun;
+    }, BUSY);
+    // A player in the page has less than a second of media for this time. A busy machine may cost some.
+    const stopped = stoppedWithin(before.at, Date.now()) / 1000;
+    assert.ok(frames * FRAME > BUSY - 3 - stopped, `${frames} frames meanwhile, stopped for ${stopped} s`);
     await untilTime(page, before.currentTime + 5.9);
-    const now = await stats(page);
-    // A player in the page would have stood for these six seconds. A busy machine may cost some.
-    assert.ok(
-      now.stallSeconds - before.stallSeconds < 3,
-      `stood ${now.stallSeconds - before.stallSeconds} s`,
-    );
-    assert.ok(now.latency < before.latency + 3, `latency ${before.latency}, then ${now.latency}`);
+    const now = await figures(page);
+    const lost = lostBetween(before, now) - BUSY;
+    const stood = now.stallSeconds - before.stallSeconds;
+    assert.ok(stood < 3 + lost, `stood ${stood} s, not run for ${lost} s`);
+    assert.ok(now.latency < before.latency + 3 + lost, `latency ${before.latency}, then ${now.latency}`);
   });
 
   test('is live again after the connection was lost', async (t) => {
@@ -258,16 +283,15 @@ describe('live by push', { concurrency: 2 }, () => {
       await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
       // After 6 s of playback, a connection that is lost and at once restored costs little.
       await playOn(page, 6);
-      const { stallSeconds, currentTime, buffer } = await stats(page);
+      const before = await figures(page);
       await proxy.restore();
       // These media came over the new connection.
-      await untilTime(page, currentTime + buffer + 1);
+      await untilTime(page, before.currentTime + before.buffer + 1);
       await page.waitForFunction(() => window.headwater.stats().latency < 0.8);
-      const now = await stats(page);
-      t.diagnostic(
-        `${(now.stallSeconds - stallSeconds).toFixed(2)} s lost; latency ${now.latency.toFixed(2)} s`,
-      );
-      assert.ok(now.stallSeconds - stallSeconds < 3);
+      const now = await figures(page);
+      const [stood, lost] = [now.stallSeconds - before.stallSeconds, lostBetween(before, now)];
+      t.diagnostic(`${stood.toFixed(2)} s lost; latency ${now.latency.toFixed(2)} s`);
+      assert.ok(stood < 3 + lost, `stood ${stood} s, not run for ${lost} s`);
     } finally {
       await page.context().close();
       await proxy.stop();
@@ -279,18 +303,26 @@ describe('live by push', { concurrency: 2 }, () => {
     try {
       const tab = await tabs.open(`${server.url}/watch/live/demo?via=push`);
       await tab.until('window.headwater?.stats().condition === "playing"');
-      const now = () => tab.evaluate('({ ...headwater.stats(), visibility: document.visibilityState })');
+      const all = '({ ...headwater.stats(), frozen: seen.frozen, visibility: document.visibilityState })';
+      const now = async () => ({ ...(await tab.evaluate(all)), at: Date.now() });
       // A hidden tab with audio goes on playing.
       await tab.evaluate('document.querySelector("video").muted = false');
       const other = await tabs.open('about:blank');
       await tab.until('document.visibilityState === "hidden"');
-      const before = await now();
-      await tab.until(`headwater.stats().currentTime > ${before.currentTime + 5}`);
-      const behind = await now();
+      const listen = async () => {
+        const before = await now();
+        await tab.until(`headwater.stats().currentTime > ${before.currentTime + 5}`);
+        const behind = await now();
+        const stood = behind.stallSeconds - before.stallSeconds;
+        return { before, behind, stood, lost: lostBetween(before, behind) };
+      };
+      // The browser runs a page with audio as often as before. Where the page was not run for half of the time, that
+      // was the machine: in the next seconds it is.
+      const isRun = ({ before, behind, lost }) => lost < (behind.currentTime - before.currentTime) / 2;
+      const { behind, stood, lost } = await untilEnough(listen, isRun, 'the tab is not run');
       assert.equal(behind.visibility, 'hidden');
-      const stood = behind.stallSeconds - before.stallSeconds;
-      assert.ok(stood < 1, `stood ${stood} s`);
-      assert.ok(behind.latency < 2 + stood, `latency ${behind.latency} s`);
+      assert.ok(stood < 1 + lost, `stood ${stood} s, not run for ${lost} s`);
+      assert.ok(behind.latency < 2 + stood + lost, `latency ${behind.latency} s, not run for ${lost} s`);
       await tab.until('headwater.stats().latency < 2');
       // The browser pauses a video without audio in a hidden tab.
       await tab.evaluate('document.querySelector("video").muted = true');
@@ -332,14 +364,10 @@ describe('live by push', { concurrency: 2 }, () => {
     await page.getByRole('button', { name: 'Pause' }).click();
     const { currentTime } = await stats(page);
     await page.waitForTimeout(3_000);
-    await noteFrames(page);
-    const since = Date.now();
     await page.getByRole('button', { name: 'Play' }).click();
-    await untilTime(page, currentTime + 1.5);
+    // A player that goes to live leaves out what came meanwhile.
+    await untilPlayed(page, currentTime, currentTime + 1.5);
     const now = await stats(page);
-    const [first] = await page.evaluate(() => window.frames);
-    const most = Math.max(0.5, (Date.now() - since) / 1000 - 1);
-    assert.ok(first.mediaTime - currentTime < most, `from ${currentTime} to ${first.mediaTime}`);
     assert.ok(now.latency > 2.5, `latency ${now.latency}`);
     await page.getByRole('button', { name: 'Go to live' }).click();
     await page.waitForFunction(() => window.headwater.stats().latency < 0.8);

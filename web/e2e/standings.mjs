@@ -1,5 +1,7 @@
 // Notes where playback stands still, and whether the page waited for media or for a busy machine.
 
+import { stoppedFor } from './stops.mjs';
+
 /** A step of playback that is longer than this, in seconds, is a jump. */
 export const JUMP = 1;
 /** A frame that stands for longer than this, in milliseconds, is noted. The first frame is not. */
@@ -22,17 +24,21 @@ export const ASKS = 1000;
  * Runs in the page before its own scripts. Notes when frames are shown, how much media was played
  * (`played`, seconds, without what a player jumped over), for how long this script did not run (`frozen`,
  * seconds, each time that lasts longer than `stands` milliseconds), and each time that playback stands for longer
- * than `stands` milliseconds. Such a standing has its length (`ms`), the time of it in which less than
- * `little` seconds of media were ahead (`dry`, milliseconds), the length of the media ahead when it began
- * (`ahead`, seconds), and the longest time for which this script did not run (`late`, milliseconds).
+ * than `stands` milliseconds. Such a standing has its begin (`began`, as of `Date.now()`), its length (`ms`), the
+ * time of it in which less than `little` seconds of media were ahead (`dry`, milliseconds), the length of the media
+ * ahead when it began (`ahead`, seconds), and the longest time for which this script did not run (`late`,
+ * milliseconds).
  * A page that stands with media ahead, or whose script does not run, waits for the machine and not for
  * the stream. A page that was dry for longer than `asks` also has the `requests` that it made then, and
  * shortly before: they tell the page's wait from the server's.
  */
 export function observe([stands, jump, asks, little]) {
-  const seen = { first: null, moves: 0, played: 0, frames: 0, frozen: 0, standings: [], over: null };
+  let [time, since, standing, looked, late, dry, frozen] = [-1, 0, null, performance.now(), 0, 0, 0];
+  // With the time until now: a test may ask before this script runs again.
+  const frozenAt = (now) => (!seen.over && now - looked > stands ? frozen + (now - looked) / 1000 : frozen);
+  const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [], over: null };
+  Object.defineProperty(seen, 'frozen', { enumerable: true, get: () => frozenAt(performance.now()) });
   window.seen = seen;
-  let [time, since, standing, looked, late, dry] = [-1, 0, null, performance.now(), 0, 0];
   const ahead = ({ buffered, currentTime }) => {
     for (let i = 0; i < buffered.length; i++) {
       if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
@@ -56,7 +62,7 @@ export function observe([stands, jump, asks, little]) {
     const video = document.querySelector('video');
     const now = performance.now();
     if (video && ahead(video) < little) dry += now - looked;
-    if (now - looked > stands) seen.frozen += (now - looked) / 1000;
+    frozen = frozenAt(now);
     [looked, late] = [now, Math.max(late, now - looked)];
     if (video && seen.first === null && video.requestVideoFrameCallback && !video.observed) {
       video.observed = true;
@@ -83,7 +89,8 @@ export function observe([stands, jump, asks, little]) {
       // The first frame is shown before playback moves, until enough is buffered to play.
     } else if (now - since > stands && seen.moves > 1) {
       if (!standing) {
-        standing = { at: Math.round(since - seen.first), time, ms: 0, dry: 0, ahead: ahead(video), late: 0 };
+        const [at, began] = [since - seen.first, performance.timeOrigin + since].map(Math.round);
+        standing = { at, began, time, ms: 0, dry: 0, ahead: ahead(video), late: 0 };
         seen.standings.push(standing);
       }
       [standing.ms, standing.dry, standing.late] = [now - since, dry, late].map(Math.round);
@@ -93,17 +100,18 @@ export function observe([stands, jump, asks, little]) {
 }
 
 /**
- * Standings in which the page waited for media for longer than STOOD. A page that had media ahead, or was
- * not run itself, waited for the machine: such a wait may last 12 s, and as long as the page was not run. So did
- * unmodified hls.js where it
- * fell `behind` (plain.mjs). hls.js may then stand until the parts of the segment leave the playlist,
+ * Standings in which the page waited for media for longer than STOOD, without the time for which a process that
+ * brings media was not run (stops.mjs). A page that had media ahead, or was not run itself, waited for the
+ * machine: such a wait may last 12 s, and as long as the page was not run. So did unmodified hls.js where it fell
+ * `behind` (plain.mjs). hls.js may then stand until the parts of the segment leave the playlist,
  * which takes three times the longest segment, and until the next keyframe comes. `far` is the longest
  * distance of keyframes, in seconds.
  */
 export function longStandings(standings, far = 2) {
-  return standings.filter(({ ms, dry, late, behind }) => {
+  return standings.filter((standing) => {
+    const { ms, dry, late, behind } = standing;
     if (behind) return ms > 4_000 * (1 + far);
-    return ms - late > 12_000 || (late <= 200 && dry > STOOD);
+    return ms - late > 12_000 || (late <= 200 && dry - stoppedFor(standing) > STOOD);
   });
 }
 

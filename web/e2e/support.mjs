@@ -8,6 +8,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { chromium } from 'playwright-core';
 import { ASKS, JUMP, LITTLE, observe, STANDS } from './standings.mjs';
+import { watchProcesses } from './stops.mjs';
 
 const ARTEFACTS = fileURLToPath(new URL('../../artefacts/', import.meta.url));
 /** Chromium as people use it, with windows and tabs. */
@@ -41,6 +42,7 @@ export const PATIENCE = 60_000;
  * files to serve, or `config`, the content of a configuration file. With `demo` false it publishes nothing.
  */
 export async function startServer({ vod, config, demo = true, operated = false } = {}) {
+  watchProcesses();
   if (process.env.HEADWATER_URL && !vod && !config) {
     const url = process.env.HEADWATER_URL.replace(/\/$/, '');
     await untilLive(url);
@@ -109,14 +111,29 @@ export function untilLive(url, wanted = 'live/demo', enough = () => true) {
 }
 
 /** Waits until the server lists the stream in this state, and returns what it says of it. */
-export async function untilState(url, wanted, awaited, enough = () => true) {
+export function untilState(url, wanted, awaited, enough = () => true) {
+  const read = async () => {
+    // A server may close a connection that was idle for long just when a request begins on it.
+    const headers = { connection: 'close' };
+    const { streams } = await (await fetch(`${url}/api/v1/streams`, { headers })).json();
+    return streams.find(({ name }) => name === wanted);
+  };
+  const isThere = (stream) => stream?.state === awaited && enough(stream);
+  return untilEnough(read, isThere, `${wanted} is not as awaited, ${awaited}`);
+}
+
+/**
+ * Reads until `enough` holds of what was read, and returns that. `every` is the pause between reads, in
+ * milliseconds. An error says `what` is wrong, and what was read last.
+ */
+export async function untilEnough(read, enough, what, every = 100) {
   const deadline = Date.now() + PATIENCE;
   for (;;) {
-    const { streams } = await (await fetch(`${url}/api/v1/streams`)).json();
-    const stream = streams.find(({ name, state }) => name === wanted && state === awaited);
-    if (stream && enough(stream)) return stream;
-    if (Date.now() > deadline) throw new Error(`${wanted} is not ${awaited}`);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    const value = await read();
+    if (enough(value)) return value;
+    if (Date.now() > deadline)
+      throw new Error(`${what}: ${typeof value === 'string' ? value : JSON.stringify(value)}`);
+    await new Promise((resolve) => setTimeout(resolve, every));
   }
 }
 
@@ -153,6 +170,11 @@ export async function openPage(browser, options = {}) {
   });
   const page = await context.newPage();
   page.setDefaultTimeout(PATIENCE);
+  // By default Playwright asks before each frame that the page paints. On a busy machine Chromium has painted none for
+  // a minute, though the page's scripts and its video went on.
+  const { waitForFunction } = page;
+  page.waitForFunction = (predicate, argument, options) =>
+    waitForFunction.call(page, predicate, argument, { polling: 50, ...options });
   await page.addInitScript(observe, [STANDS, JUMP, ASKS, LITTLE]);
   const complaints = [];
   page.on('console', (message) => {
@@ -164,6 +186,25 @@ export async function openPage(browser, options = {}) {
   });
   return { page, complaints };
 }
+
+/**
+ * Makes a page wait for longer than any test where it would wait for exactly `time` milliseconds. With `later`, only
+ * once `window.putOff` is set.
+ */
+export function putOff(page, time, later = false) {
+  return page.addInitScript(
+    ([long, later]) => {
+      const { setTimeout } = window;
+      window.putOff = !later;
+      window.setTimeout = (call, time, ...rest) =>
+        setTimeout.call(window, call, window.putOff && time === long ? 600_000 : time, ...rest);
+    },
+    [time, later],
+  );
+}
+
+/** For how long a watch page waits for a connection by WebRTC (src/watch/engines/webrtc.ts), in milliseconds. */
+export const CONNECT = 5_000;
 
 /** `window.headwater.stats()` of a watch page. */
 export function stats(page) {
@@ -205,17 +246,19 @@ export const untilBegun = (page) =>
 
 /**
  * Waits until the picture of a title has come to `time`, presses Pause, and sets the picture there. On a
- * busy machine the picture may be anywhere later by then, also at the end.
+ * busy machine the picture may be anywhere later by then, also at the end. Returns where it was, in seconds.
  */
 export async function pauseAt(page, time) {
-  await page.waitForFunction((at) => {
+  const paused = await page.waitForFunction((at) => {
     const video = document.querySelector('video');
-    if (video.currentTime < at) return false;
+    if (video.currentTime < at) return null;
     // At the end of a title there is no such button.
     document.querySelector('button[aria-label=Pause]')?.click();
+    const reached = video.currentTime;
     video.currentTime = at;
-    return true;
+    return { reached };
   }, time);
+  return (await paused.jsonValue()).reached;
 }
 
 /** Waits until the page has played `seconds` of media from now on, however long that takes. */

@@ -2,7 +2,8 @@ import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { CHROMIUM, FLAGS, PATIENCE, within } from './support.mjs';
+import { ASKS, JUMP, LITTLE, observe, STANDS } from './standings.mjs';
+import { CHROMIUM, FLAGS, PATIENCE, untilEnough, within } from './support.mjs';
 
 /**
  * Starts Chromium with several tabs, one of them in front, as people use it. Playwright makes every
@@ -36,10 +37,14 @@ export async function startTabs() {
     return within(PATIENCE, answer, `answer to ${method}`);
   };
   return {
-    /** Opens a tab in front of the others. */
+    /** Opens a tab in front of the others, which notes its standings (standings.mjs). */
     async open(url) {
-      const { targetId } = await send('Target.createTarget', { url });
+      const { targetId } = await send('Target.createTarget', { url: 'about:blank' });
       const { sessionId } = await send('Target.attachToTarget', { targetId, flatten: true });
+      await send('Page.enable', {}, sessionId);
+      const source = `(${observe})(${JSON.stringify([STANDS, JUMP, ASKS, LITTLE])})`;
+      await send('Page.addScriptToEvaluateOnNewDocument', { source }, sessionId);
+      await send('Page.navigate', { url }, sessionId);
       const evaluate = async (expression) => {
         const params = { expression, returnByValue: true, awaitPromise: true };
         const { result, exceptionDetails } = await send('Runtime.evaluate', params, sessionId);
@@ -51,13 +56,7 @@ export async function startTabs() {
         evaluate,
         toFront: () => send('Target.activateTarget', { targetId }),
         /** Waits until `expression` is true. */
-        async until(expression) {
-          const deadline = Date.now() + PATIENCE;
-          while (!(await evaluate(expression))) {
-            if (Date.now() > deadline) throw new Error(`not within ${PATIENCE} ms: ${expression}`);
-            await new Promise((resolve) => setTimeout(resolve, 100));
-          }
-        },
+        until: (expression) => untilEnough(() => evaluate(expression), Boolean, expression),
       };
     },
     async close() {

@@ -1,5 +1,5 @@
 import { chromium } from 'playwright-core';
-import { FLAGS, HEADLESS, openPage, PATIENCE, SMALL } from './support.mjs';
+import { FLAGS, HEADLESS, openPage, SMALL, untilEnough } from './support.mjs';
 
 /** A browser whose camera shows a test picture. */
 const CAMERA = ['--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'];
@@ -105,16 +105,12 @@ export const asksWithReason = ({ pliCount, packetsLost, totalFreezesDuration }) 
   pliCount <= 1 || packetsLost > 0 || totalFreezesDuration > 2;
 
 /** What a page received of a kind of media, once it passes `enough`. */
-export async function received(page, kind, enough) {
-  const deadline = Date.now() + PATIENCE;
-  for (;;) {
-    const stats = await page.evaluate(async (kind) => {
+export function received(page, kind, enough) {
+  const read = () =>
+    page.evaluate(async (kind) => {
       const all = await window.peer.getStats();
       const found = [...all.values()].find((one) => one.type === 'inbound-rtp' && one.kind === kind);
       return { ...found, codec: all.get(found?.codecId)?.mimeType };
     }, kind);
-    if (enough(stats)) return stats;
-    if (Date.now() > deadline) throw new Error(`${kind}: ${JSON.stringify(stats)}`);
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
+  return untilEnough(read, enough, `not enough ${kind} came`, 200);
 }

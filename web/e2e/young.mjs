@@ -102,7 +102,13 @@ function stateOf(page) {
     ]);
     const requests = performance.getEntriesByType('resource').slice(-30).map(window.describeRequest);
     const player = window.headwater?.stats();
-    return JSON.stringify({ player, currentTime, paused, readyState, seeking, ranges, requests }, null, 1);
+    const { first, moves, played, frames } = window.seen;
+    const seen = { first, moves, played, frames, visible: document.visibilityState };
+    return JSON.stringify(
+      { player, seen, currentTime, paused, readyState, seeking, ranges, requests },
+      null,
+      1,
+    );
   });
 }
 

@@ -19,6 +19,10 @@ import {
 
 /** How often a folder is listed, in milliseconds. */
 const LISTED = 5_000;
+/** Pause before a title is opened again that could not be opened in time, in milliseconds. Each is twice the one before. */
+const OPEN_AGAIN = 5_000;
+/** How often a title is opened at most: no frame may ever come of it. */
+const TRIES = 4;
 /** How many titles are opened at once. */
 const turns = new Turns(2);
 
@@ -166,14 +170,25 @@ function useOpened(
       left.signal.throwIfAborted();
       setDrawn('drawn');
     };
+    let again: ReturnType<typeof setTimeout> | undefined;
+    let tries = 0;
     const observer = new IntersectionObserver((entries) => {
       if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
       observer.disconnect();
-      // Without a picture, the tile stays.
-      turns.take(left.signal, open).catch(() => undefined);
+      turns.take(left.signal, open).catch((error: Error) => {
+        // Where no answer came, or the browser was too busy to draw, a later try may succeed. Else the tile stays.
+        const isLate = error.name === 'TimeoutError' || error instanceof TypeError;
+        tries += 1;
+        if (isLate && tries < TRIES && !left.signal.aborted)
+          again = setTimeout(watch, OPEN_AGAIN * 2 ** (tries - 1));
+      });
     });
-    if (article.current) observer.observe(article.current);
+    const watch = () => {
+      if (article.current) observer.observe(article.current);
+    };
+    watch();
     return () => {
+      clearTimeout(again);
       observer.disconnect();
       left.abort();
     };

@@ -79,7 +79,11 @@ export class Feeder {
   change(choose: (signal: AbortSignal) => Promise<void>): void {
     this.again(this.video.currentTime, async (signal) => {
       await choose(signal);
-      this.buffer?.changeType?.(this.reader.mime);
+      const { buffer } = this;
+      if (buffer === null) return;
+      // The browser may still be taking media of the run before.
+      await this.settled(buffer, signal);
+      buffer.changeType?.(this.reader.mime);
     });
   }
 
