@@ -105,6 +105,19 @@ function untilDrawn(page, count) {
   );
 }
 
+/** Waits until the page has painted so many frames. Tiles get their own size in the second that they are in. */
+async function untilPainted(page, frames) {
+  await page.evaluate((frames) => {
+    window.unpainted = frames;
+    const paint = () => {
+      window.unpainted -= 1;
+      if (window.unpainted > 0) requestAnimationFrame(paint);
+    };
+    requestAnimationFrame(paint);
+  }, frames);
+  await page.waitForFunction(() => window.unpainted <= 0);
+}
+
 const fits = async (page) =>
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
 
@@ -298,18 +311,28 @@ withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
 });
 
 withPage('titles on disk have pictures', WIDE, async (page, complaints) => {
-  await page.goto(`${server.operators}/`);
-  await page.evaluate(() => {
-    window.shifts = [];
-    const note = (list) => window.shifts.push(...list.getEntries().map(({ value }) => value));
-    new PerformanceObserver(note).observe({ type: 'layout-shift', buffered: false });
+  // What is in the titles comes only when the list stands.
+  let listed;
+  const stands = new Promise((resolve) => {
+    listed = resolve;
   });
+  await page.route('**/api/v1/titles/**', async (route) => {
+    await stands;
+    await route.continue();
+  });
+  await page.goto(`${server.operators}/`);
   await page.getByRole('link', { name: 'Titles' }).click();
   await page.waitForURL('**/#titles=vod');
   await page.waitForFunction(() => document.activeElement.matches('h1'));
   const long = 'vod/a name, 100 % & #1, with ümläuts, that is longer than a line.mp4';
   await tile(page, 'vod/demo.mp4').waitFor();
-  await page.evaluate(() => (window.shifts.length = 0));
+  await untilPainted(page, 3);
+  await page.evaluate(() => {
+    window.shifts = [];
+    const note = (list) => window.shifts.push(...list.getEntries().map(({ value }) => value));
+    new PerformanceObserver(note).observe({ type: 'layout-shift', buffered: false });
+  });
+  listed();
   await untilPictured(page, 'vod/demo.mp4');
   await untilPictured(page, long);
   assert.match(await tile(page, 'vod/demo.mp4').textContent(), /0:16, 1280.×.720, H\.264, 2\.5.MB/);
@@ -324,6 +347,7 @@ withPage('titles on disk have pictures', WIDE, async (page, complaints) => {
     .getByText(/H\.265|HEVC/)
     .waitFor();
   assert.equal(await tile(page, 'vod/hevc.mp4').getAttribute('data-poster'), 'none');
+  await untilPainted(page, 3);
   assert.deepEqual(await page.evaluate(() => window.shifts), []);
   // To look at pictures is not to watch.
   assert.equal(

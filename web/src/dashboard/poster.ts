@@ -2,6 +2,8 @@
 const WIDTH = 480;
 /** How long a picture may take, in milliseconds. */
 const PATIENCE = 10_000;
+/** How often to look whether the browser has decoded the frame, in milliseconds. */
+const LOOKED = 50;
 
 /**
  * Draws a keyframe of a title. The browser decodes it, as the page that plays the title would, so the server reads a few
@@ -18,9 +20,7 @@ export async function draw(canvas: HTMLCanvasElement, poster: string, signal: Ab
   video.preload = 'auto';
   try {
     await new Promise<void>((resolve, reject) => {
-      // When the data are loaded, Chromium does not always have the picture yet.
-      if ('requestVideoFrameCallback' in video) video.requestVideoFrameCallback(() => resolve());
-      else (video as HTMLVideoElement).addEventListener('loadeddata', () => resolve());
+      video.addEventListener('loadeddata', () => resolve());
       video.addEventListener('error', () => reject(new Error(video.error?.message)));
       within.addEventListener('abort', () => reject(within.reason));
       video.src = url;
@@ -28,7 +28,17 @@ export async function draw(canvas: HTMLCanvasElement, poster: string, signal: Ab
     const { videoWidth, videoHeight } = video;
     canvas.width = Math.min(WIDTH, videoWidth);
     canvas.height = Math.round((canvas.width * videoHeight) / videoWidth);
-    canvas.getContext('2d')?.drawImage(video, 0, 0, canvas.width, canvas.height);
+    const context = canvas.getContext('2d', { willReadFrequently: true });
+    if (!context) throw new Error('this browser does not draw');
+    // When the data are loaded, Chromium does not always have the frame yet, and draws nothing. It calls back for a frame
+    // only when it paints the page, which a busy machine may not do for many seconds.
+    for (;;) {
+      context.drawImage(video, 0, 0, canvas.width, canvas.height);
+      const alpha = context.getImageData(0, 0, 1, 1).data[3];
+      if (alpha !== 0) return;
+      await new Promise((resolve) => setTimeout(resolve, LOOKED));
+      within.throwIfAborted();
+    }
   } finally {
     // Browsers have few decoders, and keep that of an element that has a source.
     video.removeAttribute('src');

@@ -172,21 +172,21 @@ function useOpened(
     };
     let again: ReturnType<typeof setTimeout> | undefined;
     let tries = 0;
-    const observer = new IntersectionObserver((entries) => {
-      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-      observer.disconnect();
+    const attempt = () => {
       turns.take(left.signal, open).catch((error: Error) => {
         // Where no answer came, or the browser was too busy to draw, a later try may succeed. Else the tile stays.
         const isLate = error.name === 'TimeoutError' || error instanceof TypeError;
         tries += 1;
         if (isLate && tries < TRIES && !left.signal.aborted)
-          again = setTimeout(watch, OPEN_AGAIN * 2 ** (tries - 1));
+          again = setTimeout(attempt, OPEN_AGAIN * 2 ** (tries - 1));
       });
-    });
-    const watch = () => {
-      if (article.current) observer.observe(article.current);
     };
-    watch();
+    const observer = new IntersectionObserver((entries) => {
+      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+      observer.disconnect();
+      attempt();
+    });
+    if (article.current) observer.observe(article.current);
     return () => {
       clearTimeout(again);
       observer.disconnect();
