@@ -4,7 +4,7 @@
 #
 # These are all tests with a browser, in two lanes, and beside them the Rust test programs with sockets,
 # because most of them wait. A failure stops nothing. At the end, a line for each test has its runs and its
-# failures. With BUSY=1 a busy loop on each processor runs beside them.
+# failures; after an interrupt, those of the rounds so far. With BUSY=1 a busy loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
@@ -39,10 +39,8 @@ target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_director
 export HEADWATER_BIN="$target/debug/headwater"
 
 work=$(mktemp -d)
-lanes=
 trap 'busy_end; rm -rf "$work"' EXIT
-# shellcheck disable=SC2086
-trap '[ -z "$lanes" ] || kill $lanes 2>/dev/null; exit 130' INT TERM
+trap 'exit 130' INT TERM
 
 # run LANE NAME COMMAND…: runs one program, and notes the result of each test. A program that failed
 # without a failed test counts as a test of its own.
@@ -97,6 +95,11 @@ programs() {
     done <"$work/list"
 }
 
+lanes=
+interrupted=
+# The words are process ids, so splitting is intended.
+# shellcheck disable=SC2086
+trap 'interrupted=1; kill $lanes 2>/dev/null' INT TERM
 busy_begin
 for lane in live pages programs; do
     {
@@ -109,8 +112,11 @@ for lane in live pages programs; do
     } &
     lanes="$lanes $!"
 done
+# A signal ends a wait, and the lanes a moment later.
 # shellcheck disable=SC2086
 wait $lanes
+# shellcheck disable=SC2086
+[ -z "$interrupted" ] || wait $lanes
 busy_end
 cat "$work"/*.results >"$work/results"
 
@@ -122,4 +128,4 @@ awk -F '\t' '
         close("sort -k2,2nr -k3")
         print NR " runs, " bad + 0 " failures"
         exit bad > 0
-    }' "$work/results"
+    }' "$work/results" && [ -z "$interrupted" ]
