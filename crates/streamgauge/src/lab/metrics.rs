@@ -479,6 +479,9 @@ impl Observed {
             .map(|(a, b)| processor_time(a, b) / (b.at - a.at))
             .fold(cpu / seconds, f64::max);
         put("server_cores_peak", peak);
+        if let Some(used) = busiest_thread(before, after) {
+            put("server_thread_cores", used / seconds);
+        }
         put("server_switches", switches);
         let waiting: Option<Vec<f64>> = self.during(before, after).map(sending).collect();
         if let Some(waiting) = waiting {
@@ -509,6 +512,18 @@ impl Observed {
 fn totals(process: &crate::meter::Usage) -> (f64, f64) {
     let switches = process.switches_voluntary + process.switches_involuntary;
     (process.cpu_user + process.cpu_system, switches as f64)
+}
+
+/// Processor time that one thread used between two samples, of the processes that there are at the end. `None` if the kernel
+/// does not count it. It is too little if a thread that had used less before has become the busiest.
+fn busiest_thread(earlier: &Sample, later: &Sample) -> Option<f64> {
+    let then: BTreeMap<i32, Option<f64>> =
+        earlier.processes.iter().map(|process| (process.pid, process.cpu_thread)).collect();
+    let used = |process: &crate::meter::Usage| {
+        let before = then.get(&process.pid).copied().unwrap_or(Some(0.0))?;
+        Some((process.cpu_thread? - before).max(0.0))
+    };
+    later.processes.iter().filter_map(used).max_by(f64::total_cmp)
 }
 
 /// Processor time that processes used between two samples. A new process counts from its start.

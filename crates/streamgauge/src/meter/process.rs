@@ -24,6 +24,9 @@ pub struct Usage {
     /// Processor time in the kernel, in seconds: the rest of all that the process has used, which is known exactly. It may
     /// step back by a clock tick.
     pub cpu_system: f64,
+    /// Processor time, in seconds, of the thread that has used most of those that the process has now. `None` if the kernel
+    /// does not count it.
+    pub cpu_thread: Option<f64>,
     /// Resident memory in bytes. Pages shared with other processes count in full.
     pub resident: u64,
     /// Proportional memory in bytes: a page shared by n processes counts 1/n. `None` if this
@@ -53,6 +56,7 @@ impl Usage {
             name: name.to_owned(),
             cpu_user: 0.0,
             cpu_system: 0.0,
+            cpu_thread: None,
             resident: 0,
             proportional: None,
             anonymous: None,
@@ -108,10 +112,12 @@ impl Watched {
         }
         let mut switches = (0, 0);
         let (mut threads, mut sending) = (0, Some(0));
+        let mut busiest: Option<u64> = None;
         // The status of the process counts only the switches of its first thread.
         for task in process.tasks().ok()?.flatten() {
             let Ok(status) = task.status() else { continue };
             threads += 1;
+            busiest = busiest.max(task.schedstat().ok().map(|used| used.sum_exec_runtime));
             let is_sending = sending::is_sending(stat.pid, task.tid);
             sending = sending.zip(is_sending).map(|(count, is)| count + u64::from(is));
             switches.0 += status.voluntary_ctxt_switches.unwrap_or_default();
@@ -129,6 +135,7 @@ impl Watched {
             name: stat.comm.clone(),
             cpu_user,
             cpu_system,
+            cpu_thread: busiest.map(|used| Duration::from_nanos(used).as_secs_f64()),
             resident: stat.rss.saturating_mul(procfs::page_size()),
             proportional,
             anonymous: anonymous.map(|kib| kib.saturating_mul(1024)),
@@ -191,5 +198,23 @@ mod tests {
         // A sum of two fractions is rounded.
         let sum = usage.cpu_user + usage.cpu_system;
         assert!((before - 1e-9..=clock() + 1e-9).contains(&sum), "{before} {sum} {}", clock());
+    }
+
+    #[test]
+    fn the_busiest_thread_is_told() {
+        let thread = || {
+            let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::from_secs(time.tv_sec.unsigned_abs())
+                + Duration::from_nanos(time.tv_nsec.unsigned_abs())
+        };
+        // So long that the kernel has counted it.
+        while thread() < Duration::from_millis(30) {
+            std::hint::spin_loop();
+        }
+        let own = i32::try_from(std::process::id()).unwrap();
+        let usage = Watched::new(&[own], false).unwrap().read().remove(0);
+        let busiest = usage.cpu_thread.unwrap();
+        assert!(busiest >= 0.02, "{busiest}");
+        assert!(busiest <= usage.cpu_user + usage.cpu_system + 1e-6, "{busiest} {usage:?}");
     }
 }

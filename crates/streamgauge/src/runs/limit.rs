@@ -1,4 +1,4 @@
-//! What limited a server in a trial: the link, its processors, or the clients.
+//! What limited a server in a trial: the link, its processors, a single thread, or the clients.
 
 use super::Kept;
 use crate::lab::link::mbit;
@@ -10,7 +10,7 @@ use crate::lab::scenario::Load;
 const FULL: f64 = 0.9;
 
 /// The meaning of the words, for readers.
-pub(crate) const LIMITS: &str = "Italic: what limited the server. It is the link or the server’s processors, whichever was used more, if 90 % or more of it was used on average while the load ran, or else in the fullest second (“at times”); the clients, if the generator was saturated and neither was full; otherwise nothing that is measured.";
+pub(crate) const LIMITS: &str = "Italic: what limited the server. It is the link or the server’s processors, whichever was used more, if 90 % or more of it was used on average while the load ran; one thread, if the server’s busiest thread used as much of a processor; the link or the processors “at times”, if they were that full in a second; the clients, if the generator was saturated and none of these was full; otherwise nothing that is measured.";
 
 /// Names what limited the server in a trial; `None` if the trial has no figures.
 pub(crate) fn limit(kept: &Kept, load: &Load, machine: &Machine) -> Option<String> {
@@ -28,6 +28,10 @@ pub(crate) fn limit(kept: &Kept, load: &Load, machine: &Machine) -> Option<Strin
     let mean = fullest(used("out_mbit_mean", link), used("server_cores", processors));
     if let Some(name) = mean {
         return Some(name.to_owned());
+    }
+    // A server with one thread leaves all other processors idle.
+    if kept.metric("server_thread_cores").is_some_and(|used| used >= FULL) {
+        return Some("one thread".to_owned());
     }
     let peak = fullest(used("out_mbit_peak", link), used("server_cores_peak", processors));
     let otherwise = if kept.trial.saturated { "clients" } else { "nothing" };

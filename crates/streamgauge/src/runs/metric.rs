@@ -100,6 +100,7 @@ const METRICS: &[(&str, Tells)] = &[
     ("server_memory_mib", Less),
     ("server_requests_per_cpu_s", More),
     ("server_switches", Used),
+    ("server_thread_cores", Used),
     ("server_threads_sending", Used),
     ("server_us_per_client_second", Less),
     ("server_us_per_request", Less),

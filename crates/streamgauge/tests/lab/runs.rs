@@ -97,7 +97,9 @@ fn a_run_that_is_interrupted_goes_on_where_it_was() {
         assert!(metric("out_mbit_mean").unwrap() > 0.1, "{trial:#}");
         assert!(metric("server_memory_mib").unwrap() > 1.0, "{trial:#}");
         assert!(metric("server_idle_memory_mib").unwrap() > 1.0, "{trial:#}");
-        assert!((0.0..64.0).contains(&metric("server_cores").unwrap()), "{trial:#}");
+        for used in ["server_cores", "server_thread_cores"] {
+            assert!((0.0..64.0).contains(&metric(used).unwrap()), "{trial:#}");
+        }
         assert!((0.0..=100.0).contains(&metric("other_cpu_percent").unwrap()), "{trial:#}");
     }
     let requests = lab.path("out/trials/requests/rate=20/nginx/1");

@@ -329,16 +329,17 @@ fn cells_say_what_limited_the_server() {
     let scenario = SMALL
         .replace("with = \"http\"", "with = \"http\"\nlink = \"700mbit\"")
         .replace("headline = true", "headline = true\nlimits = true")
-        .replace("clients = [1, 2]", "clients = [1, 2, 3, 4, 5, 6, 7]");
+        .replace("clients = [1, 2]", "clients = [1, 2, 3, 4, 5, 6, 7, 8, 9]");
     let folder = Folder::new(place.path(), &scenario, 1.0, &[]);
     // Servers of this run have four processors.
-    for (clients, link, link_peak, cores, cores_peak, saturated) in [
-        (1.0, 650.0, 700.0, 3.0, 4.0, true),
-        (2.0, 474.0, 700.0, 3.9, 4.0, false),
-        (3.0, 100.0, 300.0, 1.0, 2.0, true),
-        (4.0, 100.0, 690.0, 1.0, 2.0, false),
-        (5.0, 100.0, 300.0, 1.0, 2.0, false),
-        (6.0, 100.0, 300.0, 1.0, 4.0, true),
+    for (clients, link, link_peak, cores, cores_peak, thread, saturated) in [
+        (1.0, 650.0, 700.0, 3.0, 4.0, 0.95, true),
+        (2.0, 474.0, 700.0, 3.9, 4.0, 0.98, false),
+        (3.0, 100.0, 300.0, 1.0, 2.0, 0.5, true),
+        (4.0, 100.0, 690.0, 1.0, 2.0, 0.5, false),
+        (5.0, 100.0, 300.0, 1.0, 2.0, 0.5, false),
+        (6.0, 100.0, 300.0, 1.0, 4.0, 0.5, true),
+        (8.0, 100.0, 690.0, 1.0, 1.2, 0.95, true),
     ] {
         let metrics = [
             ("count", 5.0),
@@ -346,6 +347,7 @@ fn cells_say_what_limited_the_server() {
             ("out_mbit_peak", link_peak),
             ("server_cores", cores),
             ("server_cores_peak", cores_peak),
+            ("server_thread_cores", thread),
         ];
         let mut one = trial("one", &[("clients", clients)], "a", 1, &metrics);
         one.saturated = saturated;
@@ -353,12 +355,21 @@ fn cells_say_what_limited_the_server() {
     }
     // Of a run without these figures nothing is known.
     folder.keep(&trial("one", &[("clients", 7.0)], "a", 1, &[("count", 5.0)]));
+    // Older runs do not know of threads.
+    let old = [("count", 5.0), ("server_cores", 1.0), ("server_cores_peak", 1.0)];
+    folder.keep(&trial("one", &[("clients", 9.0)], "a", 1, &old));
     let report = made(&[place.path()]);
     let rows = markdown(&report, "**Table 1.**");
     let measured: Vec<_> = rows[2].iter().filter(|cell| cell.starts_with("5.0")).collect();
     let said = ["5.0†, *link*", "5.0, *processors*", "5.0†, *clients*", "5.0, *link at times*"];
     assert_eq!(measured[..4], said, "{rows:?}");
-    let said = ["5.0, *nothing*", "5.0†, *processors at times*", "5.0"];
+    let said = [
+        "5.0, *nothing*",
+        "5.0†, *processors at times*",
+        "5.0",
+        "5.0†, *one thread*",
+        "5.0, *nothing*",
+    ];
     assert_eq!(measured[4..], said, "{rows:?}");
     assert!(html(&report, "table-1")[0].contains(&"5.0 processors".to_owned()));
     let text = fs::read_to_string(report.join("report.md")).unwrap();
