@@ -70,8 +70,8 @@ const total = (viewers) => Object.values(viewers).reduce((sum, count) => sum + c
 /** Waits until `enough` holds of what the server says of the stream. */
 const until = (server, enough) => untilState(server.url, STREAM, 'live', enough);
 
-/** Plays in a page of another site. The viewer must be counted once, by this delivery, and tell of its buffer. */
-async function plays(player, cmcd, deliveries) {
+/** Plays in a page of another site. The viewer must be counted once, by this delivery, and tell of these. */
+async function plays(player, cmcd, deliveries, tells = ['buffer_seconds']) {
   const server = await startServer({ config: '# Nobody else watches here.' });
   const { page, complaints } = await openPage(browser, SMALL);
   try {
@@ -82,11 +82,12 @@ async function plays(player, cmcd, deliveries) {
     const { viewers, quality } = await until(
       server,
       ({ viewers, quality }) =>
-        quality?.buffer_seconds?.median > 0 && total(viewers) === 1 && deliveries.some((by) => viewers[by]),
+        tells.every((figure) => quality?.[figure]?.median > 0) &&
+        total(viewers) === 1 &&
+        deliveries.some((by) => viewers[by]),
     );
     assert.equal(quality.viewers, 1, JSON.stringify({ viewers, quality }));
     assert.deepEqual(complaints, []);
-    return quality;
   } finally {
     await page.context().close();
     await server.stop();
@@ -98,14 +99,11 @@ describe('other players', () => {
   for (const useHeaders of [false, true]) {
     const how = useHeaders ? 'header fields' : 'the query';
     test(`hls.js tells by ${how}`, { timeout: 3 * PATIENCE }, async () => {
-      const { throughput, bitrate } = await plays('hls', { useHeaders }, hls);
-      assert.ok(throughput.median > 0 && bitrate.median > 0);
+      await plays('hls', { useHeaders }, hls, ['buffer_seconds', 'throughput', 'bitrate']);
     });
     test(`dash.js tells by ${how}`, { timeout: 3 * PATIENCE }, async () => {
-      const { throughput } = await plays('dash', { enabled: true, mode: useHeaders ? 'header' : 'query' }, [
-        'dash',
-      ]);
-      assert.ok(throughput.median > 0);
+      const cmcd = { enabled: true, mode: useHeaders ? 'header' : 'query' };
+      await plays('dash', cmcd, ['dash'], ['buffer_seconds', 'throughput']);
     });
   }
 
@@ -118,7 +116,8 @@ describe('other players', () => {
 describe('our page', () => {
   for (const via of ['llhls', 'hls', 'dash', 'push', 'webrtc']) {
     test(`tells by ${via} until it is left`, { timeout: 3 * PATIENCE }, async () => {
-      const server = await startServer({ config: '# Nobody else watches here.' });
+      // Nobody else watches here. On a busy machine, a page may leave LL-HLS where parts are shorter.
+      const server = await startServer({ config: '[live]\npart_target = "500ms"\n' });
       const { page, complaints } = await openPage(browser, SMALL);
       try {
         if (via === 'webrtc') await putOff(page, CONNECT);

@@ -4,7 +4,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { assertAccessible, fakeStreams, keep, openPage, startBrowser, startServer } from './support.mjs';
+import {
+  assertAccessible,
+  awaitAnswers,
+  fakeStreams,
+  keep,
+  openPage,
+  startBrowser,
+  startServer,
+} from './support.mjs';
 import { AUDIO, makeVariants, publishFile, VIDEO } from './young.mjs';
 
 const WIDE = { viewport: { width: 1280, height: 900 } };
@@ -311,6 +319,8 @@ withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
 });
 
 withPage('titles on disk have pictures', WIDE, async (page, complaints) => {
+  // A sentence that an answer is late would move the list.
+  await awaitAnswers(page);
   // What is in the titles comes only when the list stands.
   let listed;
   const stands = new Promise((resolve) => {

@@ -91,12 +91,16 @@ function noteFrames() {
     video.addEventListener('seeked', () => {
       for (const jump of noted.jumps) jump[1] ??= noted.shown.length;
     });
-    for (const event of ['ended', 'emptied']) {
-      video.addEventListener(event, () => {
-        // The browser reports the last frame after `ended`.
-        if (noted.shown.length > 0) setTimeout(() => (noted.over = true), event === 'ended' ? 500 : 0);
-      });
-    }
+    const end = () => {
+      noted.over ||= noted.shown.length > 0;
+    };
+    video.addEventListener('emptied', end);
+    video.addEventListener('ended', async () => {
+      // The browser reports the last frames after `ended`, when it paints them.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      for (let paints = 0; paints < 3; paints++) await new Promise(requestAnimationFrame);
+      end();
+    });
     const shown = (_now, { mediaTime }) => {
       if (noted.over) return;
       count(video);
@@ -135,12 +139,13 @@ function moment(since) {
 
 /**
  * Runs in the page. Waits until the media have ended or no frame has come for two seconds, but no
- * longer than ten seconds.
+ * longer than ten seconds. Time in which the browser paints nothing does not count.
  */
 async function untilOver() {
   let [before, still] = [-1, 0];
   for (let i = 0; i < 100 && !window.noted.over && still < 20; i++) {
     await new Promise((resolve) => setTimeout(resolve, 100));
+    await new Promise(requestAnimationFrame);
     still = window.noted.shown.length === before ? still + 1 : 0;
     before = window.noted.shown.length;
   }

@@ -103,15 +103,15 @@ function seekOn() {
   }, 100);
 }
 
-/** Waits until a page has shown a second of frames more than it has buffered. Returns how long. */
+/** Waits until a page has decoded a second of frames more than it has buffered. Returns how long. */
 async function goOn(page, via) {
   const { frames, ahead } = await page.evaluate(() => {
     const { buffered, currentTime } = document.querySelector('video');
     const end = buffered.length > 0 ? buffered.end(buffered.length - 1) : currentTime;
-    return { frames: window.seen.frames, ahead: end - currentTime };
+    return { frames: window.seen.decoded, ahead: end - currentTime };
   });
   const since = Date.now();
-  const more = (least) => window.seen.frames > least;
+  const more = (least) => window.seen.decoded > least;
   await page
     .waitForFunction(more, frames + 30 * (ahead + 1), { timeout: GOES_ON + ahead * 1000 })
     .catch(async () => {

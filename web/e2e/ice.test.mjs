@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { after, afterEach, before, describe, test } from 'node:test';
 import {
+  awaitAnswers,
   CONNECT,
   openPage,
   putOff,
@@ -191,13 +192,17 @@ describe('ways of WebRTC to the server', () => {
     const viewer = await openPage(browser, SMALL);
     const watching = await viaRelay(viewer.page);
     // The viewer comes to a network that lets no datagrams pass.
-    await viewer.page.route(/\/whep\/\w+$/, async (route) => {
-      if (route.request().method() !== 'PATCH') return route.continue();
-      const response = await route.fetch();
-      const body = (await response.text()).replace(/a=candidate:\S+ \d+ udp .*\r\n/gi, '');
-      await route.fulfill({ response, body });
+    await viewer.page.addInitScript(() => {
+      const { fetch } = window;
+      window.fetch = async (url, options) => {
+        const answer = await fetch(url, options);
+        if (options?.method !== 'PATCH') return answer;
+        const told = await answer.text();
+        return new Response(told.replace(/a=candidate:\S+ \d+ udp .*\r\n/gi, ''), answer);
+      };
     });
     await putOff(viewer.page, CONNECT);
+    for (const { page } of [publisher, viewer]) await awaitAnswers(page);
     await viewer.page.goto(`${server.url}/watch/live/ways?via=webrtc`);
     await untilCondition(viewer.page, 'playing');
 

@@ -190,7 +190,10 @@ describe('watch page', AT_ONCE, () => {
   withPage('waits without complaint for a broadcast that has not begun', {}, async (page, complaints) => {
     await page.goto(`${server.url}/watch/live/not-begun`);
     await page.getByRole('heading', { name: 'The broadcast has not begun yet' }).waitFor();
-    assert.match(await page.getByRole('status').textContent(), /has not begun yet/);
+    await page
+      .getByRole('status')
+      .getByText(/has not begun yet/)
+      .waitFor();
     await page.waitForTimeout(2_500);
     await assertAccessible(page);
     await keep(page, 'watch-not-begun');

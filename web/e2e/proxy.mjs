@@ -18,6 +18,7 @@ const PROGRAM = fileURLToPath(import.meta.url);
  * Starts a proxy to a server. Bytes take `delay` milliseconds each way.
  *
  * - `drop` cuts all connections and admits no new ones.
+ * - `cut` does the same, and admits new ones after so many milliseconds, however late the test is by then.
  * - `restore` cuts all connections that are left, and admits new ones, to this server or another.
  */
 export async function startProxy(url, delay = 0) {
@@ -31,6 +32,7 @@ export async function startProxy(url, delay = 0) {
   return {
     url: `http://127.0.0.1:${port}`,
     drop: () => say({}),
+    cut: (back) => say({ back }),
     restore: (to = url) => say({ to }),
     stop: async () => {
       const ended = once(child, 'exit');
@@ -78,7 +80,7 @@ async function serve(url, delay) {
   };
   await listen(0);
   const own = proxy.address().port;
-  process.on('message', async ({ to }) => {
+  process.on('message', async ({ to, back }) => {
     if (proxy.listening) {
       const closed = once(proxy, 'close');
       proxy.close();
@@ -90,6 +92,7 @@ async function serve(url, delay) {
       await listen(own);
     }
     process.send('done');
+    if (back) setTimeout(() => listen(own), back);
   });
   process.on('disconnect', () => process.exit());
   process.send(own);

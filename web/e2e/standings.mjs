@@ -21,8 +21,8 @@ export const LITTLE = 0.3;
 export const ASKS = 1000;
 
 /**
- * Runs in the page before its own scripts. Notes when frames are shown, how much media was played
- * (`played`, seconds, without what a player jumped over), for how long this script did not run (`frozen`,
+ * Runs in the page before its own scripts. Notes when frames are shown, how many were `decoded` in all, how much media was
+ * played (`played`, seconds, without what a player jumped over), for how long this script did not run (`frozen`,
  * seconds, each time that lasts longer than `stands` milliseconds), and each time that playback stands for longer
  * than `stands` milliseconds. Such a standing has its begin (`began`, as of `Date.now()`), its length (`ms`), the
  * time of it in which less than `little` seconds of media were ahead (`dry`, milliseconds), the length of the media
@@ -36,7 +36,13 @@ export function observe([stands, jump, asks, little]) {
   let [time, since, standing, looked, late, dry, frozen] = [-1, 0, null, performance.now(), 0, 0, 0];
   // With the time until now: a test may ask before this script runs again.
   const frozenAt = (now) => (!seen.over && now - looked > stands ? frozen + (now - looked) / 1000 : frozen);
-  const seen = { first: null, moves: 0, played: 0, frames: 0, standings: [], over: null };
+  const seen = { first: null, moves: 0, played: 0, frames: 0, decoded: 0, standings: [], over: null };
+  // A player that begins anew, or by another delivery, makes the browser count anew.
+  let counted = 0;
+  const count = ({ totalVideoFrames }) => {
+    seen.decoded += totalVideoFrames < counted ? totalVideoFrames : totalVideoFrames - counted;
+    counted = totalVideoFrames;
+  };
   Object.defineProperty(seen, 'frozen', { enumerable: true, get: () => frozenAt(performance.now()) });
   window.seen = seen;
   const ahead = ({ buffered, currentTime }) => {
@@ -61,6 +67,8 @@ export function observe([stands, jump, asks, little]) {
   const look = () => {
     const video = document.querySelector('video');
     const now = performance.now();
+    const quality = video?.getVideoPlaybackQuality();
+    if (quality) count(quality);
     if (video && ahead(video) < little) dry += now - looked;
     frozen = frozenAt(now);
     [looked, late] = [now, Math.max(late, now - looked)];
@@ -82,8 +90,7 @@ export function observe([stands, jump, asks, little]) {
       [time, since, standing, late, dry] = [video.currentTime, now, null, 0, 0];
       seen.moves += 1;
       if (window.watchFor && seen.played >= window.watchFor) {
-        const { totalVideoFrames, droppedVideoFrames } = video.getVideoPlaybackQuality();
-        seen.over = { now, decoded: totalVideoFrames, dropped: droppedVideoFrames };
+        seen.over = { now, decoded: seen.decoded, dropped: quality.droppedVideoFrames };
         clearInterval(timer);
       }
       // The first frame is shown before playback moves, until enough is buffered to play.

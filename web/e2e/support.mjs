@@ -203,6 +203,14 @@ export function putOff(page, time, later = false) {
   );
 }
 
+/** Makes a page wait for the server's answers for as long as they take. It waits for 5 s (src/shared/api.ts). */
+export function awaitAnswers(page) {
+  return page.addInitScript(() => {
+    const { timeout } = AbortSignal;
+    AbortSignal.timeout = (time) => timeout.call(AbortSignal, time === 5_000 ? 600_000 : time);
+  });
+}
+
 /** For how long a watch page waits for a connection by WebRTC (src/watch/engines/webrtc.ts), in milliseconds. */
 export const CONNECT = 5_000;
 

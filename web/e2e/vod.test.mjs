@@ -78,10 +78,15 @@ for (const via of ['hls', 'dash', 'push']) {
       });
       await page.goto(address('edited.mp4', via));
       await untilBegun(page);
-      // A page that is late sees fewer of the frames in the first three seconds.
+      // A page that is late sees fewer of the frames, and then sees them once more.
       await page.waitForFunction(() => {
-        const { currentTime, ended } = document.querySelector('video');
-        return ended || (currentTime >= 3 && window.shown.length > 30);
+        const video = document.querySelector('video');
+        if (window.shown.length > 30) return video.ended || video.currentTime >= 3;
+        if (video.ended) {
+          video.currentTime = 0;
+          video.play();
+        }
+        return false;
       });
       const { shown, duration } = await page.evaluate(() => ({
         shown: window.shown,
@@ -93,7 +98,8 @@ for (const via of ['hls', 'dash', 'push']) {
       // Before playback starts, a browser may paint one of the first frames. The 25 skipped frames
       // last a hundredth of a second together.
       const red = shown.filter(({ colour }) => colour === 'red');
-      const early = ({ at }) => at - shown[0].at < 0.01;
+      const first = Math.min(...shown.map(({ at }) => at));
+      const early = ({ at }) => at - first < 0.01;
       // A busy browser may paint the same frame twice.
       const frames = new Set(red.map(({ at }) => at));
       assert.ok(frames.size <= 2 && red.every(early), JSON.stringify(red));
@@ -229,16 +235,30 @@ describe('a title', AT_ONCE, () => {
       // has played is no witness: on a busy machine Chromium counts the media before the first frame.
       await page.evaluate(() => {
         const video = document.querySelector('video');
-        let before = '';
+        let [before, painted, dark] = ['', 0, 0];
         const note = () => {
           [window.left, window.shown, before] = [video.currentTime, [], video.currentSrc];
-          window.frozenBefore = window.seen.frozen;
+          [painted, dark] = [performance.now(), 0];
         };
+        // For how long nothing was painted, in seconds. That is also the time for which the page was not run.
+        const paint = () => {
+          const now = performance.now();
+          if (now - painted > 300) dark += (now - painted) / 1000;
+          painted = now;
+        };
+        const paints = () => {
+          paint();
+          requestAnimationFrame(paints);
+        };
+        paints();
         document.addEventListener('change', note, { capture: true });
         const frame = (_now, { mediaTime }) => {
           if (video.currentSrc !== before && video.readyState > 1) {
-            // The browser does not tell of frames that it shows while the page is not run.
-            if (window.shown?.length === 0) window.frozen = window.seen.frozen - window.frozenBefore;
+            // The browser does not tell of frames that it would have painted then.
+            if (window.shown?.length === 0) {
+              paint();
+              window.dark = dark;
+            }
             window.shown?.push(mediaTime);
           }
           video.requestVideoFrameCallback(frame);
@@ -254,13 +274,11 @@ describe('a title', AT_ONCE, () => {
         const [left, [began, ...rest], lost] = await page.evaluate(() => [
           window.left,
           window.shown,
-          window.frozen,
+          window.dark,
         ]);
-        t.diagnostic(`${label}: from ${left} to ${began}, not run for ${lost} s`);
-        assert.ok(
-          Math.abs(began - left) < 0.5 + lost,
-          `${label}: from ${left} to ${began}, not run for ${lost} s`,
-        );
+        const course = `${label}: from ${left} to ${began}, nothing painted for ${lost} s`;
+        t.diagnostic(course);
+        assert.ok(Math.abs(began - left) < 0.5 + lost, course);
         for (const at of rest) assert.ok(at >= began, `${label}: from ${left} to ${began}, then ${at}`);
       }
       assert.deepEqual(complaints, []);

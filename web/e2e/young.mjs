@@ -133,10 +133,8 @@ export async function watchYoung(browser, server, plain, name, via, seconds, lat
     // On a busy machine this takes longer than `seconds`. The caller sees whether a page stood.
     await page.waitForFunction(() => window.seen.over).catch(() => {});
     const seen = await page.evaluate(() => {
-      const { totalVideoFrames, droppedVideoFrames } = document
-        .querySelector('video')
-        .getVideoPlaybackQuality();
-      const now = { now: performance.now(), decoded: totalVideoFrames, dropped: droppedVideoFrames };
+      const { droppedVideoFrames } = document.querySelector('video').getVideoPlaybackQuality();
+      const now = { now: performance.now(), dropped: droppedVideoFrames };
       return { ...window.seen, ...(window.seen.over ?? now), placed: window.placed ?? [] };
     });
     const behind = via === 'plain' ? await fellBehind(page) : [];

@@ -21,6 +21,27 @@ it('has no reason where none is given', async () => {
   expect(await reasonOf('/x', NO_CREDENTIALS, broken)).toBeNull();
 });
 
+it('asks once more where no answer comes in time', async () => {
+  let asked = 0;
+  const late = (answers: number) =>
+    (async () => {
+      asked += 1;
+      if (asked > answers) throw new DOMException('late', 'TimeoutError');
+      return new Response('cut off', { status: 422, headers: { 'content-type': 'text/plain' } });
+    }) as typeof fetch;
+  expect(await reasonOf('/x', NO_CREDENTIALS, late(0))).toBeNull();
+  expect(asked).toBe(2);
+  asked = -1;
+  const once = (async (...request) => {
+    if (asked < 0) {
+      asked = 0;
+      throw new DOMException('late', 'TimeoutError');
+    }
+    return late(1)(...request);
+  }) as typeof fetch;
+  expect(await reasonOf('/x', NO_CREDENTIALS, once)).toBe('cut off');
+});
+
 it('tells what the server says, and what is wrong with the credentials', async () => {
   const failure: Failure = {
     kind: 'network',

@@ -4,15 +4,18 @@ import type { Failure } from './condition';
 /** Longest reason that is shown, in characters. */
 const LONGEST = 300;
 const TIMEOUT = 5_000;
+/** How often a server that does not answer in time is asked. */
+const TRIES = 2;
 
 /**
  * Gets the server's reason for refusing an address: the first line of its answer. Null if it gives
- * none.
+ * none. A server that does not answer in time is asked once more.
  */
 export async function reasonOf(
   url: string,
   { headers } = NO_CREDENTIALS,
   request: typeof fetch = fetch,
+  tries = TRIES,
 ): Promise<string | null> {
   try {
     const response = await request(url, { headers, signal: AbortSignal.timeout(TIMEOUT), cache: 'no-store' });
@@ -23,7 +26,9 @@ export async function reasonOf(
     }
     const line = (await response.text()).split('\n', 1)[0]?.trim() ?? '';
     return line === '' ? null : line.slice(0, LONGEST);
-  } catch {
+  } catch (error) {
+    const isLate = error instanceof DOMException && error.name === 'TimeoutError';
+    if (isLate && tries > 1) return reasonOf(url, { query: '', headers }, request, tries - 1);
     // The failure is shown without a reason.
     return null;
   }

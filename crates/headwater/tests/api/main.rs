@@ -211,8 +211,8 @@ fn signal(answers: &mut Answers, server: &Server, document: &Value, (stream, pat
 fn answers_are_as_the_document_says() {
     let mut answers = Answers::default();
     let alone = ["--demo", "--control", "127.0.0.1:0"];
-    // Publishers that send nothing stay.
-    let options = "[drain]\ntimeout = \"60s\"\n[live]\nsilence = \"5m\"\n";
+    // Publishers that send nothing stay, and so does a stream whose publisher has gone.
+    let options = "[drain]\ntimeout = \"60s\"\n[live]\nsilence = \"5m\"\nreconnect = \"10m\"\n";
     let alone = Server::configured(BINARY, options, alone);
     let document = answers.get(&alone, "/api/v1/openapi.json");
     assert_eq!(document.status(), 200);

@@ -40,7 +40,8 @@ fn slow_viewers_among_a_thousand() {
 #[test]
 fn a_thousand_waiting_viewers_get_the_same_part_at_once() {
     // The publisher is on one of the event loops. Viewers are on both.
-    let configuration = "[live]\npart_target = \"200ms\"\nsegment_target = \"500ms\"\n";
+    let configuration =
+        "[live]\npart_target = \"200ms\"\nsegment_target = \"500ms\"\nwindow = \"5m\"\n";
     let server = Server::configured(BINARY, configuration, ["--workers", "2"]);
     let publisher = server.publish(testkit::demo_clip(), &server.rtmp_url("live/x"), &["--loop"]);
     let path = "/live/x/v0/media.m3u8";

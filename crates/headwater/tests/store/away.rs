@@ -52,7 +52,7 @@ fn what_is_here_is_served_on_when_the_store_is_away() {
         assert_eq!((rest.status(), rest.header("retry-after")), (503, Some("5")));
     };
     not_here(&server);
-    let lines = server.log();
+    let lines = server.whole_log();
     let count = lines.matches("the store does not answer as it should").count();
     assert!((1..=8).contains(&count), "{lines}");
     // A process that begins while the store is away knows what it left in the cache.

@@ -35,7 +35,10 @@ fn replaced_while_connections_live() {
     assert_eq!(shown(&site), "first");
     let to = site.scratch("live.mp4");
     let url = site.url("/live/demo/live.mp4");
+    // It plays for as long as the test takes. Of two limits, curl takes the last.
+    let patient = ["--max-time", "600"];
     let mut curl = site.curl(&["--http2", "-N", "-o", to.to_str().unwrap(), &url]);
+    curl.args(patient);
     let mut viewer = Program::spawn(&mut curl);
     let size = || fs::metadata(&to).map_or(0, |file| file.len());
     eventually(LIMIT, "the viewer gets something", || size() > 0);

@@ -114,7 +114,10 @@ fn what_is_lost_is_sent_again_and_all_that_passes_can_be_decoded() {
 
 #[test]
 fn what_is_lost_is_sent_again_without_rtx() {
-    let server = server("[webrtc]\njitter = \"30s\"\n");
+    despite_stops("[webrtc]\njitter = \"30s\"\n", is_sent_again_without_rtx);
+}
+
+fn is_sent_again_without_rtx(server: &Server) -> Result<(), String> {
     let webrtc = server.webrtc.unwrap();
     // One in 20 datagrams is lost on each way.
     let relay = Relay::new(webrtc, 20);
@@ -129,6 +132,10 @@ fn what_is_lost_is_sent_again_without_rtx() {
     // No frame is missing. Video is put beside audio once, by a few milliseconds.
     for pair in units.windows(2) {
         let step = pair[1].pts_time() - pair[0].pts_time();
-        assert!(step < 1.5 * FRAME, "{step} s after {}", pair[0].pts_time());
+        // A server that is not run for too long misses more packets than can be asked for again.
+        if step >= 1.5 * FRAME {
+            return Err(format!("{step} s after {}", pair[0].pts_time()));
+        }
     }
+    Ok(())
 }

@@ -105,7 +105,9 @@ fn nginx_sends_of_a_file_what_the_player_announces_and_paces_the_rest() {
         document["elapsed"].as_f64().unwrap()
     };
     // The film lasts 16 s. nginx is at most 1.1 s ahead of the first player.
-    let (paced, at_once) = (lasts("100ms"), lasts("10h"));
-    assert!(paced > 14.0 && at_once < 10.0, "{paced} {at_once}");
+    let paced = lasts("100ms");
+    assert!(paced > 14.0, "{paced}");
+    // A busy machine makes a run last longer, and no run shorter.
+    assert!((0..3).any(|_| lasts("10h") < 10.0), "paced, too");
     drop(nginx);
 }
