@@ -34,7 +34,9 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
     const blocked = 'There is no WebRTC connection, as in networks that block UDP.';
     fail({ kind: 'network', what: connected ? 'The WebRTC connection ended.' : blocked, detail });
   };
-  const late = setTimeout(() => lost(`${peer.connectionState} after ${CONNECT} ms`), CONNECT);
+  const giveUpLater = () =>
+    setTimeout(() => lost(`${peer.connectionState} after ${CONNECT} ms`), CONNECT);
+  let late = giveUpLater();
   peer.addEventListener('connectionstatechange', () => {
     if (peer.connectionState === 'connected') {
       connected = true;
@@ -80,7 +82,10 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
     const ask = () => sendOffer(url, peer, asked.signal, options.credentials);
     let answer = await ask();
     while (answer.status === 503) {
+      // The stream has no media yet, so nothing is wrong with the network.
+      clearTimeout(late);
       await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));
+      if (!ended) late = giveUpLater();
       answer = await ask();
     }
     const text = await answer.text();
