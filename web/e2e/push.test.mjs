@@ -115,8 +115,8 @@ function noteFrames(page) {
  * Gaps between the shown frames. Each hole in the buffered media is one: a missing part leaves a hole up to the
  * next keyframe, because frames after it cannot be decoded (MSE 3.5.8). Frames that were shown without a call to
  * this page, and frames that a busy machine was too slow to show, are not gaps: the browser counts both. While it
- * paints nothing at all, it counts only that it decodes them. Nor are jumps of the player through media that it has
- * gaps.
+ * paints nothing at all, it counts only that it decodes them. Jumps of the player through media that it has are no gaps
+ * either.
  */
 async function gapsOf(page) {
   const { frames, jumps } = await page.evaluate(() => ({ frames: window.frames, jumps: window.jumps }));
