@@ -103,23 +103,23 @@ function seekOn() {
   }, 100);
 }
 
-/** Waits until a page has decoded a second of frames more than it has buffered. Returns how long. */
+/** Waits until a page has played a second more than it has buffered. Returns how long. */
 async function goOn(page, via) {
-  const { frames, ahead } = await page.evaluate(() => {
+  const { played, ahead } = await page.evaluate(() => {
     const { buffered, currentTime } = document.querySelector('video');
     const end = buffered.length > 0 ? buffered.end(buffered.length - 1) : currentTime;
-    return { frames: window.seen.decoded, ahead: end - currentTime };
+    return { played: window.seen.played, ahead: end - currentTime };
   });
   const since = Date.now();
-  const more = (least) => window.seen.decoded > least;
+  const more = (least) => window.seen.played >= least;
   await page
-    .waitForFunction(more, frames + 30 * (ahead + 1), { timeout: GOES_ON + ahead * 1000 })
+    .waitForFunction(more, played + ahead + 1, { timeout: GOES_ON + ahead * 1000 })
     .catch(async () => {
       const seen = await page.evaluate(() => {
         const { paused, ended, seeking, readyState } = document.querySelector('video');
         return JSON.stringify({ ...window.seen, paused, ended, seeking, readyState });
       });
-      throw new Error(`${via}: ${frames} frames and ${ahead} s ahead, later ${seen}`);
+      throw new Error(`${via}: played ${played} s, ${ahead} s ahead, later ${seen}`);
     });
   return `${((Date.now() - since) / 1000).toFixed(1)} s, with ${ahead.toFixed(1)} s buffered`;
 }
