@@ -27,6 +27,7 @@ rust() {
 scripts/install.sh test || exit 1
 scripts/web.sh || exit 1
 scripts/make-media.sh || exit 1
+scripts/aiortc.sh || exit 1
 scripts/nats.sh || exit 1
 scripts/moto.sh || exit 1
 scripts/openapi.sh || exit 1
