@@ -103,6 +103,7 @@ interrupted=
 trap 'interrupted=1; kill $lanes 2>/dev/null' INT TERM
 busy_begin
 for lane in live pages programs; do
+    [ -z "$interrupted" ] || break
     {
         running=
         trap '[ -z "$running" ] || kill "$running" 2>/dev/null; exit 130' TERM
@@ -113,11 +114,11 @@ for lane in live pages programs; do
     } &
     lanes="$lanes $!"
 done
-# A signal ends a wait, and the lanes a moment later.
 # shellcheck disable=SC2086
-wait $lanes
+[ -n "$interrupted" ] || wait $lanes
+# A signal ends `wait` at once. The lanes end a moment later, also one that began after the signal.
 # shellcheck disable=SC2086
-[ -z "$interrupted" ] || wait $lanes
+[ -z "$interrupted" ] || { kill $lanes 2>/dev/null; wait $lanes; }
 busy_end
 cat "$work"/*.results >"$work/results"
 

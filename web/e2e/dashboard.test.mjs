@@ -113,7 +113,7 @@ function untilDrawn(page, count) {
   );
 }
 
-/** Waits until the page has painted so many frames. Tiles get their own size in the second that they are in. */
+/** Waits until the page has painted so many frames. Tiles get their own size in the second frame that shows them. */
 async function untilPainted(page, frames) {
   await page.evaluate((frames) => {
     window.unpainted = frames;
@@ -319,7 +319,7 @@ withPage('both views fit 320 pixels, dark', NARROW, async (page) => {
 });
 
 withPage('titles on disk have pictures', WIDE, async (page, complaints) => {
-  // A sentence that an answer is late would move the list.
+  // If an answer is late, the page says so above the list, and the list moves.
   await awaitAnswers(page);
   // What is in the titles comes only when the list stands.
   let listed;

@@ -103,17 +103,18 @@ function seekOn() {
   }, 100);
 }
 
-/** Waits until a page has played a second more than it has buffered. Returns how long. */
+/** Waits until a page has played a second more than it has buffered, and decoded a second of frames. Returns how long. */
 async function goOn(page, via) {
-  const { played, ahead } = await page.evaluate(() => {
+  const { played, decoded, ahead } = await page.evaluate(() => {
     const { buffered, currentTime } = document.querySelector('video');
     const end = buffered.length > 0 ? buffered.end(buffered.length - 1) : currentTime;
-    return { played: window.seen.played, ahead: end - currentTime };
+    const { played, decoded } = window.seen;
+    return { played, decoded, ahead: end - currentTime };
   });
   const since = Date.now();
-  const more = (least) => window.seen.played >= least;
+  const more = ([least, before]) => window.seen.played >= least && window.seen.decoded > before;
   await page
-    .waitForFunction(more, played + ahead + 1, { timeout: GOES_ON + ahead * 1000 })
+    .waitForFunction(more, [played + ahead + 1, decoded + 30], { timeout: GOES_ON + ahead * 1000 })
     .catch(async () => {
       const seen = await page.evaluate(() => {
         const { paused, ended, seeking, readyState } = document.querySelector('video');

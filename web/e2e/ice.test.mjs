@@ -185,6 +185,7 @@ describe('ways of WebRTC to the server', () => {
   test('pages whose way to the server ends go on by another one, with the same session', async () => {
     const publisher = await openPage(browser);
     const publishing = await viaRelay(publisher.page);
+    await awaitAnswers(publisher.page);
     await publisher.page.goto(`${server.url}/publish/live/ways`);
     await publisher.page.waitForFunction(() => document.querySelector('.preview video').videoWidth > 0);
     await publisher.page.getByRole('button', { name: 'Start publishing' }).click();
@@ -202,7 +203,7 @@ describe('ways of WebRTC to the server', () => {
       };
     });
     await putOff(viewer.page, CONNECT);
-    for (const { page } of [publisher, viewer]) await awaitAnswers(page);
+    await awaitAnswers(viewer.page);
     await viewer.page.goto(`${server.url}/watch/live/ways?via=webrtc`);
     await untilCondition(viewer.page, 'playing');
 

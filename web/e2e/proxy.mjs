@@ -80,7 +80,9 @@ async function serve(url, delay) {
   };
   await listen(0);
   const own = proxy.address().port;
+  let again;
   process.on('message', async ({ to, back }) => {
+    clearTimeout(again);
     if (proxy.listening) {
       const closed = once(proxy, 'close');
       proxy.close();
@@ -92,7 +94,7 @@ async function serve(url, delay) {
       await listen(own);
     }
     process.send('done');
-    if (back) setTimeout(() => listen(own), back);
+    if (back) again = setTimeout(() => listen(own), back);
   });
   process.on('disconnect', () => process.exit());
   process.send(own);

@@ -55,7 +55,7 @@ describe('titles by push', { concurrency: 3 }, () => {
       const seeked = new Promise((shown) => video.addEventListener('seeked', shown, { once: true }));
       video.currentTime = to;
       video.pause();
-      // The page plays again as soon as it can, which may be before this is told.
+      // The page plays again as soon as it can, which may be before this script hears `seeked`.
       video.play = async () => undefined;
       await seeked;
       const { currentTime } = video;
@@ -149,8 +149,9 @@ describe('titles by push', { concurrency: 3 }, () => {
       await page.goto(`${proxy.url}/watch/vod/first.mp4?via=push`);
       await untilBegun(page);
       await page.waitForFunction(() => window.headwater.stats().buffer > 5);
-      // It tries after a quarter of a second, and each time after twice as long: the last time before 4 s have passed.
-      await proxy.cut(2_000);
+      // The player connects again after a quarter of a second, and each time after twice as long, or after half of that
+      // (src/push/retry.ts). So a connection succeeds before 4 s have passed.
+      await proxy.cut(1_800);
       // The player has 5 s of media, or less, until it must have those of the new connection.
       const [from, end] = await page.evaluate(() => {
         const video = document.querySelector('video');

@@ -460,19 +460,23 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
     await page.evaluate(() => window.player.goLive());
     await page.waitForFunction(() => window.player.stats().latency < 0.8);
 
-    const renew = async () => {
-      const before = await page.evaluate(() => {
-        const video = document.querySelector('video');
-        const source = video.src;
-        video.dispatchEvent(new Event('error'));
-        return source;
-      });
-      await page.waitForFunction((source) => {
-        const { src } = document.querySelector('video');
-        return src !== '' && src !== source && window.player.stats().buffer > 0;
-      }, before);
-    };
+    await page.evaluate(() => {
+      const video = document.querySelector('video');
+      window.sources = [video.src];
+      const note = () => {
+        if (video.src && !window.sources.includes(video.src)) window.sources.push(video.src);
+      };
+      new MutationObserver(note).observe(video, { attributes: true, attributeFilter: ['src'] });
+    });
+    const renew = () =>
+      page.evaluate(() => document.querySelector('video').dispatchEvent(new Event('error')));
+    const untilSource = (count) =>
+      page.waitForFunction(
+        (wanted) => window.sources.length === wanted && window.player.stats().buffer > 0,
+        count,
+      );
     await renew();
+    await untilSource(2);
     await untilTime(page, (await position(page)) + 0.5);
     await page.evaluate(() => {
       // This attribute alone would play any new source.
@@ -480,6 +484,7 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
       window.player.pause();
     });
     await renew();
+    await untilSource(3);
     assert.ok(await page.evaluate(() => document.querySelector('video').paused));
   });
 

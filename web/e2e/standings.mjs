@@ -21,8 +21,8 @@ export const LITTLE = 0.3;
 export const ASKS = 1000;
 
 /**
- * Runs in the page before its own scripts. Notes when frames are shown, how many were `decoded` in all, how much media was
- * played (`played`, seconds, without what a player jumped over), for how long this script did not run (`frozen`,
+ * Runs in the page before its own scripts. Notes when frames are shown, how many were `decoded` in all, how much
+ * media was played (`played`, seconds, without what a player jumped over), for how long this script did not run (`frozen`,
  * seconds, each time that lasts longer than `stands` milliseconds), and each time that playback stands for longer
  * than `stands` milliseconds. Such a standing has its begin (`began`, as of `Date.now()`), its length (`ms`), the
  * time of it in which less than `little` seconds of media were ahead (`dry`, milliseconds), the length of the media

@@ -203,7 +203,7 @@ export function putOff(page, time, later = false) {
   );
 }
 
-/** Makes a page wait for the server's answers for as long as they take. It waits for 5 s (src/shared/api.ts). */
+/** Makes a page wait for the server's answers for as long as they take. Pages wait for 5 s, as src/shared/api.ts does. */
 export function awaitAnswers(page) {
   return page.addInitScript(() => {
     const { timeout } = AbortSignal;

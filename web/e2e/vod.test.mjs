@@ -60,13 +60,15 @@ for (const via of ['hls', 'dash', 'push']) {
       // Notes the colour of every shown frame.
       await page.addInitScript(() => {
         window.shown = [];
+        window.playing = 1;
         const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
         const look =
           (video) =>
           (_now, { mediaTime }) => {
             canvas.drawImage(video, 0, 0, 1, 1);
             const [red, green] = canvas.getImageData(0, 0, 1, 1).data;
-            window.shown.push({ at: mediaTime, colour: red > green ? 'red' : 'green' });
+            const { playing } = window;
+            window.shown.push({ at: mediaTime, colour: red > green ? 'red' : 'green', playing });
             video.requestVideoFrameCallback(look(video));
           };
         new MutationObserver((_changes, observer) => {
@@ -78,11 +80,13 @@ for (const via of ['hls', 'dash', 'push']) {
       });
       await page.goto(address('edited.mp4', via));
       await untilBegun(page);
-      // A page that is late sees fewer of the frames, and then sees them once more.
+      // A page that is late sees fewer of the frames. It plays the title again then.
       await page.waitForFunction(() => {
         const video = document.querySelector('video');
         if (window.shown.length > 30) return video.ended || video.currentTime >= 3;
+        if (video.ended && window.playing === 3) return true;
         if (video.ended) {
+          window.playing += 1;
           video.currentTime = 0;
           video.play();
         }
@@ -101,8 +105,9 @@ for (const via of ['hls', 'dash', 'push']) {
       const first = Math.min(...shown.map(({ at }) => at));
       const early = ({ at }) => at - first < 0.01;
       // A busy browser may paint the same frame twice.
-      const frames = new Set(red.map(({ at }) => at));
-      assert.ok(frames.size <= 2 && red.every(early), JSON.stringify(red));
+      for (const times of Object.values(Object.groupBy(red, ({ playing }) => playing)))
+        assert.ok(new Set(times.map(({ at }) => at)).size <= 2, JSON.stringify(red));
+      assert.ok(red.every(early), JSON.stringify(red));
       assert.deepEqual(complaints, []);
     } finally {
       await page.context().close();
@@ -240,7 +245,7 @@ describe('a title', AT_ONCE, () => {
           [window.left, window.shown, before] = [video.currentTime, [], video.currentSrc];
           [painted, dark] = [performance.now(), 0];
         };
-        // For how long nothing was painted, in seconds. That is also the time for which the page was not run.
+        // For how long nothing was painted, in seconds. The time for which the page was not run is part of it.
         const paint = () => {
           const now = performance.now();
           if (now - painted > 300) dark += (now - painted) / 1000;

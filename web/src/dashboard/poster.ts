@@ -26,18 +26,20 @@ export async function draw(canvas: HTMLCanvasElement, poster: string, signal: Ab
       video.src = url;
     });
     const { videoWidth, videoHeight } = video;
+    if (videoWidth === 0) throw new Error('there is no video in it');
     canvas.width = Math.min(WIDTH, videoWidth);
-    canvas.height = Math.round((canvas.width * videoHeight) / videoWidth);
+    canvas.height = Math.max(1, Math.round((canvas.width * videoHeight) / videoWidth));
     const context = canvas.getContext('2d', { willReadFrequently: true });
     if (!context) throw new Error('this browser does not draw');
-    // When the data are loaded, Chromium does not always have the frame yet, and draws nothing. It calls back for a frame
-    // only when it paints the page, which a busy machine may not do for many seconds.
+    // When the data are loaded, Chromium does not always have the frame yet, and draws nothing. Chromium calls back for a
+    // frame only when it paints the page, which a busy machine may not do for many seconds.
     for (;;) {
       context.drawImage(video, 0, 0, canvas.width, canvas.height);
-      const alpha = context.getImageData(0, 0, 1, 1).data[3];
-      if (alpha !== 0) return;
+      const { data } = context.getImageData(0, 0, canvas.width, canvas.height);
+      if (new Uint32Array(data.buffer).some((pixel) => pixel !== 0)) return;
       await new Promise((resolve) => setTimeout(resolve, LOOKED));
       within.throwIfAborted();
+      if (video.error) throw new Error(video.error.message);
     }
   } finally {
     // Browsers have few decoders, and keep that of an element that has a source.

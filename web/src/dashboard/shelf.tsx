@@ -172,18 +172,26 @@ function useOpened(
     };
     let again: ReturnType<typeof setTimeout> | undefined;
     let tries = 0;
+    let [isInSight, isDue] = [false, true];
     const attempt = () => {
+      if (!isInSight || !isDue) return;
+      isDue = false;
       turns.take(left.signal, open).catch((error: Error) => {
         // Where no answer came, or the browser was too busy to draw, a later try may succeed. Else the tile stays.
         const isLate = error.name === 'TimeoutError' || error instanceof TypeError;
         tries += 1;
-        if (isLate && tries < TRIES && !left.signal.aborted)
-          again = setTimeout(attempt, OPEN_AGAIN * 2 ** (tries - 1));
+        if (!isLate || tries === TRIES || left.signal.aborted) return;
+        again = setTimeout(
+          () => {
+            isDue = true;
+            attempt();
+          },
+          OPEN_AGAIN * 2 ** (tries - 1),
+        );
       });
     };
     const observer = new IntersectionObserver((entries) => {
-      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-      observer.disconnect();
+      isInSight = entries.at(-1)?.isIntersecting ?? false;
       attempt();
     });
     if (article.current) observer.observe(article.current);

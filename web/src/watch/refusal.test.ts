@@ -22,24 +22,15 @@ it('has no reason where none is given', async () => {
 });
 
 it('asks once more where no answer comes in time', async () => {
-  let asked = 0;
-  const late = (answers: number) =>
-    (async () => {
-      asked += 1;
-      if (asked > answers) throw new DOMException('late', 'TimeoutError');
-      return new Response('cut off', { status: 422, headers: { 'content-type': 'text/plain' } });
-    }) as typeof fetch;
-  expect(await reasonOf('/x', NO_CREDENTIALS, late(0))).toBeNull();
-  expect(asked).toBe(2);
-  asked = -1;
-  const once = (async (...request) => {
-    if (asked < 0) {
-      asked = 0;
-      throw new DOMException('late', 'TimeoutError');
-    }
-    return late(1)(...request);
+  const late = (async () => {
+    throw new DOMException('late', 'TimeoutError');
   }) as typeof fetch;
-  expect(await reasonOf('/x', NO_CREDENTIALS, once)).toBe('cut off');
+  const refused = answering('cut off', 422);
+  /** The answers to the first request and to the next ones. */
+  const inTurn = (answers: (typeof fetch)[]) =>
+    ((...request) => (answers.shift() ?? refused)(...request)) as typeof fetch;
+  expect(await reasonOf('/x', NO_CREDENTIALS, inTurn([late]))).toBe('cut off');
+  expect(await reasonOf('/x', NO_CREDENTIALS, inTurn([late, late]))).toBeNull();
 });
 
 it('tells what the server says, and what is wrong with the credentials', async () => {

@@ -13,11 +13,12 @@ const TRIES = 2;
  */
 export async function reasonOf(
   url: string,
-  { headers } = NO_CREDENTIALS,
+  credentials = NO_CREDENTIALS,
   request: typeof fetch = fetch,
   tries = TRIES,
 ): Promise<string | null> {
   try {
+    const { headers } = credentials;
     const response = await request(url, { headers, signal: AbortSignal.timeout(TIMEOUT), cache: 'no-store' });
     const told = response.headers.get('content-type')?.startsWith('text/plain') ?? false;
     if (response.ok || !told) {
@@ -28,7 +29,7 @@ export async function reasonOf(
     return line === '' ? null : line.slice(0, LONGEST);
   } catch (error) {
     const isLate = error instanceof DOMException && error.name === 'TimeoutError';
-    if (isLate && tries > 1) return reasonOf(url, { query: '', headers }, request, tries - 1);
+    if (isLate && tries > 1) return reasonOf(url, credentials, request, tries - 1);
     // The failure is shown without a reason.
     return null;
   }

@@ -434,6 +434,9 @@ export class Session {
   }
 
   private fail(failure: Failure): void {
+    // To ask for the reason may take longer than an engine may stand.
+    clearTimeout(this.stuckTimer);
+    this.stuckTimer = undefined;
     // The server's list is read first: a publisher that left explains a failure better than the
     // engine can. The failure is shown after that, so that the message does not change while it is
     // read.

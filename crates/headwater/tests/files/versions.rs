@@ -133,7 +133,7 @@ fn changed_while_nothing_is_read() {
         (|path| open(path).set_len(2 << 20).unwrap(), "became shorter"),
     ];
     for (change, words) in changes {
-        // The viewer is not what is looked for.
+        // The server must not close the connection because the viewer reads nothing.
         let origin = Origin::with("[http]\nsend_timeout = \"10m\"\n");
         let path = origin.put("a.bin", &noise(17, SIZE));
         let mut viewer = origin.reluctant();

@@ -86,17 +86,18 @@ fn a_client_that_reads_nothing() {
     big.write_all_at(&noise(1, 1 << 20), 0).unwrap();
     for protocol in PROTOCOLS {
         let url = site.url("/vod/big.bin");
-        let before = site.metric("headwater_http_sent_bytes_total");
+        let sent = || site.metric("headwater_http_sent_bytes_total");
+        let (mut before, mut stalled) = (sent(), 0);
         let begin = || Program::spawn(&mut site.curl(&[protocol, "-o", "/dev/null", &url]));
         let mut curl = begin();
         eventually(LIMIT, "it is being sent", || {
-            // A busy machine may not have run it for longer than the server's limit.
+            stalled = site.metric("headwater_http_connections_stalled_total");
+            // A busy machine may not have run curl for longer than the server's limit.
             if !curl.is_running() {
-                curl = begin();
+                (before, curl) = (sent(), begin());
             }
-            site.metric("headwater_http_sent_bytes_total") > before + (1 << 20)
+            sent() > before + (1 << 20)
         });
-        let stalled = site.metric("headwater_http_connections_stalled_total");
         curl.pause();
         site.until_metric("headwater_http_connections_stalled_total", stalled + 1);
         // Only the connection that asks for the metric is left.

@@ -514,8 +514,8 @@ fn totals(process: &crate::meter::Usage) -> (f64, f64) {
     (process.cpu_user + process.cpu_system, switches as f64)
 }
 
-/// Processor time that one thread used between two samples, of the processes that there are at the end. `None` if the kernel
-/// does not count it. It is too little if a thread that had used less before has become the busiest.
+/// Processor time that one thread used between two samples, of the processes that there are at the end. `None` if the
+/// kernel does not count it. It is too little if a thread that had used less before has become the busiest.
 fn busiest_thread(earlier: &Sample, later: &Sample) -> Option<f64> {
     let then: BTreeMap<i32, Option<f64>> =
         earlier.processes.iter().map(|process| (process.pid, process.cpu_thread)).collect();

@@ -24,8 +24,8 @@ pub struct Usage {
     /// Processor time in the kernel, in seconds: the rest of all that the process has used, which is known exactly. It may
     /// step back by a clock tick.
     pub cpu_system: f64,
-    /// Processor time, in seconds, of the thread that has used most of those that the process has now. `None` if the kernel
-    /// does not count it.
+    /// Processor time, in seconds, of the thread that has used most of those that the process has now. `None` if the
+    /// kernel does not count it.
     pub cpu_thread: Option<f64>,
     /// Resident memory in bytes. Pages shared with other processes count in full.
     pub resident: u64,

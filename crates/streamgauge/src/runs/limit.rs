@@ -6,7 +6,7 @@ use crate::lab::machine::cpus;
 use crate::lab::record::Machine;
 use crate::lab::scenario::Load;
 
-/// A link or processors that were used by this share of what they have were the limit.
+/// A link, processors or a thread that were used by this share of what they have were the limit.
 const FULL: f64 = 0.9;
 
 /// The meaning of the words, for readers.

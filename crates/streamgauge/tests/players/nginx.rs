@@ -108,6 +108,10 @@ fn nginx_sends_of_a_file_what_the_player_announces_and_paces_the_rest() {
     let paced = lasts("100ms");
     assert!(paced > 14.0, "{paced}");
     // A busy machine makes a run last longer, and no run shorter.
-    assert!((0..3).any(|_| lasts("10h") < 10.0), "paced, too");
+    let mut at_once = Vec::new();
+    while at_once.last().is_none_or(|lasted| *lasted >= 10.0) {
+        assert!(at_once.len() < 3, "{at_once:?}");
+        at_once.push(lasts("10h"));
+    }
     drop(nginx);
 }

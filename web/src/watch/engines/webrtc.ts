@@ -7,6 +7,8 @@ import { type Engine, type EngineStats, httpFailure, NO_CHOICES, NO_STATS, type 
 const CONNECT = 5_000;
 /** Time before a stream that has no media yet is asked for again, in milliseconds. */
 const ASK_AGAIN = 300;
+/** The server's answer for such a stream. Other answers of 503 say that it does not serve the page. */
+const NO_MEDIA_YET = 'the stream has no media yet';
 /** Time between reads of the connection's figures, in milliseconds. */
 const EVERY = 1_000;
 
@@ -34,8 +36,7 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
     const blocked = 'There is no WebRTC connection, as in networks that block UDP.';
     fail({ kind: 'network', what: connected ? 'The WebRTC connection ended.' : blocked, detail });
   };
-  const giveUpLater = () =>
-    setTimeout(() => lost(`${peer.connectionState} after ${CONNECT} ms`), CONNECT);
+  const giveUpLater = () => setTimeout(() => lost(`${peer.connectionState} after ${CONNECT} ms`), CONNECT);
   let late = giveUpLater();
   peer.addEventListener('connectionstatechange', () => {
     if (peer.connectionState === 'connected') {
@@ -81,14 +82,15 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
     await peer.setLocalDescription();
     const ask = () => sendOffer(url, peer, asked.signal, options.credentials);
     let answer = await ask();
-    while (answer.status === 503) {
-      // The stream has no media yet, so nothing is wrong with the network.
+    let text = await answer.text();
+    while (answer.status === 503 && text.startsWith(NO_MEDIA_YET)) {
+      // Nothing is wrong with the network.
       clearTimeout(late);
       await new Promise((resolve) => setTimeout(resolve, ASK_AGAIN));
       if (!ended) late = giveUpLater();
       answer = await ask();
+      text = await answer.text();
     }
-    const text = await answer.text();
     if (answer.status !== 201) {
       clearTimeout(late);
       // The server's sentence says why, such as that WebRTC cannot show B-frames.
