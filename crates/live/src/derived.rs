@@ -14,11 +14,8 @@ use media::{Codec, Kind, Sample};
 use crate::error::{PublishError, Refused};
 use crate::publisher;
 use crate::stream::{Derives, Entry, Stream};
-use crate::track::{Track, TrackState};
+use crate::track::{DERIVED, Track, TrackState};
 use crate::{PublisherInfo, UnixMicros};
-
-/// The source number of these tracks. No publisher uses it for its own.
-const SOURCE: u32 = u32::MAX;
 
 /// The right to add a rendition that is made from the stream's own media. The rendition's name is
 /// taken while this lives, unless another machine goes on with the stream. It does not keep the
@@ -125,7 +122,7 @@ impl Derived {
             return Err(Refused::Over);
         }
         let known = inner.tracks.iter().position(|track| {
-            track.source == SOURCE && track.handle.rendition.as_ref() == Some(&self.rendition)
+            track.source == DERIVED && track.handle.rendition.as_ref() == Some(&self.rendition)
         });
         let end = known.and_then(|index| inner.tracks[index].packager.end());
         if self.shut && (!sample.sync || end.is_some_and(|end| sample.dts < end)) {
@@ -143,7 +140,7 @@ impl Derived {
             }
             (None, Some(codec)) => {
                 let name = Some(self.rendition.clone());
-                let called = (name.clone(), name, SOURCE);
+                let called = (name.clone(), name, DERIVED);
                 let (settings, from) = (self.stream.settings(), (place.period, place.msn));
                 publisher::add(inner, settings, called, from, (codec, *b"und"), now)?;
                 inner.tracks.len() - 1
@@ -175,7 +172,7 @@ impl Drop for Derived {
         let last = inner.publishers.remove(at).last_sample;
         let over = inner.is_over();
         let named = |track: &&mut TrackState| {
-            track.source == SOURCE && track.handle.rendition.as_ref() == Some(&self.rendition)
+            track.source == DERIVED && track.handle.rendition.as_ref() == Some(&self.rendition)
         };
         if let Some(track) = inner.tracks.iter_mut().find(named).filter(|_| !over) {
             match track.packager.flush(last) {

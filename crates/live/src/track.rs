@@ -189,6 +189,9 @@ impl Track {
     }
 }
 
+/// The source number of tracks that are made of the stream's own media. No publisher uses it for its own.
+pub(crate) const DERIVED: u32 = u32::MAX;
+
 /// The state that makes a track.
 pub(crate) struct TrackState {
     pub(crate) handle: Arc<Track>,
@@ -246,6 +249,11 @@ impl TrackState {
             silences: 0,
             missing: false,
         }
+    }
+
+    /// Whether it is made of the stream's own media. Such a track may come at any time after them.
+    pub(crate) fn is_derived(&self) -> bool {
+        self.source == DERIVED
     }
 
     pub(crate) fn timescale(&self) -> u32 {

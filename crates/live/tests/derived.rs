@@ -234,6 +234,31 @@ fn a_derived_rendition_takes_its_name_and_keeps_no_stream_alive() {
 }
 
 #[test]
+fn a_rendition_that_begins_when_the_source_has_gone_is_offered_beside_it() {
+    let settings = Settings::default();
+    let mut scene = Scene::new(settings.clone());
+    for _ in 0..LATE {
+        scene.frame(10);
+    }
+    drop(scene.publisher.take());
+    scene.look();
+    // On a busy machine the transcoder begins later than a track may be silent beside others.
+    scene.now = scene.now.after(settings.silence + Duration::from_secs(1));
+    scene.registry.sweep(scene.now);
+    scene.make(scene.making.len() - 1);
+    let low = scene.low().unwrap();
+    assert_eq!(low.part_limit(), None, "a part needs more than a sample");
+    scene.registry.sweep(scene.now);
+    scene.make(0);
+    scene.registry.sweep(scene.now.after(settings.reconnect));
+    assert_eq!(scene.stream.state().status, Status::Ended);
+    for track in [scene.source(), low] {
+        assert!(track.is_present(), "{}", track.name);
+        assert!(!track.window().segments.is_empty(), "{}", track.name);
+    }
+}
+
+#[test]
 fn after_a_restart_it_goes_on_at_a_keyframe_that_lies_ahead() {
     let mut scene = Scene::new(Settings::default());
     for _ in 0..100 {

@@ -147,7 +147,8 @@ impl Stream {
         // Frames may come further apart than publishers may be away.
         inner.disown(self.settings.reconnect.max(self.settings.silence));
         let mut gone = Vec::new();
-        let newest = inner.tracks.iter().map(|track| track.last_sample).max().unwrap_or(now);
+        let published = inner.tracks.iter().filter(|track| !track.is_derived());
+        let newest = published.map(|track| track.last_sample).max().unwrap_or(now);
         let patience = self.target_duration() / 2;
         for track in &mut inner.tracks {
             let quiet = now.since(track.last_sample);
@@ -166,7 +167,8 @@ impl Stream {
                     }
                 }
             }
-            if inner.ended.is_some() {
+            // A rendition that is made of the stream's own media may still come.
+            if inner.ended.is_some() || !live && track.is_derived() {
                 continue;
             }
             // While nobody publishes, the stream waits for the tracks that were there to the end,
