@@ -123,7 +123,10 @@ fn a_player_may_pause_for_so_long() {
 fn a_publisher_whose_track_cannot_be_made_is_told_and_may_return() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-    let origin = Origin::start("");
+    // Each event loop needs descriptors when it begins, which may be after the server is ready. Here are two: one for
+    // operators, and one for everybody else, who publishes.
+    let origin = Origin::start("workers = 1\n[control]\nlisten = \"127.0.0.1:0\"\n");
+    assert_eq!(testkit::http::get(origin.operators(), "/healthz").status(), 200);
     let mut publisher = Client::publish(origin.rtmp, "live/short");
     let pid = Pid::from_raw(origin.id().cast_signed()).unwrap();
     let before = rustix::process::getrlimit(Resource::Nofile);
