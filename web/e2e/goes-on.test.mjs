@@ -103,7 +103,10 @@ function seekOn() {
   }, 100);
 }
 
-/** Waits until a page has played a second more than it has buffered, and decoded a second of frames. Returns how long. */
+/**
+ * Waits until a page has played a second more than it has buffered, and decoded a second of frames. Returns how long
+ * that took.
+ */
 async function goOn(page, via) {
   const { played, decoded, ahead } = await page.evaluate(() => {
     const { buffered, currentTime } = document.querySelector('video');

@@ -246,6 +246,34 @@ describe('ways of WebRTC to the server', () => {
     for (const relay of relays) relay.close();
   });
 
+  test('a page does not blame the network while a stream has no media yet', async () => {
+    const { page } = await openPage(browser, SMALL);
+    // Its limits for a connection run out only when the test lets them.
+    await page.addInitScript((connect) => {
+      const { setTimeout, clearTimeout } = window;
+      window.limits = [];
+      // No browser gives a timer a negative number.
+      window.setTimeout = (call, time, ...rest) =>
+        time === connect ? -window.limits.push(call) : setTimeout.call(window, call, time, ...rest);
+      window.clearTimeout = (id) => {
+        if (id < 0) window.limits[-id - 1] = null;
+        else clearTimeout.call(window, id);
+      };
+    }, CONNECT);
+    let asked = 0;
+    await page.route('**/whep', async (route) => {
+      asked += 1;
+      // As headwater answers (crates/headwater/tests/webrtc/bad_input.rs).
+      if (asked < 3) return route.fulfill({ status: 503, body: 'the stream has no media yet' });
+      await page.evaluate(() => window.limits[0]?.());
+      await route.continue();
+    });
+    await page.goto(`${server.url}/watch/live/demo?via=webrtc`);
+    await untilCondition(page, 'playing');
+    assert.equal((await stats(page)).engine, 'WebRTC');
+    assert.equal(asked, 3);
+  });
+
   test('a page whose connection fails goes over to LL-HLS, and says so', async () => {
     const { page } = await openPage(browser, SMALL);
     // All addresses of the server lead to a port where nobody is.

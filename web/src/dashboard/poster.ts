@@ -31,8 +31,8 @@ export async function draw(canvas: HTMLCanvasElement, poster: string, signal: Ab
     canvas.height = Math.max(1, Math.round((canvas.width * videoHeight) / videoWidth));
     const context = canvas.getContext('2d', { willReadFrequently: true });
     if (!context) throw new Error('this browser does not draw');
-    // When the data are loaded, Chromium does not always have the frame yet, and draws nothing. Chromium calls back for a
-    // frame only when it paints the page, which a busy machine may not do for many seconds.
+    // When the data are loaded, Chromium does not always have the frame yet, and draws nothing. Chromium calls back
+    // for a frame only when it paints the page. A busy machine may not do that for many seconds.
     for (;;) {
       context.drawImage(video, 0, 0, canvas.width, canvas.height);
       const { data } = context.getImageData(0, 0, canvas.width, canvas.height);

@@ -19,7 +19,10 @@ import {
 
 /** How often a folder is listed, in milliseconds. */
 const LISTED = 5_000;
-/** Pause before a title is opened again that could not be opened in time, in milliseconds. Each is twice the one before. */
+/**
+ * Pause before a title is opened again that could not be opened in time, in milliseconds. Each pause is twice the one
+ * before.
+ */
 const OPEN_AGAIN = 5_000;
 /** How often a title is opened at most: no frame may ever come of it. */
 const TRIES = 4;

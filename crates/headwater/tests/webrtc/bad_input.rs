@@ -77,7 +77,9 @@ fn requests_to_sessions() {
     let again = post(&server, "/live/a/b/whip", OFFER);
     assert_eq!((again.status(), again.text()), (409, "already published\n"));
     // Nothing has come yet.
-    assert_eq!(post(&server, "/live/a/b/whep", OFFER).status(), 503);
+    // The watch page knows this sentence (web/src/watch/engines/webrtc.ts).
+    let answer = post(&server, "/live/a/b/whep", OFFER);
+    assert_eq!((answer.status(), answer.text().trim_end()), (503, "the stream has no media yet"));
 
     let known = "a=ice-ufrag:peer\r\na=ice-pwd:0123456789012345678901\r\n";
     let patch = |path: &str, tag: &str| {
