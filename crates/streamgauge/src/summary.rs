@@ -71,6 +71,25 @@ impl Values {
     }
 }
 
+/// A sum of values that are not negative, in billionths. Reports of several processes come in any
+/// order, and a sum of fractions would differ in its last digits from order to order: this one does not.
+#[derive(Debug, Default, Clone, Copy)]
+struct Total(u128);
+
+impl Total {
+    /// Adds a value. Values below 0, and those that are no numbers, count as 0.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    fn add(&mut self, value: f64) {
+        self.0 += (value * 1e9).round() as u128;
+    }
+
+    /// The sum.
+    #[expect(clippy::cast_precision_loss, reason = "to the precision of the result")]
+    fn read(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
 /// The results of viewers. Times are in seconds, bit rates in Mbit/s.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Viewers {
@@ -156,7 +175,11 @@ pub struct Sum {
     /// How many viewers the plan has.
     asked: u32,
     /// Sum over the viewers that reported, in Mbit/s.
-    bit_rates: f64,
+    bit_rates: Total,
+    /// Seconds that the viewers spent in stalls.
+    stalled: Total,
+    /// Seconds that the viewers watched.
+    watched: Total,
     viewers: Viewers,
     join_delay: Values,
     startup: Values,
@@ -180,7 +203,9 @@ impl Sum {
             needed: 0.0,
             served: 0,
             asked,
-            bit_rates: 0.0,
+            bit_rates: Total::default(),
+            stalled: Total::default(),
+            watched: Total::default(),
             viewers: Viewers {
                 reported: 0,
                 satisfied: 0,
@@ -250,8 +275,8 @@ impl Sum {
         all.played += u64::from(report.startup.is_some());
         all.stalled += u64::from(report.stalls > 0);
         all.stalls += u64::from(report.stalls);
-        all.stall_seconds += report.stalled;
-        all.watched_seconds += report.watched;
+        self.stalled.add(report.stalled);
+        self.watched.add(report.watched);
         all.media_bytes += report.media_bytes;
         all.overhead_bytes += report.overhead_bytes;
         all.sent_bytes += report.sent_bytes;
@@ -289,7 +314,7 @@ impl Sum {
         record(&mut self.bit_rate, bit_rate(report));
         let failed = report.end == End::Error;
         let rate = bit_rate(report).filter(|_| !failed).unwrap_or_default();
-        self.bit_rates += rate;
+        self.bit_rates.add(rate);
         self.served += u32::from(!failed && rate >= self.needed);
         record(&mut self.delivery, report.delivery.map(|latency| latency.mean));
         record(&mut self.delivery_p99, report.delivery_p99);
@@ -337,12 +362,14 @@ impl Sum {
     /// Returns the figures.
     pub fn finish(&self) -> Viewers {
         Viewers {
+            stall_seconds: self.stalled.read(),
+            watched_seconds: self.watched.read(),
             join_delay: self.join_delay.read(),
             startup: self.startup.read(),
             first_media: self.first_media.read(),
             received: self.received.read(),
             bit_rate: self.bit_rate.read(),
-            bit_rate_all_mean: self.bit_rates / f64::from(self.asked.max(1)),
+            bit_rate_all_mean: self.bit_rates.read() / f64::from(self.asked.max(1)),
             delivery: self.delivery.read(),
             delivery_p99: self.delivery_p99.read(),
             behind_live: self.behind_live.read(),
@@ -379,6 +406,21 @@ mod tests {
             assert!((found - right).abs() <= right * 0.001, "{found} for {right}");
         }
         assert!((read.mean - 0.5005).abs() < 0.001, "{read:?}");
+    }
+
+    #[test]
+    fn totals_do_not_depend_on_the_order() {
+        // The first three sum up to 0.6 or to 0.6000000000000001 as fractions.
+        let values = [0.1, 0.2, 0.3, 1e9];
+        let sum = |values: &mut dyn Iterator<Item = f64>| {
+            let mut total = Total::default();
+            values.for_each(|value| total.add(value));
+            total.read()
+        };
+        let right = sum(&mut values.into_iter());
+        assert_eq!(right.to_bits(), 1_000_000_000.6_f64.to_bits(), "{right}");
+        assert_eq!(sum(&mut values.into_iter().rev()).to_bits(), right.to_bits());
+        assert_eq!(sum(&mut [f64::NAN, -1.0].into_iter()).to_bits(), 0.0_f64.to_bits());
     }
 
     fn report(id: u32, watched: f64, media_bytes: u64) -> Report {

@@ -127,13 +127,7 @@ fn viewers_of_agents_have_the_percentiles_of_their_samples() {
     let (mut expected, found) = (written(&direct.finish()), &mut document["viewers"]);
     assert_eq!(found["reported"], 6, "{found:#}");
     assert!(found["requests_by_kind"]["playlist"]["count"].as_u64() >= Some(6), "{found:#}");
-    // Reports of several processes come in any order: sums of fractions differ in their last digits, and other errors may
-    // be the first ones.
-    for sum in ["bit_rate_all_mean", "stall_seconds"] {
-        let [one, other] =
-            [&mut *found, &mut expected].map(|viewers| viewers[sum].take().as_f64().unwrap());
-        assert!((one - other).abs() < 1e-9, "{sum}: {one}, not {other}");
-    }
+    // Reports of several processes come in any order: other errors may be the first ones.
     let [one, other] = [&mut *found, &mut expected]
         .map(|viewers| viewers["examples"].take().as_array().unwrap().len());
     assert_eq!((one, &*found), (other, &expected));
