@@ -24,7 +24,9 @@ const CONTENT_TYPE: &str = "application/vnd.apple.mpegurl";
 /// that stands in for audio is behind by less than this.
 const STRAGGLER: Duration = Duration::from_secs(1);
 
-/// Serves `index.m3u8`. If the stream has just begun, waits until its tracks are known.
+/// Serves `index.m3u8`. If the stream has just begun, waits until its tracks are known. Answers with
+/// 503 while no track is offered, as between two publishers: players take a playlist without variants
+/// for a broken one, and do not ask again.
 pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Response {
     if !settled(stream).await {
         return no_media();
@@ -33,9 +35,12 @@ pub(super) async fn multivariant(request: &Request, stream: &Arc<Stream>) -> Res
     if state.tracks.is_empty() {
         return not_found();
     }
+    let tracks = offered(&state.tracks);
+    if tracks.is_empty() {
+        return no_media();
+    }
     let version = version(&state);
-    let text = stream
-        .manifest(Delivery::Hls, version, || render_multivariant(&offered(&state.tracks)).into());
+    let text = stream.manifest(Delivery::Hls, version, || render_multivariant(&tracks).into());
     let etag = format!("{:x}-{version}", stream.since().0);
     answer(request, CONTENT_TYPE, "max-age=1", &etag, text)
 }

@@ -371,6 +371,20 @@ async fn first_playlists_wait_a_second_for_audio_that_does_not_come() {
     assert_eq!(began.elapsed().as_secs(), STRAGGLER.as_secs());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_playlist_without_variants_is_not_served() {
+    let publisher = ahead_of_its_audio(UnixMicros(1_700_000_000_000_000));
+    let stream = publisher.stream();
+    let status = async || multivariant(&request(""), stream).await.status();
+    assert_eq!(status().await, 200);
+    for track in &stream.state().tracks {
+        stream.offer(track, false);
+    }
+    assert_eq!(status().await, 503);
+    stream.offer(&stream.state().tracks[0], true);
+    assert_eq!(status().await, 200);
+}
+
 /// Playlists begin with the video (docs/player.md, "Audio that begins before video"). Answers wait
 /// until they have something to tell.
 #[tokio::test(start_paused = true)]
