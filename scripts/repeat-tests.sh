@@ -1,9 +1,9 @@
 #!/bin/sh
 # Runs the tests that depend most on time many times, to find those that luck can fail.
-# Usage: [BUSY=1] scripts/repeat-tests.sh [TIMES]
+# Usage: [BUSY=1] [LANES='live pages programs'] scripts/repeat-tests.sh [TIMES]
 #
-# These are all tests with a browser, in two lanes, and beside them the Rust test programs with sockets,
-# because most of them wait. A failure stops nothing. At the end, a line for each test has its runs and its
+# These are all tests with a browser, in the lanes `live` and `pages`, and beside them the Rust test
+# `programs` with sockets, because most of them wait. LANES names those to run. A failure stops nothing. At the end, a line for each test has its runs and its
 # failures; after an interrupt, those of the rounds so far. With BUSY=1 a busy loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
@@ -102,7 +102,7 @@ interrupted=
 # shellcheck disable=SC2086
 trap 'interrupted=1; kill $lanes 2>/dev/null' INT TERM
 busy_begin
-for lane in live pages programs; do
+for lane in ${LANES:-live pages programs}; do
     [ -z "$interrupted" ] || break
     {
         running=
