@@ -64,8 +64,8 @@ export async function framesOf(file) {
 /**
  * Runs in the page before its own scripts. Notes each frame that the browser reports as shown: its
  * media time, and the browser's count of decoded frames so far. Notes also at which frames the
- * player jumps and whether it had media ahead then, and the browser's last counts: it may count a
- * frame after it reported that frame.
+ * player jumps, whether it had media ahead then, and from where to where it jumps; and the browser's
+ * last counts: it may count a frame after it reported that frame.
  * Stops when the media end or the player empties the element: a page may begin anew then.
  */
 function noteFrames() {
@@ -86,7 +86,7 @@ function noteFrames() {
       for (let i = 0; i < buffered.length; i++) {
         ahead ||= buffered.start(i) <= noted.at && noted.at + 0.1 < buffered.end(i);
       }
-      noted.jumps.push([noted.shown.length, null, ahead]);
+      noted.jumps.push([noted.shown.length, null, ahead, noted.at, video.currentTime]);
     });
     video.addEventListener('seeked', () => {
       for (const jump of noted.jumps) jump[1] ??= noted.shown.length;
@@ -119,15 +119,18 @@ function noteFrames() {
 
 /**
  * Runs in the page. Returns its position, the number of frames noted so far, and the holes in the
- * buffer between the time `since` and that position, each from and to.
+ * buffer between the time `since` and that position, each from and to. What a player jumped over
+ * with media ahead is no hole: on a busy machine it falls too far behind live, and leaves media out.
  */
 function moment(since) {
   const { buffered, currentTime, error } = document.querySelector('video');
+  const { shown, jumps } = window.noted;
+  const isJumped = (begin, end) => jumps.some(([, , ahead, from, to]) => ahead && from <= begin && end <= to);
   const holes = [];
   for (let i = 1; i < buffered.length && buffered.end(i - 1) < currentTime; i++) {
-    if (buffered.end(i - 1) > since) holes.push([buffered.end(i - 1), buffered.start(i)]);
+    const [begin, end] = [buffered.end(i - 1), buffered.start(i)];
+    if (begin > since && !isJumped(begin, end)) holes.push([begin, end]);
   }
-  const { shown } = window.noted;
   return {
     time: currentTime,
     now: performance.now(),

@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { after, afterEach, before, describe, test } from 'node:test';
 import {
+  AGAIN,
   awaitAnswers,
   CONNECT,
   openPage,
@@ -85,7 +86,7 @@ const pairOf = (page) =>
 async function viaRelay(page) {
   const [asked, relays] = [[], []];
   await page.route(/\/wh[ie]p$/, async (route) => {
-    const response = await route.fetch();
+    const response = await route.fetch(AGAIN);
     const text = (await response.text()).replace(/a=candidate:\S+ \d+ tcp .*\r\n/gi, '');
     const [, port] = / (\d+) typ host/.exec(text) ?? [];
     const made = await relay(Number(port));
@@ -108,7 +109,7 @@ describe('ways of WebRTC to the server', () => {
     const openApart = async () => {
       const page = await open();
       await page.route(/\/wh[ie]p$/, async (route) => {
-        const response = await route.fetch();
+        const response = await route.fetch(AGAIN);
         const body = (await response.text()).replace(/a=candidate:\S+ \d+ udp .*\r\n/gi, '');
         await route.fulfill({ response, body });
       });
@@ -278,7 +279,7 @@ describe('ways of WebRTC to the server', () => {
     const { page } = await openPage(browser, SMALL);
     // All addresses of the server lead to a port where nobody is.
     await page.route('**/whep', async (route) => {
-      const response = await route.fetch();
+      const response = await route.fetch(AGAIN);
       const body = (await response.text()).replace(/ \d+ typ host/g, ' 9 typ host');
       await route.fulfill({ response, body });
     });

@@ -13,6 +13,11 @@ import { Transform } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 
 const PROGRAM = fileURLToPath(import.meta.url);
+/**
+ * Where proxies listen. While a proxy admits nobody, Linux may give the number of its port to another test, but at another
+ * address.
+ */
+const HOST = '127.0.0.2';
 
 /**
  * Starts a proxy to a server. Bytes take `delay` milliseconds each way.
@@ -23,21 +28,24 @@ const PROGRAM = fileURLToPath(import.meta.url);
  */
 export async function startProxy(url, delay = 0) {
   const child = fork(PROGRAM, [url, String(delay)]);
-  const answer = async () => (await once(child, 'message'))[0];
+  const gone = once(child, 'exit').then(([status]) => {
+    throw new Error(`the proxy ended with status ${status}`);
+  });
+  gone.catch(() => undefined);
+  const answer = async () => (await Promise.race([once(child, 'message'), gone]))[0];
   const say = async (command) => {
     child.send(command);
     await answer();
   };
   const port = await answer();
   return {
-    url: `http://127.0.0.1:${port}`,
+    url: `http://${HOST}:${port}`,
     drop: () => say({}),
     cut: (back) => say({ back }),
     restore: (to = url) => say({ to }),
     stop: async () => {
-      const ended = once(child, 'exit');
       child.kill();
-      await ended;
+      await gone.catch(() => undefined);
     },
   };
 }
@@ -75,7 +83,7 @@ async function serve(url, delay) {
     }
   });
   const listen = async (at) => {
-    proxy.listen(at, '127.0.0.1');
+    proxy.listen(at, HOST);
     await once(proxy, 'listening');
   };
   await listen(0);

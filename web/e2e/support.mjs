@@ -36,6 +36,9 @@ export const FLAGS = [
  */
 export const PATIENCE = 60_000;
 
+/** Asks the server once more if it closed the kept connection at the same moment. */
+export const AGAIN = { maxRetries: 2 };
+
 /**
  * The server under test. If HEADWATER_URL names a running server, it is that one; else this starts
  * HEADWATER_BIN on free ports. This always starts a server if the test gives `vod`, a folder of
@@ -180,6 +183,7 @@ export async function openPage(browser, options = {}) {
   page.on('console', (message) => {
     if (message.type() === 'error') complaints.push(`console: ${message.text()} ${message.location().url}`);
   });
+  page.on('crash', () => console.error(`Chromium's process of ${page.url()} crashed`));
   page.on('pageerror', (error) => complaints.push(`exception: ${error.stack ?? error}`));
   page.on('response', (response) => {
     if (response.status() >= 400) complaints.push(`${response.status()} ${response.url()}`);
@@ -367,12 +371,12 @@ export async function fakeStreams(page, edit) {
   edits.set(page, edit);
   if (routed) return;
   await page.route('**/api/v1/streams', async (route) => {
-    const response = await route.fetch();
+    const response = await route.fetch(AGAIN);
     const answer = await response.json();
     await route.fulfill({ response, json: { ...answer, streams: edits.get(page)(answer.streams) } });
   });
   await page.route('**/api/v1/streams/**', async (route) => {
-    const response = await route.fetch();
+    const response = await route.fetch(AGAIN);
     const name = new URL(route.request().url()).pathname.split('/api/v1/streams/')[1];
     const streams = edits.get(page)([await response.json()].filter((stream) => stream !== null));
     await route.fulfill({ response, json: streams.find((stream) => stream.name === name) ?? null });

@@ -15,7 +15,13 @@ pub struct Clock {
 impl Clock {
     /// Starts a clock.
     pub fn start() -> Self {
-        Self { started: (wall_clock(), Instant::now()) }
+        // Linux may run another program between two readings of clocks. So the quickest of some pairs counts.
+        let readings = (0..8).map(|_| {
+            let (start, wall) = (Instant::now(), wall_clock());
+            (start.elapsed(), start, wall)
+        });
+        let (_, start, wall) = readings.min_by_key(|(took, ..)| *took).expect("eight pairs");
+        Self { started: (wall, start) }
     }
 
     /// The time now.

@@ -273,7 +273,8 @@ fn copies_on_a_connection_that_had_a_file() {
     assert_eq!(client.get("/healthz", &[]).status(), 200);
     viewer.write_all(b"GET /vod/a.bin HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     let ours = viewer.local_addr().unwrap().port();
-    let filter = format!("dport = :{ours}");
+    // Other connections may have the same port at one of their ends.
+    let filter = format!("sport = :{} and dport = :{ours}", viewer.peer_addr().unwrap().port());
     let queued = settled(|| {
         let shown = Program::output(Command::new("ss").args(["-tnH", &filter]), LIMIT);
         let shown = String::from_utf8(shown).unwrap();

@@ -68,6 +68,26 @@ pub(crate) fn post(server: &Server, path: &str, offer: &str) -> Response {
     ask(server, "POST", path, &[("Content-Type", "application/sdp")], offer.as_bytes())
 }
 
+/// The peer of a relay: the sources that sent STUN (RFC 7983 7), the last one that sent anything at the end. Other
+/// tests' servers may still send media to a peer that has gone, whose port this test got.
+#[derive(Default)]
+pub(crate) struct Peer(Vec<SocketAddr>);
+
+impl Peer {
+    /// Takes note of the source of a datagram. Returns whether that is the peer.
+    pub(crate) fn has_sent(&mut self, source: SocketAddr, datagram: &[u8]) -> bool {
+        let known = self.0.iter().position(|it| *it == source).map(|at| self.0.remove(at));
+        let is_peer = known.is_some() || datagram.first().is_some_and(|first| *first < 4);
+        self.0.extend(is_peer.then_some(source));
+        is_peer
+    }
+
+    /// Where the peer's last datagram came from.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.0.last().copied()
+    }
+}
+
 /// Relays the datagrams of one peer, and drops one in `loses` of those with media, both ways.
 pub(crate) struct Relay {
     pub(crate) port: u16,
@@ -89,14 +109,15 @@ impl Bottleneck {
         let rate = Arc::new(AtomicUsize::new(0));
         let (queue, queued) = mpsc::channel::<Vec<u8>>();
         let (to_peer, to_server) = (front.try_clone().unwrap(), back.try_clone().unwrap());
-        let peer = Arc::new(Mutex::new(None));
+        let peer = Arc::new(Mutex::new(Peer::default()));
         // The threads end with the test's process.
         let known = Arc::clone(&peer);
         thread::spawn(move || {
             let mut buffer = [0; 2048];
             while let Ok((length, source)) = front.recv_from(&mut buffer) {
-                *known.lock().unwrap() = Some(source);
-                let _ = to_server.send(&buffer[..length]);
+                if known.lock().unwrap().has_sent(source, &buffer[..length]) {
+                    let _ = to_server.send(&buffer[..length]);
+                }
             }
         });
         thread::spawn(move || {
@@ -112,7 +133,7 @@ impl Bottleneck {
                 if let Some(micros) = (datagram.len() * 8_000_000).checked_div(rate) {
                     thread::sleep(Duration::from_micros(micros as u64));
                 }
-                let peer = *peer.lock().unwrap();
+                let peer = peer.lock().unwrap().address();
                 let _ = peer.map(|peer| to_peer.send_to(&datagram, peer));
             }
         });
@@ -131,7 +152,7 @@ impl Relay {
         back.connect(server).unwrap();
         let port = front.local_addr().unwrap().port();
         let dropped = Arc::new(AtomicUsize::new(0));
-        let peer = Arc::new(Mutex::new(None));
+        let peer = Arc::new(Mutex::new(Peer::default()));
         for (from, to, is_peer) in [(&front, &back, true), (&back, &front, false)] {
             let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
             let (peer, dropped) = (Arc::clone(&peer), Arc::clone(&dropped));
@@ -140,8 +161,8 @@ impl Relay {
                 let (mut buffer, mut count) = ([0; 2048], 0);
                 while let Ok((length, source)) = from.recv_from(&mut buffer) {
                     let datagram = &buffer[..length];
-                    if is_peer {
-                        *peer.lock().unwrap() = Some(source);
+                    if is_peer && !peer.lock().unwrap().has_sent(source, datagram) {
+                        continue;
                     }
                     // RTP and RTCP (RFC 7983 7). Their order decides, so each run drops others.
                     if (128..192).contains(&datagram[0]) {
@@ -152,7 +173,7 @@ impl Relay {
                         }
                     }
                     // A peer that has gone takes nothing.
-                    let _ = match *peer.lock().unwrap() {
+                    let _ = match peer.lock().unwrap().address() {
                         Some(peer) if !is_peer => to.send_to(datagram, peer),
                         _ => to.send(datagram),
                     };

@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
-use testkit::{eventually, uninterrupted};
+use testkit::{Server, eventually, uninterrupted};
 
 use crate::play::{Viewer, units};
-use crate::support::{LIMIT, OFFER, aiortc_by, post, server, socket, unreceived};
+use crate::support::{LIMIT, OFFER, Peer, aiortc_by, post, server, socket, unreceived};
 
 /// Bytes that wait in a peer's socket while more are sent to it. Every socket holds twice as many.
 const MOST_UNRECEIVED: usize = 100_000;
@@ -30,13 +30,15 @@ impl Bridge {
         let port = datagrams.local_addr().unwrap().port();
         let came = Arc::new(AtomicUsize::new(0));
         let (count, to_peer) = (Arc::clone(&came), datagrams.try_clone().unwrap());
-        let peer = Arc::new(Mutex::new(None));
+        let peer = Arc::new(Mutex::new(Peer::default()));
         // The threads end with the test's process.
         thread::spawn(move || {
             let mut buffer = [0; 2048];
             let (mut to_server, mut back) = (None, Some((to_peer, Arc::clone(&peer), count)));
             while let Ok((length, source)) = datagrams.recv_from(&mut buffer) {
-                *peer.lock().unwrap() = Some(source);
+                if !peer.lock().unwrap().has_sent(source, &buffer[..length]) {
+                    continue;
+                }
                 // The server does not wait long for the first packet of a connection.
                 let to_server = to_server.get_or_insert_with(|| connect(server));
                 if let Some((to_peer, peer, count)) = back.take() {
@@ -65,7 +67,7 @@ fn connect(server: SocketAddr) -> TcpStream {
 fn hand_back(
     mut from_server: TcpStream,
     to_peer: &UdpSocket,
-    peer: &Mutex<Option<SocketAddr>>,
+    peer: &Mutex<Peer>,
     count: &AtomicUsize,
 ) {
     let mut length = [0; 2];
@@ -75,7 +77,7 @@ fn hand_back(
             break;
         }
         count.fetch_add(1, Ordering::Relaxed);
-        let Some(peer) = *peer.lock().unwrap() else { continue };
+        let Some(peer) = peer.lock().unwrap().address() else { continue };
         // All that came at once, after a while in which one of them was not run, may not fit.
         while unreceived(peer) > MOST_UNRECEIVED {
             thread::sleep(Duration::from_millis(1));
@@ -129,8 +131,12 @@ fn the_answer_names_the_port_for_both() {
     assert!(address(answer.text(), "tcp", port), "{}", answer.text());
     assert!(answer.text().contains(" tcptype passive"), "{}", answer.text());
 
-    let one = server("[webrtc]\ntcp = false");
-    let port = one.webrtc.unwrap().port();
+    // Nobody else listens on this port.
+    let port = testkit::Port::find();
+    let listen = format!("127.0.0.1:{port}");
+    let binary = env!("CARGO_BIN_EXE_headwater");
+    let one = Server::configured(binary, "[webrtc]\ntcp = false", ["--webrtc", &listen]);
+    let port = port.number();
     let answer = post(&one, "/live/x/whip", OFFER);
     assert!(address(answer.text(), "udp", port), "{}", answer.text());
     assert!(!answer.text().contains("tcptype"), "{}", answer.text());

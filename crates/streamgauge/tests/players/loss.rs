@@ -65,8 +65,15 @@ fn relay(server: SocketAddr, mut gaps: Gaps) -> u16 {
     thread::spawn(move || {
         let mut buffer = [0; 2048];
         while let Ok((size, source)) = from.recv_from(&mut buffer) {
-            *known.lock().unwrap() = Some(source);
-            let _ = to.send(&buffer[..size]);
+            let mut known = known.lock().unwrap();
+            // The viewer is whoever sends STUN. Another server may still send media to a peer that has gone, whose port
+            // this is now.
+            if buffer[0] < 4 {
+                *known = Some(source);
+            }
+            if *known == Some(source) {
+                let _ = to.send(&buffer[..size]);
+            }
         }
     });
     thread::spawn(move || {
