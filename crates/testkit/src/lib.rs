@@ -58,7 +58,7 @@ pub use nats::Nats;
 pub use nats_account::NatsAccount;
 pub use nginx::nginx;
 pub use port::Port;
-pub use program::{Finished, Program};
+pub use program::{Finished, Program, write_program};
 pub use random::{Random, noise};
 pub use samples::{avc_record, hevc_sets};
 pub use server::{NO_ARGUMENTS, Server, headwater_publish};

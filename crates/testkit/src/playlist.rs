@@ -10,6 +10,16 @@ pub fn numbers(playlist: &str) -> Vec<u64> {
     listed(playlist).filter_map(|name| name.strip_suffix(".m4s")?.parse().ok()).collect()
 }
 
+/// A date such as `2026-01-02T03:04:05.678Z`, in seconds since 1970.
+///
+/// # Panics
+/// The text is no such date.
+#[track_caller]
+pub fn date(text: &str) -> f64 {
+    let date: jiff::Timestamp = text.parse().unwrap_or_else(|error| panic!("{text:?}: {error}"));
+    date.as_microsecond() as f64 / 1e6
+}
+
 /// The attribute URI of each line that begins with `tag`. All tags begin with `#`.
 pub fn uris<'a>(playlist: &'a str, tag: &'a str) -> impl Iterator<Item = &'a str> {
     let tags = playlist.lines().filter(move |line| line.starts_with(tag));

@@ -1,4 +1,5 @@
-use std::io::Read;
+use std::io::{Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -278,6 +279,22 @@ impl Captured {
     }
 }
 
+/// Writes a program that can be started, such as a script, to this path.
+///
+/// Another process writes it. One that is forked from this process meanwhile would have the file open, and Linux does
+/// not start a program that is open for writing (execve(2), ETXTBSY).
+///
+/// # Panics
+/// The file cannot be written.
+#[track_caller]
+pub fn write_program(path: &Path, text: &str) {
+    let mut written = tempfile::NamedTempFile::new().expect("a temporary file");
+    written.write_all(text.as_bytes()).expect("the file is new");
+    let mut install = Command::new("install");
+    install.args(["-m", "755"]).arg(written.path()).arg(path);
+    Program::output(&mut install, Duration::from_secs(60));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,9 +343,9 @@ mod tests {
     fn a_dropped_program_is_gone() {
         let program = sh("exec sleep 60");
         let process = format!("/proc/{}", program.id());
-        assert!(std::path::Path::new(&process).exists());
+        assert!(Path::new(&process).exists());
         drop(program);
-        assert!(!std::path::Path::new(&process).exists());
+        assert!(!Path::new(&process).exists());
     }
 
     #[test]

@@ -143,6 +143,12 @@ pub(super) fn knows_no_account(error: &instant_acme::Error) -> bool {
     problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:accountDoesNotExist")
 }
 
+/// Whether the authority took the number of a request for an old one once more, after `instant_acme` had tried again.
+pub(super) fn refused_nonce(error: &instant_acme::Error) -> bool {
+    let instant_acme::Error::Api(problem) = error else { return false };
+    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:badNonce")
+}
+
 struct Requests {
     client: Client,
     busy: Arc<AtomicU64>,

@@ -49,6 +49,8 @@ const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(3600);
 /// For how long one try may take.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// How often an order is begun anew because the authority refused the nonce of a request.
+const AGAIN: usize = 5;
 /// How long after a failure the authority is asked again when to renew.
 const ADVICE: Duration = Duration::from_secs(6 * 3600);
 
@@ -229,6 +231,14 @@ impl Acme {
         {
             tracing::warn!(%error, "the account is gone, so there will be another one");
             self.authority.forget();
+            asked = self.order(None).await;
+        }
+        // That is no failed order (RFC 8555 6.5).
+        for _ in 0..AGAIN {
+            let refused = |error: &Error| matches!(error, Error::Authority(error) if authority::refused_nonce(error));
+            if !asked.as_ref().is_err_and(refused) {
+                break;
+            }
             asked = self.order(None).await;
         }
         let pem = asked?;

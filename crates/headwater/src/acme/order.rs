@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::Error;
 use super::answers::Answers;
+use super::authority::refused_nonce;
 
 /// How the order is asked for its state again and again.
 const POLLING: RetryPolicy = RetryPolicy::new()
@@ -89,6 +90,7 @@ pub(super) async fn get(
         }
         match challenge.set_ready().await {
             Ok(()) => {}
+            Err(error) if refused_nonce(&error) => return Err(error.into()),
             // An authority that is quick has looked before it answers. The other domains are asked for all the same.
             Err(error @ instant_acme::Error::Api(_)) => failed = failed.or(Some(error)),
             Err(error) => return Err(error.into()),

@@ -1,10 +1,9 @@
 //! What goes wrong, and how the server goes on.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use testkit::{NO_ARGUMENTS, Server, eventually};
+use testkit::{NO_ARGUMENTS, Server, eventually, write_program};
 
 use crate::support::{ANY, Authority, BINARY, LIMIT, LONG, configuration, shown, until_shown};
 
@@ -98,8 +97,7 @@ fn used_though_the_disk_is_full_and_written_when_it_has_room() {
          exec {BINARY} \"$@\"' sh \"$@\"\n",
         storage.display()
     );
-    fs::write(&starts, text).unwrap();
-    fs::set_permissions(&starts, fs::Permissions::from_mode(0o755)).unwrap();
+    write_program(&starts, &text);
     let listen = format!("127.0.0.1:{}", authority.http);
     let configuration = authority.configuration(&[DOMAIN], ANY);
     let server = Server::configured(&starts, &configuration, ["--http", &listen]);

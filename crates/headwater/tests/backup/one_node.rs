@@ -39,7 +39,7 @@ fn viewers_stay_when_the_first_publisher_hangs_and_when_it_comes_again() {
     let shown = playlist::numbers(playlist.text());
     assert!(shown.windows(2).all(|pair| pair[1] == pair[0] + 1), "{shown:?}");
     assert_eq!(playlist.text().matches("#EXT-X-DISCONTINUITY\n").count(), 2, "{}", playlist.text());
-    let log = server.log();
+    let log = server.whole_log();
     assert!(log.contains("backup goes on in place of the primary"), "{log}");
     assert!(log.contains("primary goes on in place of its backup"), "{log}");
     assert!(!log.contains("stream ended"), "{log}");

@@ -2,12 +2,11 @@
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::Instant;
 
 use socket2::{Domain, Socket, Type};
-use testkit::{Program, Server, eventually};
+use testkit::{Program, Server, eventually, write_program};
 
 use crate::support::{LIMIT, connect, metric, put, start};
 
@@ -119,8 +118,7 @@ fn a_system_that_is_out_of_files() {
         path("accept.so"),
         crate::support::BINARY
     );
-    std::fs::write(path("headwater"), script).unwrap();
-    std::fs::set_permissions(path("headwater"), PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(&folder.path().join("headwater"), &script);
 
     let began = Instant::now();
     let server = Server::start(folder.path().join("headwater"), ["--workers", "1"]);

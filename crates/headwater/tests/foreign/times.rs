@@ -454,7 +454,7 @@ struct Segment {
     uri: String,
     /// EXTINF.
     duration: f64,
-    /// EXT-X-PROGRAM-DATE-TIME in seconds of its day, or the date that follows from the durations
+    /// EXT-X-PROGRAM-DATE-TIME in seconds since 1970, or the date that follows from the durations
     /// since the last one.
     date: Option<f64>,
     /// Durations of its listed parts.
@@ -469,18 +469,15 @@ fn number(line: &str, before: &str) -> Option<f64> {
 }
 
 /// Complete segments, and the parts of the incomplete one.
-fn segments(playlist: &str) -> (Vec<Segment>, Vec<f64>) {
+fn segments(text: &str) -> (Vec<Segment>, Vec<f64>) {
     let (mut found, mut parts, mut duration, mut date) = (Vec::new(), Vec::new(), None, None);
-    for line in playlist.lines() {
+    for line in text.lines() {
         if line.starts_with("#EXT-X-PART:") {
             parts.push(number(line, "DURATION=").unwrap());
         } else if line.starts_with("#EXTINF:") {
             duration = number(line, "#EXTINF:");
         } else if line.starts_with("#EXT-X-PROGRAM-DATE-TIME:") {
-            let time = line.split('T').next_back().unwrap();
-            let field = |at: Range<usize>| time[at].parse::<f64>().unwrap();
-            let seconds = time[6..].trim_end_matches('Z').parse::<f64>().unwrap();
-            date = Some((field(0..2) * 60.0 + field(3..5)) * 60.0 + seconds);
+            date = line.split_once(':').map(|(_, text)| playlist::date(text));
         } else if !line.starts_with('#') && !line.is_empty() {
             let parts = std::mem::take(&mut parts);
             let (uri, duration) = (line.to_owned(), duration.take().unwrap());

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use testkit::Server;
 
-use crate::support::{LIMIT, RUNGS, clip, ffmpeg, is_over, media, named, program, with_renditions};
+use crate::support::{LIMIT, RUNGS, clip, ffmpeg, is_over, media, named, with_renditions};
 use crate::support::{publish, server, server_waiting};
 
 /// Acts like a decoder that an attacker controls, reports each result, and waits for the end of its
@@ -174,7 +174,7 @@ fn trying(folder: &tempfile::TempDir, tries: &str, lines: &str) -> (Server, TcpL
     let text = tries
         .replace("@FOLDER@", folder.path().to_str().unwrap())
         .replace("@PORT@", &port.to_string());
-    program(&path, &text);
+    testkit::write_program(&path, &text);
     let limits = "memory = \"256MiB\"\ncores = 1\n";
     (server(&format!("ffmpeg = {path:?}\n{limits}{lines}{RUNGS}"), &["--demo"]), listener)
 }

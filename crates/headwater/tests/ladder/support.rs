@@ -2,13 +2,12 @@
 //! its ffmpeg.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use testkit::{Program, Server, eventually, playlist};
+use testkit::{Program, Server, eventually, playlist, write_program};
 
 /// The longest wait in these tests, on a machine busy with other tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -78,13 +77,7 @@ pub(crate) fn ffmpeg<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) ->
 
 /// Writes a program for a shell, with these lines.
 pub(crate) fn script(path: &Path, lines: &str) {
-    program(path, &format!("#!/bin/sh\n{lines}"));
-}
-
-/// Writes a program with this text.
-pub(crate) fn program(path: &Path, text: &str) {
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+    write_program(path, &format!("#!/bin/sh\n{lines}"));
 }
 
 /// Starts `headwater publish`.
@@ -169,7 +162,7 @@ impl Playlist {
             if let Some(value) = line.strip_prefix("#EXTINF:") {
                 duration = Some(value.trim_end_matches(',').to_owned());
             } else if let Some(value) = line.strip_prefix("#EXT-X-PROGRAM-DATE-TIME:") {
-                captured = seconds_of_day(value);
+                captured = playlist::date(value);
             } else if !line.starts_with('#')
                 && let Some(duration) = duration.take()
             {
@@ -200,13 +193,6 @@ impl Playlist {
         }
         std::fs::write(into, bytes).unwrap();
     }
-}
-
-/// The seconds of the day in a date such as `2026-01-02T03:04:05.678Z`.
-#[track_caller]
-fn seconds_of_day(date: &str) -> f64 {
-    let time = date.split('T').nth(1).unwrap().trim_end_matches('Z');
-    time.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap())
 }
 
 /// Presentation times of all frames, and those of the keyframes, both in rising order.

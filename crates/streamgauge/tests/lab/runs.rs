@@ -238,13 +238,8 @@ fn a_peer_without_its_program_is_left_out_and_named() {
         ("rival.version", "rival 1.9\n"),
     ]);
     let program = lab.path("rival");
-    // Another process writes the program, so that nothing forked from this one has it open.
-    let install = || {
-        let mut install = std::process::Command::new("install");
-        install.args(["-m", "755"]).arg(lab.path("script")).arg(&program);
-        assert!(install.status().unwrap().success());
-    };
-    install();
+    let script = std::fs::read_to_string(lab.path("script")).unwrap();
+    testkit::write_program(&program, &script);
     let paths = ["rival.toml", "python.toml"].map(|name| lab.path(name));
     let peers: Vec<_> = paths.iter().flat_map(|path| ["--peer", path.to_str().unwrap()]).collect();
     let named = format!("no-such-rival={}", program.display());
@@ -282,9 +277,7 @@ fn a_peer_without_its_program_is_left_out_and_named() {
         "{words}"
     );
     // Another build of the same version goes on with the run.
-    let script = std::fs::read_to_string(lab.path("script")).unwrap();
-    std::fs::write(lab.path("script"), script + "# built again\n").unwrap();
-    install();
+    testkit::write_program(&program, &(script + "# built again\n"));
     let (_, again, _) = lab.run(&with);
     let warned = format!("rival was another when the run began: rival 2.1 (build {build})");
     let has = |run: &serde_json::Value| {

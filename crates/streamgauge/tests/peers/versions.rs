@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
 use streamgauge::lab::binaries::{Binaries, PeerBin};
 use streamgauge::lab::folders::Folders;
@@ -32,12 +31,7 @@ impl Scene {
         let script = format!(
             "#!/bin/sh\necho '{says}'\n[ \"$1\" = --version ] && exit\necho ready\nexec sleep 600\n"
         );
-        // Another process writes the program: one that is forked from this process meanwhile would
-        // have the file open, and what is open for writing cannot be started.
-        fs::write(self.path("script"), script).unwrap();
-        let mut install = Command::new("install");
-        install.args(["-m", "755"]).arg(self.path("script")).arg(&path);
-        assert!(install.status().unwrap().success());
+        testkit::write_program(&path, &script);
         path
     }
 }
