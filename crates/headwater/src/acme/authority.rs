@@ -139,14 +139,20 @@ async fn kept(storage: Arc<Storage>) -> Option<Kept> {
 
 /// Whether the authority has lost the account, or never had it.
 pub(super) fn knows_no_account(error: &instant_acme::Error) -> bool {
-    let instant_acme::Error::Api(problem) = error else { return false };
-    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:accountDoesNotExist")
+    is_problem(error, "accountDoesNotExist")
 }
 
-/// Whether the authority took the number of a request for an old one once more, after `instant_acme` had tried again.
+/// Whether the authority refused the nonce of a request. `instant_acme` has tried again by then.
 pub(super) fn refused_nonce(error: &instant_acme::Error) -> bool {
+    is_problem(error, "badNonce")
+}
+
+/// Whether an error is the authority's answer of this type, RFC 8555 6.7.
+fn is_problem(error: &instant_acme::Error, name: &str) -> bool {
     let instant_acme::Error::Api(problem) = error else { return false };
-    problem.r#type.as_deref() == Some("urn:ietf:params:acme:error:badNonce")
+    let of_acme =
+        problem.r#type.as_deref().and_then(|it| it.strip_prefix("urn:ietf:params:acme:error:"));
+    of_acme == Some(name)
 }
 
 struct Requests {

@@ -233,7 +233,7 @@ impl Acme {
             self.authority.forget();
             asked = self.order(None).await;
         }
-        // That is no failed order (RFC 8555 6.5).
+        // A refused nonce is no reason to wait (RFC 8555 6.5).
         for _ in 0..AGAIN {
             let refused = |error: &Error| matches!(error, Error::Authority(error) if authority::refused_nonce(error));
             if !asked.as_ref().is_err_and(refused) {
