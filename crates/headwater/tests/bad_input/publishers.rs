@@ -265,7 +265,7 @@ fn unsupported_codec_mp3_beside_good_video() {
     assert_only(&origin, "live/mp3", &["v0"]);
     // ffmpeg sent six seconds. The last segment is not complete.
     assert!(origin.probe("live/mp3", "v0").len() >= 120);
-    assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
+    assert_eq!(origin.whole_log().matches("publisher's media").count(), 1, "{}", origin.log());
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn unsupported_codec_sorenson_beside_good_audio() {
     assert!(line.contains("not supported"), "{line}");
     assert_only(&origin, "live/h263", &["a0"]);
     assert!(origin.probe("live/h263", "a0").len() >= 100);
-    assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
+    assert_eq!(origin.whole_log().matches("publisher's media").count(), 1, "{}", origin.log());
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn unsupported_codec_ac3_in_enhanced_tags() {
     assert!(line.contains("ac-3") && line.contains("not supported"), "{line}");
     assert_only(&origin, "live/ac3", &["v0"]);
     assert!(origin.probe("live/ac3", "v0").len() >= 120);
-    assert_eq!(origin.log().matches("publisher's media").count(), 1, "{}", origin.log());
+    assert_eq!(origin.whole_log().matches("publisher's media").count(), 1, "{}", origin.log());
 }
 
 #[test]

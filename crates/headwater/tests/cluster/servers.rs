@@ -122,8 +122,8 @@ fn a_node_that_was_cut_off_takes_what_went_on_elsewhere() {
     let change = received.iter().position(of_second).expect("the second film");
     assert_in_order(&received[..change], &clip);
     assert_in_order(&received[change..], &other);
-    assert!(a.log().contains("another node has the stream"), "{}", a.log());
-    assert!(!b.log().contains("another node has the stream"), "{}", b.log());
+    assert!(a.whole_log().contains("another node has the stream"), "{}", a.log());
+    assert!(!b.whole_log().contains("another node has the stream"), "{}", b.log());
 }
 
 #[test]

@@ -336,6 +336,6 @@ fn a_certificate_with_rsa_is_refused_and_the_log_says_so() {
     server.get_until("/metrics", LIMIT, |answer| {
         answer.metric("headwater_webrtc_sessions") == Some(0)
     });
-    let log = server.log();
+    let log = server.whole_log();
     assert!(log.contains("not connected in time: ") && log.contains("certificate"), "{log}");
 }

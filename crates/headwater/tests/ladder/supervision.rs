@@ -296,6 +296,6 @@ fn a_stream_with_nothing_left_to_make_is_left_alone() {
     // Another stream makes the supervisor look at all streams again.
     let other = publish(&server, &file, "live/other", &["--loop"]);
     transcoder(&server, 0);
-    assert_eq!(server.log().lines().filter(refused).count(), 1, "{}", server.log());
+    assert_eq!(server.whole_log().lines().filter(refused).count(), 1, "{}", server.log());
     drop((first, second, other));
 }

@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// How long one check may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many bytes of a log are searched for a line. A server reports early that it is ready.
 const LOOKED_THROUGH: u64 = 1 << 20;

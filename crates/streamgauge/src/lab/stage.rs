@@ -23,8 +23,8 @@ use crate::meter;
 
 /// How long a live stream may take until it can be played.
 const UNTIL_PLAYABLE: Duration = Duration::from_secs(60);
-/// How long one check of it may take: twice the time that the player gets.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
+/// How long one check of it may take. The player gets 5 s; a machine that is busy with something else takes longer.
+const LONGEST_LOOK: Duration = Duration::from_secs(60);
 /// How long vegeta may take for its report.
 const LONGEST_REPORT: Duration = Duration::from_secs(120);
 
