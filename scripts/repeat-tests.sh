@@ -3,8 +3,9 @@
 # Usage: [BUSY=1] [LANES='live pages programs'] scripts/repeat-tests.sh [TIMES]
 #
 # These are all tests with a browser, in the lanes `live` and `pages`, and beside them the Rust test
-# `programs` with sockets, because most of them wait. LANES names those to run. A failure stops nothing. At the end, a line for each test has its runs and its
-# failures; after an interrupt, those of the rounds so far. With BUSY=1 a busy loop on each processor runs beside them.
+# `programs` with sockets, because most of them wait. LANES names the lanes to run. A failure stops nothing.
+# At the end, a line for each test has its runs and its failures; after an interrupt, those of the rounds so
+# far. With BUSY=1 a busy loop on each processor runs beside them.
 set -u
 cd "$(dirname "$0")/.."
 . scripts/busy.sh
