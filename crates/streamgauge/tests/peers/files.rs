@@ -28,7 +28,7 @@ rtmp = "rtmp://{host}:{rtmp}/live/{name}"
 fn a_whole_file_is_read() {
     let peer = Scene::new().peer(GOOD).unwrap();
     assert_eq!(peer.name, "mine");
-    assert_eq!(peer.start.seconds, 10);
+    assert_eq!(peer.start.seconds, 60);
     assert!(peer.serves(Job::File).is_some());
     assert!(peer.serves(Job::Pull).is_none());
 }
