@@ -119,18 +119,15 @@ function noteFrames() {
 
 /**
  * Runs in the page. Returns its position, the number of frames noted so far, and the holes in the
- * buffer between the time `since` and that position, each from and to. What a player jumped over
- * with media ahead is no hole: on a busy machine it falls too far behind live, and leaves media out.
+ * buffer between the time `since` and that position, each from and to.
  */
 function moment(since) {
   const { buffered, currentTime, error } = document.querySelector('video');
-  const { shown, jumps } = window.noted;
-  const isJumped = (begin, end) => jumps.some(([, , ahead, from, to]) => ahead && from <= begin && end <= to);
   const holes = [];
   for (let i = 1; i < buffered.length && buffered.end(i - 1) < currentTime; i++) {
-    const [begin, end] = [buffered.end(i - 1), buffered.start(i)];
-    if (begin > since && !isJumped(begin, end)) holes.push([begin, end]);
+    if (buffered.end(i - 1) > since) holes.push([buffered.end(i - 1), buffered.start(i)]);
   }
+  const { shown } = window.noted;
   return {
     time: currentTime,
     now: performance.now(),
@@ -188,6 +185,7 @@ export async function openFrames(browser, server, plain, name, via) {
         // Earlier jumps belong to the beginning of playback, later ones to its end.
         span: [begin.frames, end.frames],
         hole: Math.max(0, ...holes),
+        holes: end.holes,
         error: end.error,
         complaints: [...complaints],
       };

@@ -80,7 +80,8 @@ impl Total {
     /// Adds a value. Values below 0, and those that are no numbers, count as 0.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
     fn add(&mut self, value: f64) {
-        self.0 += (value * 1e9).round() as u128;
+        // A report may come from another machine, with any number.
+        self.0 = self.0.saturating_add((value * 1e9).round() as u128);
     }
 
     /// The sum.
@@ -421,6 +422,7 @@ mod tests {
         assert_eq!(right.to_bits(), 1_000_000_000.6_f64.to_bits(), "{right}");
         assert_eq!(sum(&mut values.into_iter().rev()).to_bits(), right.to_bits());
         assert_eq!(sum(&mut [f64::NAN, -1.0].into_iter()).to_bits(), 0.0_f64.to_bits());
+        assert!(sum(&mut [f64::MAX, f64::MAX].into_iter()) > 1e29);
     }
 
     fn report(id: u32, watched: f64, media_bytes: u64) -> Report {

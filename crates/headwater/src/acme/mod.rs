@@ -235,9 +235,9 @@ impl Acme {
         }
         // A refused nonce is no reason to wait (RFC 8555 6.5).
         for _ in 0..AGAIN {
-            let refused = |error: &Error| matches!(error, Error::Authority(error) if authority::refused_nonce(error));
-            if !asked.as_ref().is_err_and(refused) {
-                break;
+            match &asked {
+                Err(Error::Authority(error)) if authority::refused_nonce(error) => {}
+                _ => break,
             }
             asked = self.order(None).await;
         }

@@ -90,9 +90,10 @@ pub(super) async fn get(
         }
         match challenge.set_ready().await {
             Ok(()) => {}
-            Err(error) if refused_nonce(&error) => return Err(error.into()),
             // An authority that is quick has looked before it answers. The other domains are asked for all the same.
-            Err(error @ instant_acme::Error::Api(_)) => failed = failed.or(Some(error)),
+            Err(error @ instant_acme::Error::Api(_)) if !refused_nonce(&error) => {
+                failed = failed.or(Some(error));
+            }
             Err(error) => return Err(error.into()),
         }
     }

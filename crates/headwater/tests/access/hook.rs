@@ -145,7 +145,7 @@ fn whom_the_server_let_in_goes_on_while_others_of_the_address_guess() {
         (0..10).map(|n| status(&server, &format!("/live/cam/index.m3u8?key={n}"), &[])).collect();
     assert!(statuses.contains(&403) && statuses.contains(&429), "{statuses:?}");
     // A reload of a low-latency player asks nobody anew.
-    // About the publisher it asks again now and then.
+    // The server asks about the publisher again now and then.
     let anew = || asked.lock().unwrap().iter().filter(|it| it["recheck"] != true).count();
     let before = anew();
     for part in 0..5 {

@@ -68,8 +68,8 @@ pub(crate) fn post(server: &Server, path: &str, offer: &str) -> Response {
     ask(server, "POST", path, &[("Content-Type", "application/sdp")], offer.as_bytes())
 }
 
-/// The peer of a relay: the sources that sent STUN (RFC 7983 7), the last one that sent anything at the end. Other
-/// tests' servers may still send media to a peer that has gone, whose port this test got.
+/// The peer of a relay: the sources that sent STUN (RFC 7983 7). The source of the last datagram is at the end. A server
+/// of another test may still send media to a peer that has gone, and this relay may have the same port now.
 #[derive(Default)]
 pub(crate) struct Peer(Vec<SocketAddr>);
 

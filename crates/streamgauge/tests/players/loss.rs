@@ -66,8 +66,8 @@ fn relay(server: SocketAddr, mut gaps: Gaps) -> u16 {
         let mut buffer = [0; 2048];
         while let Ok((size, source)) = from.recv_from(&mut buffer) {
             let mut known = known.lock().unwrap();
-            // The viewer is whoever sends STUN. Another server may still send media to a peer that has gone, whose port
-            // this is now.
+            // The viewer is whoever sends STUN. A server of another test may still send media to a peer that has gone, and
+            // this relay may have the same port now.
             if buffer[0] < 4 {
                 *known = Some(source);
             }

@@ -137,7 +137,7 @@ mod tests {
     async fn pair() -> (Socket, Plain, Path) {
         let bind = || Plain::bind("127.0.0.1:0").unwrap();
         let (own, peer) = (bind(), bind());
-        // A server of another test may still send to a peer that has gone, whose port this one got.
+        // A server of another test may still send to a peer that has gone. This peer may have the same port now.
         peer.connect(own.local_addr().unwrap()).unwrap();
         own.set_nonblocking(true).unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
