@@ -268,6 +268,18 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_moves_by_more_than_rounding_moves_the_times_at_one_place() {
+        // Sender reports of WebRTC move video beside the audio. The times are those of an RTP clock.
+        for (frame, moves) in [(6000, 225), (6000, -225), (3000, -900), (1500, 225), (3750, -225)] {
+            for at in i64::from(REGULAR) + 1..200 {
+                let said = |count: i64| count * frame + if count < at { 0 } else { moves };
+                let (due, _) = due((0..300).map(said));
+                assert!(due.into_iter().eq((0..300).map(said)), "{frame} {moves} {at}");
+            }
+        }
+    }
+
+    #[test]
     fn units_are_counted_to_the_one_that_starts_at_a_time_or_later() {
         let unit = UnitDuration { ticks: 1024 * 48_000, rate: 44_100, rest: 7 };
         for until in [-5, 0, 1, 1114, 1115, 50_000, 96_000, 1_000_000] {
