@@ -10,7 +10,7 @@ use str0m::change::SdpAnswer;
 use str0m::format::Codec;
 use str0m::media::{Direction, MediaKind, Mid, Pt, Rid, Simulcast, SimulcastLayer};
 use str0m::rtp::RtpWrite;
-use str0m::{Candidate, Event, Output, Rtc};
+use str0m::{Candidate, Event, Output, Rtc, RtcConfig};
 use testkit::{AccessUnit, Lateness, Server, access_unit_hashes_with};
 
 use crate::support::{LIMIT, Sockets, input, post, restart, server};
@@ -89,15 +89,24 @@ struct Publisher {
     next: usize,
     /// Layers of which a keyframe was asked for, and the frame before which.
     asked: Vec<(Rid, usize)>,
+    /// How often the server asked for packets that are missing.
+    nacks: u64,
 }
 
 impl Publisher {
     /// Publishes `live/x`. It offers the layers in this order.
     #[track_caller]
     fn new(server: &Server, layers: Vec<Layer>) -> Self {
+        Self::by(Rtc::builder().clear_codecs().enable_h264(true), server, layers)
+    }
+
+    /// The same, with the codec of video that `config` has.
+    #[track_caller]
+    fn by(config: RtcConfig, server: &Server, layers: Vec<Layer>) -> Self {
         let sockets = Sockets::new();
-        let config = Rtc::builder().set_rtp_mode(true).clear_codecs();
-        let mut rtc = config.enable_opus(true, false).enable_h264(true).build(Instant::now());
+        let config = config.set_rtp_mode(true).enable_opus(true, false);
+        let config = config.set_stats_interval(Some(Duration::from_millis(100)));
+        let mut rtc = config.build(Instant::now());
         rtc.add_local_candidate(Candidate::host(sockets.local(), "udp").unwrap());
         let mut simulcast = Simulcast::new();
         for layer in &layers {
@@ -131,6 +140,7 @@ impl Publisher {
             late: Duration::ZERO,
             next: 0,
             asked: Vec::new(),
+            nacks: 0,
         };
         publisher.work(|publisher| publisher.is_connected);
         publisher.begun = Instant::now();
@@ -162,6 +172,9 @@ impl Publisher {
                 Output::Event(Event::Connected) => self.is_connected = true,
                 Output::Event(Event::KeyframeRequest(request)) => {
                     self.asked.push((request.rid.unwrap(), self.next));
+                }
+                Output::Event(Event::MediaEgressStats(stats)) => {
+                    self.nacks = self.nacks.max(stats.nacks);
                 }
                 Output::Event(_) => {}
             }
@@ -427,4 +440,24 @@ fn a_publisher_that_restarts_ice_keeps_its_track() {
     }
     // The last picture waits for the next, which never came.
     assert!(first + got.len() + 1 >= sent, "{first} + {} of {sent}", got.len());
+}
+
+#[test]
+fn packets_of_a_layer_that_are_lost_are_asked_for_without_rtx() {
+    let server = server("[live]\nwindow = \"5m\"\n[webrtc]\njitter = \"30s\"\n");
+    let folder = tempfile::tempdir().unwrap();
+    let layers = vec![Layer::new(folder.path(), "hi", (320, 180), 7)];
+    let mut config = Rtc::builder().clear_codecs();
+    config.codec_config().add_h264(102.into(), None, true, 0x42_e0_1f);
+    let mut publisher = Publisher::by(config, &server, layers);
+    assert!(!publisher.answer.contains("rtx"), "{}", publisher.answer);
+    publisher.send_until(&server, &["hi"], |tracks| has(tracks, &["hi"]));
+    let before = publisher.nacks;
+    // Packets with these numbers never come.
+    publisher.layers[0].sequence += 2;
+    let begun = Instant::now();
+    while publisher.nacks == before {
+        publisher.send(publisher.next + 1, &["hi"]);
+        assert!(begun.elapsed() < LIMIT, "{}", server.log());
+    }
 }

@@ -8,6 +8,7 @@ mod simulcast;
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rtp::VIDEO_RATE;
 use str0m::change::SdpOffer;
@@ -29,6 +30,10 @@ const LONGEST_MID: usize = 16;
 
 /// The most media descriptions of an offer. Peers offer one of each kind, and a data channel.
 const MOST_MEDIA: usize = 16;
+
+/// Time between two receiver reports for a publisher. Where the offer names no source for retransmissions (RTX), str0m
+/// takes video for audio, and would report each 5 s only: long for a sender that reckons with them what is lost.
+const REPORTS: Duration = Duration::from_secs(1);
 
 /// The server's certificate for DTLS, which all sessions share, and the cryptography.
 pub(super) struct Identity {
@@ -75,6 +80,8 @@ pub(super) struct Line {
     pub(super) mid: Mid,
     pub(super) codec: Codec,
     pub(super) payload: Pt,
+    /// Whether the peer offers to send packets again that are asked for.
+    pub(super) sends_again: bool,
     /// How packets are sent, if they are.
     pub(super) terms: Option<Terms>,
 }
@@ -155,6 +162,7 @@ pub(super) fn agree(
         .set_ice_lite(true)
         .set_rtp_mode(true)
         .set_stats_interval(None)
+        .set_rtcp_report_interval_audio(REPORTS)
         .clear_codecs()
         .enable_opus(true, false)
         .enable_h264(taken == Some(Codec::H264));
@@ -215,8 +223,8 @@ pub(super) fn agree(
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
     }
-    if publishes && let Some(line) = video.filter(|line| sends_again(offer, line.payload)) {
-        ask_again(&mut rtc, line.mid);
+    if let Some(line) = &mut video {
+        line.sends_again = sends_again(offer, line.payload);
     }
     let layers = match video.and_then(|line| rtc.media(line.mid)).map(|media| media.rids_rx()) {
         Some(Rids::Specific(rids)) => rids.clone(),
@@ -247,14 +255,6 @@ fn sends_again(offer: &str, payload: Pt) -> bool {
     offer.lines().any(|line| ways.iter().any(|way| line.trim_end() == way))
 }
 
-/// Makes str0m ask for missing packets also where the offer names no source for retransmissions (RTX). pion and
-/// libdatachannel (OBS) send them again as they were.
-fn ask_again(rtc: &mut Rtc, mid: Mid) {
-    if let Some(stream) = rtc.direct_api().stream_rx_by_mid(mid, None) {
-        stream.suppress_nack(false);
-    }
-}
-
 /// The header extensions of a publisher that sends no simulcast.
 fn without_layers() -> ExtensionMap {
     let mut map = ExtensionMap::empty();
@@ -283,7 +283,7 @@ fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> 
     let params = *rtc.codec_config().params().iter().find(fits)?;
     let payload = params.pt();
     if publishes {
-        return Some(Line { mid, codec, payload, terms: None });
+        return Some(Line { mid, codec, payload, sends_again: false, terms: None });
     }
     let extensions = rtc.media(mid)?.remote_extmap();
     let extension = extensions.id_of(Extension::RtpMid);
@@ -293,7 +293,7 @@ fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> 
     let stream = api.stream_tx_by_mid(mid, None)?;
     let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
     let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension, numbers });
-    Some(Line { mid, codec, payload, terms })
+    Some(Line { mid, codec, payload, sends_again: false, terms })
 }
 
 /// A payload type that an offer gives two meanings, if there is one: another codec, or other parameters,

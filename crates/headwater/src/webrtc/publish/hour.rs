@@ -99,6 +99,7 @@ async fn audio_and_video_stay_in_step_for_an_hour() {
             mid: mid.into(),
             codec: if rate == VIDEO_RATE { Codec::H264 } else { Codec::Opus },
             payload: payload.into(),
+            sends_again: false,
             terms: None,
         },
         ssrc: ssrc.into(),

@@ -62,6 +62,11 @@ impl Layer {
         self.input.line.mid == mid && (self.rid.is_none() || self.rid == rid)
     }
 
+    /// Whether packets of this media description and layer are its own, and are sent again if they are asked for.
+    pub(super) fn sends_again(&self, mid: Mid, rid: Option<Rid>) -> bool {
+        self.input.line.sends_again && self.is(mid, rid)
+    }
+
     /// Takes a packet of the RTP stream `ssrc`. Returns false if it is dropped.
     pub(super) fn take(&mut self, ssrc: Ssrc, packet: Packet, now: Instant) -> bool {
         let taken = self.input.take(ssrc, packet, now);

@@ -157,6 +157,11 @@ impl Publish {
         let RtpHeader { ssrc, payload_type, timestamp, marker, .. } = packet.header;
         let mut api = rtc.direct_api();
         let Some(stream) = api.stream_rx(&ssrc) else { return };
+        if self.video.iter().any(|layer| layer.sends_again(stream.mid(), stream.rid())) {
+            // str0m asks for missing packets only where the offer names a source for retransmissions (RTX). pion and
+            // libdatachannel (OBS) send them again as they were.
+            stream.suppress_nack(false);
+        }
         let stream =
             RtpStream { mid: stream.mid(), rid: stream.rid(), ssrc, payload: payload_type };
         let sequence = *packet.seq_no;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::net::Worker;
 use quinn_udp::RecvMeta;
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::admit::{admit, binding_request};
 use super::shared::Shared;
 use super::{Datagram, Inbox, LONGEST, Message};
+use crate::webrtc::end::SILENCE;
 use crate::webrtc::send::path::Path;
 use crate::webrtc::send::socket::{BUFFER, BUFFERS};
 
@@ -32,19 +33,29 @@ pub(in crate::webrtc) async fn receive(shared: Rc<Shared>, worker: Worker) {
                 continue;
             }
         };
-        let came = Instant::now();
+        let now = (Instant::now(), SystemTime::now());
         for (buffer, meta) in buffers.iter().zip(&metas).take(count) {
             let destination = SocketAddr::new(meta.addr.ip().to_canonical(), meta.addr.port());
             let own = shared.transport.datagrams.address;
             let ip = meta.dst_ip.filter(|_| own.ip().is_unspecified()).unwrap_or(own.ip());
             let source = SocketAddr::new(ip.to_canonical(), own.port());
             let path = Path { protocol: Protocol::Udp, source, destination };
+            let came = came(meta.timestamp, now);
             let bytes = buffer.get(..meta.len).unwrap_or_default();
             for bytes in bytes.chunks(meta.stride.max(1)) {
                 peers.take(Datagram { path, bytes: bytes.into(), came });
             }
         }
     }
+}
+
+/// When a datagram came that is read at `now`, by the kernel's time of it since 1970. Publishers reckon from the times at
+/// which their packets came how much the network carries. When this process ran tells them nothing about that.
+fn came(by_kernel: Option<Duration>, (now, wall): (Instant, SystemTime)) -> Instant {
+    let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let age = by_kernel.and_then(|by_kernel| wall.checked_sub(by_kernel));
+    // Somebody may have set the clock meanwhile.
+    age.filter(|age| *age < SILENCE).and_then(|age| now.checked_sub(age)).unwrap_or(now)
 }
 
 /// The peers whose datagrams come to this worker.
@@ -86,6 +97,22 @@ impl Peers {
                 known.remove();
                 self.shared.sessions.count_dropped();
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_came_when_the_kernel_says() {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let of = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).unwrap());
+        let before = Duration::from_millis(7);
+        assert_eq!(came(of(wall - before), (now, wall)), now - before);
+        for unknown in [None, of(wall + before), of(wall - SILENCE), Some(Duration::ZERO)] {
+            assert_eq!(came(unknown, (now, wall)), now, "{unknown:?}");
         }
     }
 }

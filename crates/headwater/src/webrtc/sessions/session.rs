@@ -23,8 +23,9 @@ use crate::webrtc::send::path::Path;
 /// The shortest time after which str0m is asked again.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// How long datagrams are taken that came before the publisher ended its session. Its request may overtake them where
-/// this process was not run for a while. The time has a limit because others may send to the same socket without a pause.
+/// How long datagrams are taken that came before the end of a session. Where this process was not run for a while, they
+/// may be overtaken by the publisher's request to end it, and by the time after which a peer counts as silent. The time
+/// has a limit because others may send to the same socket without a pause.
 const LEAVES: Duration = Duration::from_secs(1);
 
 /// What the peer does. A session that plays stays on its thread.
@@ -97,21 +98,24 @@ impl Session {
         // str0m's times may be over already.
         let mut timeout = self.flush(now)?.max(now + SHORTEST);
         let mut asleep = pin!(sleep_until(timeout));
-        let mut leaves: Option<Instant> = None;
+        // Whether the peer has ended the session, and until when datagrams are still taken at its end.
+        let (mut leaves, mut takes) = (false, None);
         loop {
             let now = Instant::now();
-            self.check(now)?;
+            self.check()?;
+            let is_over = leaves || now >= self.deadline();
+            takes = is_over.then(|| takes.unwrap_or(now + LEAVES));
             let datagrams = &self.shared.transport.datagrams;
             let has_all = || inbox.is_empty() && !datagrams.is_readable();
-            if leaves.is_some_and(|until| now >= until || has_all()) {
-                return Err(End::Asked);
+            if takes.is_some_and(|until| now >= until || has_all()) {
+                return Err(if leaves { End::Asked } else { self.late() });
             }
             let due = match &viewer {
                 Some(viewer) => viewer.send(now)?,
                 None => None,
             };
-            let ends = [self.connects, due].into_iter().flatten();
-            let until = ends.fold(timeout.min(self.heard + SILENCE), Instant::min);
+            let ends = takes.unwrap_or_else(|| self.deadline());
+            let until = due.into_iter().fold(timeout.min(ends), Instant::min);
             if asleep.deadline() != until {
                 asleep.as_mut().reset(until);
             }
@@ -132,13 +136,11 @@ impl Session {
                     Some(Message::Restart(restart)) => restart.apply(&mut self.rtc)?,
                     // What a viewer sent is of no use any more.
                     Some(Message::End) if viewer.is_some() => return Err(End::Asked),
-                    Some(Message::End) => {
-                        leaves.get_or_insert(Instant::now() + LEAVES);
-                    }
+                    Some(Message::End) => leaves = true,
                     None => return Err(End::Asked),
                 },
                 // The task that receives datagrams runs meanwhile.
-                () = yield_now(), if leaves.is_some() => continue,
+                () = yield_now(), if takes.is_some() => continue,
                 // str0m has no part in what a viewer gets, so it need not be asked.
                 () = changed => continue,
                 () = &mut asleep => {
@@ -157,7 +159,7 @@ impl Session {
             let now = Instant::now();
             // A peer that leaves may also close the connection.
             let ended = |end| match end {
-                End::Lost if leaves.is_some() => End::Asked,
+                End::Lost if leaves => End::Asked,
                 end => end,
             };
             timeout = self.flush(now).map_err(ended)?.max(now + SHORTEST);
@@ -166,12 +168,13 @@ impl Session {
 
     /// Takes a datagram. A wrong one ends nothing: anybody can send one in the peer's name.
     fn receive(&mut self, datagram: &Datagram) {
-        self.heard = datagram.came;
+        let now = Instant::now();
+        self.heard = now;
         if let Role::Play(viewer) = &self.role
             && kind(&datagram.bytes) == Kind::Rtp
         {
             // str0m would take much longer for it.
-            let now = (datagram.came, self.shared.origin.now());
+            let now = (now, self.shared.origin.now());
             match viewer.play.borrow_mut().hear(&datagram.bytes, now) {
                 Heard::Known => {}
                 Heard::WantsKeyframe => self.shared.sessions.ask_for_keyframe(viewer.name()),
@@ -194,7 +197,7 @@ impl Session {
         }
         let Role::Play(viewer) = &self.role else { return };
         if kind(&datagram.bytes) == Kind::Stun {
-            viewer.play.borrow_mut().check(path, &mut self.rtc, datagram.came);
+            viewer.play.borrow_mut().check(path, &mut self.rtc, now);
         }
     }
 
@@ -258,16 +261,20 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session if its time is over.
-    fn check(&mut self, now: Instant) -> Result<(), End> {
-        if self.connects.is_some_and(|until| now >= until) {
-            return Err(End::NeverConnected(self.refused.take()));
-        }
+    /// When the session ends, if the peer does not connect or is not heard of until then.
+    fn deadline(&self) -> Instant {
+        self.connects.unwrap_or(self.heard + SILENCE)
+    }
+
+    /// The end of a session whose deadline is over.
+    fn late(&mut self) -> End {
+        if self.connects.is_some() { End::NeverConnected(self.refused.take()) } else { End::Silent }
+    }
+
+    /// Ends the session if its peer may no longer publish or play, or if another publisher has its place.
+    fn check(&mut self) -> Result<(), End> {
         if let Some(over) = self.listed.look() {
             return Err(End::Over(over));
-        }
-        if now.duration_since(self.heard) >= SILENCE {
-            return Err(End::Silent);
         }
         match &self.role {
             Role::Publish(publish) if publish.is_replaced() => Err(End::Replaced),
@@ -373,27 +380,62 @@ mod tests {
         let shared = Rc::clone(&session.shared);
         let (to_session, mut inbox) = mpsc::channel(8);
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let source = shared.transport.datagrams.address;
-        let hands_over = async {
+        let asks = async {
             // The time counts from the request on.
             tokio::time::advance(2 * LEAVES).await;
-            // Nobody can make anything of it, so that it is counted when it is taken.
-            peer.send_to(&[99], source).unwrap();
+            send(&peer, &shared);
             to_session.try_send(Message::End).unwrap();
-            let destination = peer.local_addr().unwrap();
-            let path = Path { protocol: Protocol::Udp, source, destination };
-            let mut buffers = vec![vec![0; 100]; BUFFERS];
-            let mut metas = [RecvMeta::default(); BUFFERS];
-            shared.transport.datagrams.receive(&mut buffers, &mut metas).await.unwrap();
-            let datagram = Datagram { path, bytes: [99].into(), came: Instant::now() };
-            to_session.send(Message::Datagram(datagram)).await.unwrap();
-            std::future::pending::<()>().await;
+            hand_over(&peer, &shared, &to_session).await
         };
         tokio::select! {
             biased;
             end = session.drive(&mut inbox) => assert!(matches!(end, Err(End::Asked))),
-            () = hands_over => {}
+            never = asks => match never {},
         }
         assert_eq!(shared.sessions.dropped(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_is_not_silent_while_something_of_it_waits() {
+        let mut session = session();
+        let shared = Rc::clone(&session.shared);
+        let (to_session, mut inbox) = mpsc::channel(8);
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let begun = Instant::now();
+        let sends = async {
+            send(&peer, &shared);
+            // As if this process was not run meanwhile.
+            tokio::time::advance(SILENCE).await;
+            hand_over(&peer, &shared, &to_session).await
+        };
+        tokio::select! {
+            biased;
+            end = session.drive(&mut inbox) => assert!(matches!(end, Err(End::Silent))),
+            never = sends => match never {},
+        }
+        assert_eq!(shared.sessions.dropped(), 1);
+        assert_eq!(begun.elapsed().as_secs(), 2 * SILENCE.as_secs());
+    }
+
+    /// Sends a datagram of which nobody can make anything, so that it is counted when it is taken.
+    fn send(peer: &UdpSocket, shared: &Shared) {
+        peer.send_to(&[99], shared.transport.datagrams.address).unwrap();
+    }
+
+    /// Gives that datagram to the session, as the task that receives does.
+    async fn hand_over(
+        peer: &UdpSocket,
+        shared: &Shared,
+        to_session: &mpsc::Sender<Message>,
+    ) -> std::convert::Infallible {
+        let (source, destination) =
+            (shared.transport.datagrams.address, peer.local_addr().unwrap());
+        let path = Path { protocol: Protocol::Udp, source, destination };
+        let mut buffers = vec![vec![0; 100]; BUFFERS];
+        let mut metas = [RecvMeta::default(); BUFFERS];
+        shared.transport.datagrams.receive(&mut buffers, &mut metas).await.unwrap();
+        let datagram = Datagram { path, bytes: [99].into(), came: Instant::now() };
+        to_session.send(Message::Datagram(datagram)).await.unwrap();
+        std::future::pending().await
     }
 }
