@@ -97,6 +97,10 @@ pub(super) async fn manifest(
         if state.tracks.is_empty() {
             return not_found();
         }
+        // As between two publishers. Players take a manifest without representations for a broken one.
+        if listed(&state.tracks).is_empty() {
+            return no_media();
+        }
         let entrance = Entrance::at(stream, &state, origin.wall_clock().0 / 1000);
         let asked = asked.get_or_insert(entrance);
         let waits = entrance.is_worth_a_wait(asked) && state.status == Status::Live;

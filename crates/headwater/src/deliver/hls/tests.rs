@@ -372,17 +372,24 @@ async fn first_playlists_wait_a_second_for_audio_that_does_not_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_playlist_without_variants_is_not_served() {
-    let publisher = ahead_of_its_audio(UnixMicros(1_700_000_000_000_000));
-    let stream = publisher.stream();
-    let status = async || multivariant(&request(""), stream).await.status();
-    assert_eq!(status().await, 200);
+async fn playlists_and_manifests_that_name_no_track_are_not_served() {
+    let origin = Origin::new(Config::default());
+    let mut publisher = ahead_of_its_audio(origin.now());
+    send_audio(&mut publisher, 1700..3000, origin.now());
+    let (stream, relays, plain) = (publisher.stream(), Relays::default(), request(""));
+    let local = tokio::task::LocalSet::new();
+    let statuses = async || {
+        let manifest = super::super::dash::manifest(&plain, &origin, &relays, stream);
+        let manifest = local.run_until(manifest).await;
+        [multivariant(&plain, stream).await.status(), manifest.status()]
+    };
+    assert_eq!(statuses().await, [200; 2]);
     for track in &stream.state().tracks {
         stream.offer(track, false);
     }
-    assert_eq!(status().await, 503);
+    assert_eq!(statuses().await, [503; 2]);
     stream.offer(&stream.state().tracks[0], true);
-    assert_eq!(status().await, 200);
+    assert_eq!(statuses().await, [200; 2]);
 }
 
 /// Playlists begin with the video (docs/player.md, "Audio that begins before video"). Answers wait
