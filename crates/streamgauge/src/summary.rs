@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::Serialize;
-use viewer::{End, Report, RequestTimes, Rtp};
+use viewer::{End, Report, RequestTimes, Rtp, Signed};
 
 use crate::hlog::Unit;
 
@@ -28,39 +28,36 @@ pub struct Distribution {
     pub max: f64,
 }
 
-/// A histogram of values that are not negative, in millionths, with three exact digits. Its memory
-/// does not grow with the number of values.
+/// A histogram of values, in millionths, with three exact digits. Its memory does not grow with the
+/// number of values.
 #[derive(Debug, Clone)]
-pub struct Values(Histogram<u64>);
+pub struct Values(Signed<u64>);
 
 impl Default for Values {
     fn default() -> Self {
         // Up to 10^12 millionths: eleven days, or a Tbit/s counted in Mbit/s.
-        Self(
-            Histogram::new_with_max(1_000_000_000_000, 3)
-                .expect("a range and precision that exist"),
-        )
+        Self(Signed::new(1_000_000_000_000, 3).expect("a range and precision that exist"))
     }
 }
 
 impl Values {
-    /// Records a value. Values below 0 count as 0.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped")]
+    /// Records a value.
+    #[expect(clippy::cast_possible_truncation, reason = "saturates, and the histogram too")]
     pub fn record(&mut self, value: f64) {
-        self.0.saturating_record((value * 1e6).clamp(0.0, 1e12).round() as u64);
+        self.0.record((value * 1e6).round() as i64);
     }
 
-    /// The histogram, in millionths.
+    /// The histogram, in millionths. Values below 0 count as 0: HdrHistogram's files have none below.
     pub fn histogram(&self) -> &Histogram<u64> {
-        &self.0
+        self.0.clamped()
     }
 
     /// Summarises the values; `None` if there are none.
     #[expect(clippy::cast_precision_loss, reason = "below 2^52")]
     pub fn read(&self) -> Option<Distribution> {
-        let at = |quantile| self.0.value_at_quantile(quantile) as f64 / 1e6;
-        (!self.0.is_empty()).then(|| Distribution {
-            count: self.0.len(),
+        let at = |quantile| self.0.at(quantile) as f64 / 1e6;
+        (self.0.count() > 0).then(|| Distribution {
+            count: self.0.count(),
             min: self.0.min() as f64 / 1e6,
             mean: self.0.mean() / 1e6,
             p50: at(0.5),
@@ -407,6 +404,14 @@ mod tests {
             assert!((found - right).abs() <= right * 0.001, "{found} for {right}");
         }
         assert!((read.mean - 0.5005).abs() < 0.001, "{read:?}");
+        // Latencies by two clocks that disagree.
+        let mut values = Values::default();
+        [-1.0, -0.5, 0.25].into_iter().for_each(|value| values.record(value));
+        let read = values.read().unwrap();
+        for (found, right) in [(read.min, -1.0), (read.p50, -0.5), (read.p99, 0.25)] {
+            assert!((found - right).abs() <= 0.001, "{found} for {right}");
+        }
+        assert!((read.mean + 1.25 / 3.0).abs() < 0.001, "{read:?}");
     }
 
     #[test]

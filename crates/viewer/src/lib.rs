@@ -37,7 +37,7 @@
 //! - `watchdog` ends waits that take too long, and `barrier` lets all viewers of a run start together.
 //!
 //! Results: `lane` has counters of all viewers, `stats` those of one viewer, `requests` the times
-//! of its requests, `error` the kinds of failures.
+//! of its requests, `signed` a histogram of times of either sign, `error` the kinds of failures.
 //!
 //! Times are in microseconds ([`Micros`]). They count from the start of the run, on a media
 //! timeline, or from 1970 UTC; each name says which.
@@ -57,6 +57,7 @@ pub mod mpd;
 pub mod playback;
 pub mod player;
 mod requests;
+mod signed;
 pub mod skim;
 mod socket;
 mod stats;
@@ -75,6 +76,7 @@ pub use barrier::Barrier;
 pub use error::{Error, Kind};
 pub use lane::{Clock, Lane, Options, Rendition, Totals, Viewer};
 pub use requests::{Asks, RequestTime, RequestTimes};
+pub use signed::Signed;
 pub use stats::{End, Failure, Latency, Report, Rtp, Stats, TrackReport, Verified};
 
 /// Microseconds.

@@ -1,11 +1,10 @@
 //! How late media come, and how far behind live the playhead is. Both are measured by the clock that
 //! tells most accurately when the media were captured.
 
-use hdrhistogram::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Micros;
+use crate::{Micros, Signed};
 
 /// Longer times from capture to arrival count as this one: 100 s.
 const LONGEST: u64 = 100_000_000;
@@ -91,7 +90,7 @@ pub struct Latencies {
     fastest: Option<Micros>,
     delivery: Gauge,
     /// The same in microseconds, with one exact digit. Made with the first value: not all streams tell.
-    deliveries: Option<Box<Histogram<u32>>>,
+    deliveries: Option<Box<Signed<u32>>>,
     newest_delivery: Option<Micros>,
     behind: Gauge,
     late: Gauge,
@@ -148,11 +147,10 @@ impl Latencies {
         if let Some(newest) = newest {
             let delivery = unix.saturating_sub(newest);
             self.delivery.record(delivery);
-            let histogram = || Histogram::new_with_bounds(1, LONGEST, 1);
             let deliveries = self.deliveries.get_or_insert_with(|| {
-                Box::new(histogram().expect("a range and precision that exist"))
+                Box::new(Signed::new(LONGEST, 1).expect("a range and precision that exist"))
             });
-            deliveries.saturating_record(delivery.max(0).unsigned_abs());
+            deliveries.record(delivery);
             self.newest_delivery = Some(delivery);
         }
         if let Some(position) = position {
@@ -173,8 +171,7 @@ impl Latencies {
     /// The time from capture to arrival within which this share of what came arrived, with one exact digit. `None`
     /// before the first value.
     pub fn delivered(&self, share: f64) -> Option<Micros> {
-        let deliveries = self.deliveries.as_ref()?;
-        Micros::try_from(deliveries.value_at_quantile(share)).ok()
+        Some(self.deliveries.as_ref()?.at(share))
     }
 
     /// Time from capture to arrival of the newest media.
@@ -230,6 +227,12 @@ mod tests {
         let [half, most] = [0.5, 0.99].map(|share| playback.latencies().delivered(share).unwrap());
         assert!((19 * MS..22 * MS).contains(&half), "{half}");
         assert!((280 * MS..330 * MS).contains(&most), "{most}");
+        // A server whose clock is 1 s ahead.
+        let mut playback = Playback::new(0);
+        playback.set_captured(0, unix + 1000 * MS, CaptureClock::Prft);
+        playback.media(60 * MS, unix + 60 * MS, Track::Video, 0, 40 * MS);
+        let half = playback.latencies().delivered(0.5).unwrap();
+        assert!((-1030 * MS..-930 * MS).contains(&half), "{half}");
     }
 
     #[test]
