@@ -50,17 +50,21 @@ describe('Pace', () => {
     expect([...play(6.8, 6, 2, 20_000, WHOLE_SEGMENTS).rates]).toEqual([1]);
   });
 
-  it('says where live is too far to be caught up with', () => {
+  it('jumps where live is too far to be caught up with, as far as media are buffered', () => {
     const pace = new Pace();
-    pace.rate(0, 9, 1, 8);
-    expect(pace.isTooFar()).toBe(false);
-    pace.rate(1_000, 9, 1, 8);
-    expect(pace.isTooFar()).toBe(true);
-    // A jump to media that are not buffered is impossible.
-    pace.rate(1_250, 9, 1, 2);
-    expect(pace.isTooFar()).toBe(false);
+    pace.rate(0, 9, 1, 8.6);
+    expect(pace.jump()).toBe(0);
+    pace.rate(1_000, 9, 1, 8.6);
+    expect(pace.jump()).toBe(8);
+    // The list of media has grown by seconds, and they are not loaded yet.
+    pace.rate(1_250, 12, 1, 8.3);
+    expect(pace.jump()).toBeCloseTo(7.85);
+    pace.rate(1_500, 12, 1, 2);
+    expect(pace.jump()).toBe(0);
+    pace.rate(6_600, 12, 1, 9);
+    expect(pace.jump()).toBeGreaterThan(8);
     pace.reset();
-    expect(pace.isTooFar()).toBe(false);
+    expect(pace.jump()).toBe(0);
   });
 
   it('stays further behind than asked where parts come too unevenly for less', () => {

@@ -59,8 +59,8 @@ export class Pace {
   }
 
   /**
-   * The present rate. `latency`, `target` and `buffer` are in seconds. Call this a few times a
-   * second.
+   * The present rate. `latency`, `target` and `buffer` are in seconds. The buffer ends where the
+   * media of one track end. Call this a few times a second.
    */
   rate(now: number, latency: number, target: number, buffer: number): number {
     this.since ??= now;
@@ -80,10 +80,11 @@ export class Pace {
   }
 
   /**
-   * Whether live was too far ahead to catch up with at the last call of `rate`, with all media up
-   * to there buffered.
+   * By how many seconds to jump, or 0: at the last call of `rate`, live was too far ahead to catch
+   * up with. The jump ends where media are buffered, even if that is not yet as near to live as the
+   * server asks for: hls.js would not load what lies between the buffer and the place it comes to.
    */
-  isTooFar(): boolean {
-    return this.last > TOO_FAR;
+  jump(): number {
+    return this.last > TOO_FAR ? this.last : 0;
   }
 }

@@ -52,11 +52,10 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   const steer = () => {
     const { targetLatency } = hls;
     if (video.seeking || video.paused || hls.latency <= 0 || targetLatency === null) return;
-    const buffer = hls.mainForwardBufferInfo?.len ?? 0;
+    const buffer = endOfBuffered(video) - video.currentTime;
     const rate = pace.rate(performance.now(), hls.latency, targetLatency, buffer);
     if (video.playbackRate !== rate) video.playbackRate = rate;
-    if (pace.isTooFar() && hls.liveSyncPosition !== null && hls.liveSyncPosition > video.currentTime)
-      video.currentTime = hls.liveSyncPosition;
+    if (pace.jump() > 0) video.currentTime += pace.jump();
   };
   const forget = () => {
     pace.reset();
