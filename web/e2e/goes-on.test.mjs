@@ -221,6 +221,56 @@ describe('pages go on', { concurrency: 4 }, () => {
   };
   withPage('a page of LL-HLS far away goes over to DASH', body, SMALL);
 
+  // hls.js jumps too, without regard to the buffer, three target durations behind live: far enough here.
+  test('a page far behind live jumps over no media that it needs', async (t) => {
+    const origin = await startServer({ config: '[live]\ntarget_duration = "12s"\nwindow = "1m"\n' });
+    const { page } = await openPage(browser, SMALL);
+    const held = [];
+    let holds = false;
+    await page.route('**/a0/*.m4s', async (route) => {
+      if (holds) await new Promise((release) => held.push(release));
+      await route.continue();
+    });
+    try {
+      await page.goto(`${origin.url}/watch/live/demo?via=llhls`);
+      await untilCondition(page, 'playing');
+      await page.evaluate(() => {
+        const video = document.querySelector('video');
+        window.jumps = [];
+        let at = video.currentTime;
+        setInterval(() => {
+          if (!video.seeking) at = video.currentTime;
+        }, 10);
+        video.addEventListener('seeking', () => window.jumps.push([at, video.currentTime]));
+        video.pause();
+      });
+      const until = (enough, what) => untilEnough(() => stats(page), enough, what);
+      // With less than 6.5 s left after a second the page does not jump. A busy machine gets 5 s more.
+      await until(({ buffer }) => buffer > 12, 'the buffer does not grow');
+      holds = true;
+      await until(({ latency, buffer }) => latency > buffer + 3, 'the audio is not behind');
+      await page.evaluate(() => document.querySelector('video').play());
+      const isFar = (jumps) => jumps.some(([from, to]) => to > from + 5);
+      const jumps = await untilEnough(() => page.evaluate(() => window.jumps), isFar, 'no jump');
+      holds = false;
+      for (const release of held) release();
+      const [from, to] = jumps.find(([from, to]) => to > from + 5);
+      await untilTime(page, to + 2);
+      const ranges = await page.evaluate(() => {
+        const { buffered } = document.querySelector('video');
+        return Array.from({ length: buffered.length }, (_, i) => [buffered.start(i), buffered.end(i)]);
+      });
+      t.diagnostic(`from ${from} to ${to}, buffered ${JSON.stringify(ranges)}`);
+      assert.ok(
+        ranges.some(([start, end]) => start <= from && end > to),
+        `left out media: from ${from} to ${to}, buffered ${JSON.stringify(ranges)}`,
+      );
+    } finally {
+      await page.context().close();
+      await origin.stop();
+    }
+  });
+
   test('a publisher returns without its audio', async (t) => {
     const vias = ['llhls', 'dash', 'plain', 'plain-dash'];
     const made = await makeVariants({ returns: [...VIDEO, ...AUDIO, '-g', '30'] }, '60');
