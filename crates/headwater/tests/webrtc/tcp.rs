@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -22,35 +22,88 @@ pub(crate) struct Bridge {
     pub(crate) port: u16,
     /// Packets that came from the server.
     came: Arc<AtomicUsize>,
+    /// Whether the connection is to end. The peer's next check of connectivity then opens another.
+    ends: Arc<AtomicBool>,
+    newest: Arc<Mutex<Newest>>,
+}
+
+/// The newest connection of a bridge.
+#[derive(Debug, Default, Clone)]
+struct Newest {
+    /// How many there were, with this one.
+    number: usize,
+    /// Whether a packet came, and whether one of RTP or RTCP came.
+    is_answered: bool,
+    has_media: bool,
+    /// Checks of connectivity that the peer sent in between.
+    checks: usize,
 }
 
 impl Bridge {
     pub(crate) fn new(server: SocketAddr) -> Self {
         let datagrams = socket();
         let port = datagrams.local_addr().unwrap().port();
-        let came = Arc::new(AtomicUsize::new(0));
-        let (count, to_peer) = (Arc::clone(&came), datagrams.try_clone().unwrap());
+        let bridge =
+            Self { port, came: Arc::default(), ends: Arc::default(), newest: Arc::default() };
+        let (came, ends) = (Arc::clone(&bridge.came), Arc::clone(&bridge.ends));
+        let newest = Arc::clone(&bridge.newest);
         let peer = Arc::new(Mutex::new(Peer::default()));
         // The threads end with the test's process.
         thread::spawn(move || {
             let mut buffer = [0; 2048];
-            let (mut to_server, mut back) = (None, Some((to_peer, Arc::clone(&peer), count)));
+            let mut to_server: Option<TcpStream> = None;
             while let Ok((length, source)) = datagrams.recv_from(&mut buffer) {
-                if !peer.lock().unwrap().has_sent(source, &buffer[..length]) {
+                let packet = &buffer[..length];
+                if !peer.lock().unwrap().has_sent(source, packet) {
+                    continue;
+                }
+                if ends.swap(false, Ordering::Relaxed)
+                    && let Some(old) = to_server.take()
+                {
+                    old.shutdown(Shutdown::Both).unwrap();
+                }
+                // A connection begins with a request of STUN.
+                let is_check = packet.starts_with(&[0, 1]);
+                if to_server.is_none() && !is_check {
                     continue;
                 }
                 // The server does not wait long for the first packet of a connection.
-                let to_server = to_server.get_or_insert_with(|| connect(server));
-                if let Some((to_peer, peer, count)) = back.take() {
-                    let from_server = to_server.try_clone().unwrap();
-                    thread::spawn(move || hand_back(from_server, &to_peer, &peer, &count));
-                }
-                if to_server.write_all(&frame(&buffer[..length])).is_err() {
+                let to_server = to_server.get_or_insert_with(|| {
+                    let to_server = connect(server);
+                    let (from_server, to_peer) =
+                        (to_server.try_clone().unwrap(), datagrams.try_clone().unwrap());
+                    let (came, peer) = (Arc::clone(&came), Arc::clone(&peer));
+                    let number = newest.lock().unwrap().number + 1;
+                    *newest.lock().unwrap() = Newest { number, ..Newest::default() };
+                    let newest = Arc::clone(&newest);
+                    thread::spawn(move || {
+                        hand_back(from_server, &to_peer, &peer, |packet| {
+                            came.fetch_add(1, Ordering::Relaxed);
+                            let mut newest = newest.lock().unwrap();
+                            if newest.number == number {
+                                newest.is_answered = true;
+                                // STUN has 0 to 3 there, RTP and RTCP have 128 to 191 (RFC 7983 7).
+                                newest.has_media |= packet.first() >= Some(&128);
+                            }
+                        });
+                    });
+                    to_server
+                });
+                let mut newest = newest.lock().unwrap();
+                let is_between = newest.is_answered && !newest.has_media;
+                newest.checks += usize::from(is_check && is_between);
+                drop(newest);
+                if to_server.write_all(&frame(packet)).is_err() {
                     break;
                 }
             }
         });
-        Self { port, came }
+        bridge
+    }
+
+    /// Ends the connection. The peer's next check of connectivity opens another one.
+    fn connect_again(&self) {
+        self.ends.store(true, Ordering::Relaxed);
     }
 }
 
@@ -68,7 +121,7 @@ fn hand_back(
     mut from_server: TcpStream,
     to_peer: &UdpSocket,
     peer: &Mutex<Peer>,
-    count: &AtomicUsize,
+    note: impl Fn(&[u8]),
 ) {
     let mut length = [0; 2];
     while from_server.read_exact(&mut length).is_ok() {
@@ -76,7 +129,7 @@ fn hand_back(
         if from_server.read_exact(&mut packet).is_err() {
             break;
         }
-        count.fetch_add(1, Ordering::Relaxed);
+        note(&packet);
         let Some(peer) = peer.lock().unwrap().address() else { continue };
         // All that came at once, after a while in which one of them was not run, may not fit.
         while unreceived(peer) > MOST_UNRECEIVED {
@@ -112,6 +165,29 @@ fn a_stream_comes_in_and_goes_out() {
     let (first, last) = (video.keys().next().unwrap(), video.keys().next_back().unwrap());
     assert_eq!(video.len() as u64, last - first + 1);
     assert!(watching.came.load(Ordering::Relaxed) >= video.len());
+    assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
+}
+
+#[test]
+fn who_connects_again_is_sent_to_by_the_new_connection_at_once() {
+    let server = server("");
+    let address = server.webrtc.unwrap();
+    let publishing = Bridge::new(address);
+    let ports = [address.port(), publishing.port];
+    let _publisher = aiortc_by("publish", &server.url("/live/x/whip"), &ports);
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let watching = Bridge::new(address);
+    let mut viewer = Viewer::by(&server, watching.port);
+    viewer.play(|viewer| viewer.has_begun() && viewer.packets_of_both() > 0);
+    for bridge in [&publishing, &watching] {
+        let newest = || bridge.newest.lock().unwrap().clone();
+        bridge.connect_again();
+        viewer.play(|_| newest().number == 2 && newest().has_media);
+        // The peers check each few seconds.
+        assert!(newest().checks <= 2, "{:?}", newest());
+    }
+    let newest = viewer.newest("video");
+    viewer.play(|viewer| viewer.newest("video") > newest + 20);
     assert_eq!(server.metric("headwater_webrtc_sessions"), 2);
 }
 

@@ -166,6 +166,11 @@ impl Play {
         true
     }
 
+    /// The path to the viewer, once str0m has found one.
+    pub(super) fn path(&self) -> Option<Path> {
+        self.path
+    }
+
     /// Notes on which path str0m sends.
     pub(super) fn follow(&mut self, path: Path) {
         let before = self.path.replace(path);

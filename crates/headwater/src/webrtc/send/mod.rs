@@ -8,7 +8,7 @@ pub(super) mod tcp_queue;
 
 use std::sync::Arc;
 
-use str0m::net::{Protocol, Transmit};
+use str0m::net::Protocol;
 
 use batch::Batch;
 use path::Path;
@@ -23,14 +23,17 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    /// Sends what str0m says, or drops it where there is no room: the peer asks again for what it
-    /// misses.
-    pub(super) fn send(&self, transmit: &Transmit) {
-        let path = Path::from(transmit);
+    /// Sends a packet, or drops it where there is no room: the peer asks again for what it misses.
+    pub(super) fn send(&self, path: Path, packet: &[u8]) {
         match path.protocol {
-            Protocol::Udp => self.datagrams.send(path, &transmit.contents),
-            _ => self.connections.send(path.destination, [&*transmit.contents]),
+            Protocol::Udp => self.datagrams.send(path, packet),
+            _ => self.connections.send(path.destination, [packet]),
         }
+    }
+
+    /// Whether a path is a connection that has ended.
+    pub(super) fn has_ended(&self, path: Path) -> bool {
+        path.protocol != Protocol::Udp && !self.connections.has(path.destination)
     }
 
     /// Sends packets. Those for which there is no room are dropped.

@@ -46,6 +46,11 @@ impl Connections {
         }
     }
 
+    /// Whether a connection of this peer belongs to a session.
+    pub(in crate::webrtc) fn has(&self, peer: SocketAddr) -> bool {
+        self.queues().contains_key(&peer)
+    }
+
     /// Makes a peer known, until the result is dropped.
     pub(in crate::webrtc) fn add(self: &Arc<Self>, peer: SocketAddr) -> Known {
         let queue = Arc::<TcpQueue>::default();
@@ -232,9 +237,10 @@ mod tests {
         let first = connections.add(peer);
         let second = connections.add(peer);
         drop(first);
+        assert!(connections.has(peer));
         connections.send(peer, [&[1][..]]);
         assert_eq!(second.queue.take(), [0, 1, 1]);
         drop(second);
-        assert!(connections.queues().is_empty());
+        assert!(!connections.has(peer));
     }
 }

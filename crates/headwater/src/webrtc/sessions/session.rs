@@ -45,6 +45,8 @@ struct Session {
     /// The error of the datagram that was refused last.
     refused: Option<RtcError>,
     heard: Instant,
+    /// The path on which the peer's last check of connectivity came.
+    checked: Option<Path>,
 }
 
 /// Runs a session to its end.
@@ -56,7 +58,8 @@ pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
     };
     let now = Instant::now();
     let connects = Some(now + SILENCE);
-    let mut session = Session { rtc, role, shared, connects, listed, refused: None, heard: now };
+    let mut session =
+        Session { rtc, role, shared, connects, listed, refused: None, heard: now, checked: None };
     let end = match session.drive(&mut inbox).await {
         Ok(never) => match never {},
         Err(end) => end,
@@ -195,25 +198,38 @@ impl Session {
             self.shared.sessions.count_dropped();
             self.refused = Some(error);
         }
-        let Role::Play(viewer) = &self.role else { return };
         if kind(&datagram.bytes) == Kind::Stun {
-            viewer.play.borrow_mut().check(path, &mut self.rtc, now);
+            self.checked = Some(path);
+            if let Role::Play(viewer) = &self.role {
+                let mut play = viewer.play.borrow_mut();
+                if play.path().is_some_and(|path| self.shared.transport.has_ended(path)) {
+                    play.follow(path);
+                }
+                play.check(path, &mut self.rtc, now);
+            }
         }
+    }
+
+    /// The path that str0m takes, or that of the peer's last check if the connection has ended. The peer then connects
+    /// again, but str0m would go on with the ended one for 15 s.
+    fn way(&self, path: Path) -> Path {
+        let has_ended = self.shared.transport.has_ended(path);
+        self.checked.filter(|_| has_ended).unwrap_or(path)
     }
 
     /// Sends what str0m wants to send, except RTCP to a viewer: str0m lacks the keys (see `offer::keys`), and `play`
     /// reports in its place.
     fn transmit(&mut self, transmit: &Transmit) {
+        let path = self.way(Path::from(transmit));
         if let Role::Play(viewer) = &self.role {
             let mut play = viewer.play.borrow_mut();
-            let path = Path::from(transmit);
             match kind(&transmit.contents) {
                 Kind::Stun => {}
                 Kind::Rtp => return play.find_path(path, &mut self.rtc),
                 Kind::Other => play.follow(path),
             }
         }
-        self.shared.transport.send(transmit);
+        self.shared.transport.send(path, &transmit.contents);
     }
 
     /// Handles all that the connection has to send and tell. Returns when to wake up.
@@ -371,6 +387,7 @@ mod tests {
             listed,
             refused: None,
             heard,
+            checked: None,
         }
     }
 
