@@ -223,7 +223,9 @@ describe('pages go on', { concurrency: 4 }, () => {
 
   // hls.js jumps too, without regard to the buffer, three target durations behind live: far enough here.
   test('a page far behind live jumps over no media that it needs', async (t) => {
-    const origin = await startServer({ config: '[live]\ntarget_duration = "12s"\nwindow = "1m"\n' });
+    const origin = await startServer({
+      config: '[live]\ntarget_duration = "12s"\nwindow = "1m"\npart_target = "500ms"\n',
+    });
     const { page } = await openPage(browser, SMALL);
     const held = [];
     let holds = false;
@@ -245,11 +247,15 @@ describe('pages go on', { concurrency: 4 }, () => {
         video.pause();
       });
       const until = (enough, what) => untilEnough(() => stats(page), enough, what);
-      // With less than 6.5 s left after a second the page does not jump. A busy machine gets 5 s more.
-      await until(({ buffer }) => buffer > 12, 'the buffer does not grow');
+      // With less than 6.5 s left after a second the page does not jump. A busy machine has 13 s for it.
+      await until(({ buffer }) => buffer > 20, 'the buffer does not grow');
       holds = true;
       await until(({ latency, buffer }) => latency > buffer + 3, 'the audio is not behind');
-      await page.evaluate(() => document.querySelector('video').play());
+      await page.evaluate(() => {
+        // hls.js may have jumped, if the buffer grew slowly.
+        window.jumps = [];
+        return document.querySelector('video').play();
+      });
       const isFar = (jumps) => jumps.some(([from, to]) => to > from + 5);
       const jumps = await untilEnough(() => page.evaluate(() => window.jumps), isFar, 'no jump');
       holds = false;
@@ -260,6 +266,7 @@ describe('pages go on', { concurrency: 4 }, () => {
         const { buffered } = document.querySelector('video');
         return Array.from({ length: buffered.length }, (_, i) => [buffered.start(i), buffered.end(i)]);
       });
+      assert.equal((await stats(page)).via, 'llhls');
       t.diagnostic(`from ${from} to ${to}, buffered ${JSON.stringify(ranges)}`);
       assert.ok(
         ranges.some(([start, end]) => start <= from && end > to),

@@ -12,7 +12,7 @@ const TOLERATED: i64 = 10_000;
 /// How far video may be from its place when the first reports tell the place, in microseconds. Until then it is
 /// where its first packet came, which only tells how busy the network and both machines were. It is more than the
 /// 2 ms by which two times of a publisher that rounds to milliseconds may be apart: a smaller move looks like
-/// rounding to whoever reckons the frame rate from these times, and would be spread over many frames.
+/// rounding to the code that computes the frame rate, which would spread it over many frames.
 const TOLERATED_AT_FIRST: i64 = 2_500;
 /// A report that would move video by more than this is not believed, in microseconds.
 const BELIEVED: i64 = 10_000_000;

@@ -43,7 +43,7 @@ pub struct Tick {
     pub requests: u64,
     /// Troubles of any kind, including those that viewers got over.
     pub troubles: u64,
-    /// Time from capture to arrival of the newest media, in seconds; 0 if unknown.
+    /// Time from capture to arrival of the newest media, in seconds; 0 if unknown or below 0.
     pub delivery: f64,
 }
 

@@ -59,8 +59,8 @@ export class Pace {
   }
 
   /**
-   * The present rate. `latency`, `target` and `buffer` are in seconds. The buffer ends where the
-   * media of one track end. Call this a few times a second.
+   * The present rate. `latency`, `target` and `buffer` are in seconds. The buffer ends where
+   * the first of the tracks ends. Call this a few times a second.
    */
   rate(now: number, latency: number, target: number, buffer: number): number {
     this.since ??= now;
@@ -82,7 +82,7 @@ export class Pace {
   /**
    * By how many seconds to jump, or 0: at the last call of `rate`, live was too far ahead to catch
    * up with. The jump ends where media are buffered, even if that is not yet as near to live as the
-   * server asks for: hls.js would not load what lies between the buffer and the place it comes to.
+   * server asks for: hls.js would not load the media between the buffer and the new place.
    */
   jump(): number {
     return this.last > TOO_FAR ? this.last : 0;

@@ -97,7 +97,7 @@ pub(super) async fn manifest(
         if state.tracks.is_empty() {
             return not_found();
         }
-        // As between two publishers. Players take a manifest without representations for a broken one.
+        // Players take a manifest without representations for a broken one.
         if listed(&state.tracks).is_empty() {
             return no_media();
         }

@@ -22,7 +22,7 @@ pub(crate) struct Bridge {
     pub(crate) port: u16,
     /// Packets that came from the server.
     came: Arc<AtomicUsize>,
-    /// Whether the connection is to end. The peer's next check of connectivity then opens another.
+    /// Whether another connection is to take the place of this one.
     ends: Arc<AtomicBool>,
     newest: Arc<Mutex<Newest>>,
 }
@@ -32,10 +32,11 @@ pub(crate) struct Bridge {
 struct Newest {
     /// How many there were, with this one.
     number: usize,
-    /// Whether a packet came, and whether one of RTP or RTCP came.
+    /// Whether a packet came.
     is_answered: bool,
+    /// Whether a packet of RTP or RTCP came.
     has_media: bool,
-    /// Checks of connectivity that the peer sent in between.
+    /// Checks of connectivity that the peer sent after the first packet came, and before one of RTP or RTCP.
     checks: usize,
 }
 
@@ -52,6 +53,7 @@ impl Bridge {
         thread::spawn(move || {
             let mut buffer = [0; 2048];
             let mut to_server: Option<TcpStream> = None;
+            let mut last_check = Vec::new();
             while let Ok((length, source)) = datagrams.recv_from(&mut buffer) {
                 let packet = &buffer[..length];
                 if !peer.lock().unwrap().has_sent(source, packet) {
@@ -60,16 +62,20 @@ impl Bridge {
                 if ends.swap(false, Ordering::Relaxed)
                     && let Some(old) = to_server.take()
                 {
-                    old.shutdown(Shutdown::Both).unwrap();
+                    // The server may have ended it, too.
+                    let _ = old.shutdown(Shutdown::Both);
                 }
-                // A connection begins with a request of STUN.
                 let is_check = packet.starts_with(&[0, 1]);
-                if to_server.is_none() && !is_check {
-                    continue;
+                if is_check {
+                    last_check = frame(packet);
                 }
                 // The server does not wait long for the first packet of a connection.
                 let to_server = to_server.get_or_insert_with(|| {
-                    let to_server = connect(server);
+                    let mut to_server = connect(server);
+                    // A connection begins with a check.
+                    if !is_check {
+                        to_server.write_all(&last_check).unwrap();
+                    }
                     let (from_server, to_peer) =
                         (to_server.try_clone().unwrap(), datagrams.try_clone().unwrap());
                     let (came, peer) = (Arc::clone(&came), Arc::clone(&peer));
@@ -101,7 +107,7 @@ impl Bridge {
         bridge
     }
 
-    /// Ends the connection. The peer's next check of connectivity opens another one.
+    /// Ends the connection, and opens another one with the peer's next packet.
     fn connect_again(&self) {
         self.ends.store(true, Ordering::Relaxed);
     }
@@ -169,7 +175,7 @@ fn a_stream_comes_in_and_goes_out() {
 }
 
 #[test]
-fn who_connects_again_is_sent_to_by_the_new_connection_at_once() {
+fn a_new_connection_of_a_peer_gets_the_packets_at_once() {
     let server = server("");
     let address = server.webrtc.unwrap();
     let publishing = Bridge::new(address);

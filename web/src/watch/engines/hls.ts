@@ -17,6 +17,9 @@ import {
 /** A low-latency viewer that is more target durations behind than this is taken back to live. */
 const MOST_BEHIND = 3;
 
+/** Playback goes over holes of this length, in seconds. */
+const SMALL_GAP = 0.1;
+
 /** How often to check whether the picture stands still, in milliseconds. */
 const LOOK_EVERY = 50;
 
@@ -52,7 +55,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   const steer = () => {
     const { targetLatency } = hls;
     if (video.seeking || video.paused || hls.latency <= 0 || targetLatency === null) return;
-    const buffer = endOfBuffered(video) - video.currentTime;
+    const buffer = endOfBuffered(video, SMALL_GAP) - video.currentTime;
     const rate = pace.rate(performance.now(), hls.latency, targetLatency, buffer);
     if (video.playbackRate !== rate) video.playbackRate = rate;
     if (pace.jump() > 0) video.currentTime += pace.jump();
@@ -235,12 +238,14 @@ export function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void
   return () => clearInterval(timer);
 }
 
-/** The end of the media at the picture without a hole, in seconds. */
-function endOfBuffered({ buffered, currentTime }: HTMLVideoElement): number {
+/** The end of the media at the picture without a hole of more than `gap`, in seconds. */
+function endOfBuffered({ buffered, currentTime }: HTMLVideoElement, gap = 0): number {
+  let end = currentTime;
   for (let i = 0; i < buffered.length; i++) {
-    if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i)) return buffered.end(i);
+    const reach = end > currentTime ? end + gap : currentTime + 0.1;
+    if (buffered.start(i) <= reach) end = Math.max(end, buffered.end(i));
   }
-  return currentTime;
+  return end;
 }
 
 /** The start of the first media after the picture, if there are none at it; in seconds. */

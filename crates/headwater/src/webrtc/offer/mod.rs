@@ -32,7 +32,7 @@ const LONGEST_MID: usize = 16;
 const MOST_MEDIA: usize = 16;
 
 /// Time between two receiver reports for a publisher. Where the offer names no source for retransmissions (RTX), str0m
-/// takes video for audio, and would report each 5 s only: long for a sender that reckons with them what is lost.
+/// takes video for audio, and would report each 5 s only. Senders compute the loss from these reports: 5 s is too long.
 const REPORTS: Duration = Duration::from_secs(1);
 
 /// The server's certificate for DTLS, which all sessions share, and the cryptography.
@@ -80,7 +80,7 @@ pub(super) struct Line {
     pub(super) mid: Mid,
     pub(super) codec: Codec,
     pub(super) payload: Pt,
-    /// Whether the peer offers to send packets again that are asked for.
+    /// Whether the peer offers to send packets of video again that are asked for.
     pub(super) sends_again: bool,
     /// How packets are sent, if they are.
     pub(super) terms: Option<Terms>,

@@ -158,8 +158,8 @@ impl Publish {
         let mut api = rtc.direct_api();
         let Some(stream) = api.stream_rx(&ssrc) else { return };
         if self.video.iter().any(|layer| layer.sends_again(stream.mid(), stream.rid())) {
-            // str0m asks for missing packets only where the offer names a source for retransmissions (RTX). pion and
-            // libdatachannel (OBS) send them again as they were.
+            // str0m does not ask for missing packets where there is no RTX. pion and libdatachannel (OBS) send them
+            // again as they were.
             stream.suppress_nack(false);
         }
         let stream =

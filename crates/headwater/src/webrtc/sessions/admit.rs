@@ -10,15 +10,6 @@ use super::session;
 use super::shared::Shared;
 use super::{Found, Inbox};
 
-/// A STUN binding request (RFC 8445 7.2.2).
-pub(super) fn binding_request(packet: &[u8]) -> Option<StunMessage<'_>> {
-    // RFC 7983 7: the first byte tells STUN from DTLS and RTP.
-    if !matches!(packet.first(), Some(0 | 1)) || packet.len() < 20 {
-        return None;
-    }
-    StunMessage::parse(packet).ok().filter(StunMessage::is_binding_request)
-}
-
 /// The inbox of the session that a request names, if it proves that its sender knows the session's
 /// password. If the session waits to be run, it runs on this worker from now on. `is_new` says that the peer
 /// has not sent from this address before.

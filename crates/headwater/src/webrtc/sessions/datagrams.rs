@@ -12,10 +12,10 @@ use str0m::net::Protocol;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, sleep};
 
-use super::admit::{admit, binding_request};
+use super::admit::admit;
 use super::shared::Shared;
+use super::stun::binding_request;
 use super::{Datagram, Inbox, LONGEST, Message};
-use crate::webrtc::end::SILENCE;
 use crate::webrtc::send::path::Path;
 use crate::webrtc::send::socket::{BUFFER, BUFFERS};
 
@@ -49,13 +49,16 @@ pub(in crate::webrtc) async fn receive(shared: Rc<Shared>, worker: Worker) {
     }
 }
 
-/// When a datagram came that is read at `now`, by the kernel's time of it since 1970. Publishers reckon from the times at
-/// which their packets came how much the network carries. When this process ran tells them nothing about that.
+/// Times of the kernel that are further in the past are not believed. A process that was stopped gets old datagrams.
+const OLDEST: Duration = Duration::from_secs(60);
+
+/// When a datagram came that is read at `now`, by the kernel's time of it since 1970. Publishers compute the network's
+/// rate from these times, so they must not depend on when this process ran.
 fn came(by_kernel: Option<Duration>, (now, wall): (Instant, SystemTime)) -> Instant {
     let wall = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = by_kernel.and_then(|by_kernel| wall.checked_sub(by_kernel));
     // Somebody may have set the clock meanwhile.
-    age.filter(|age| *age < SILENCE).and_then(|age| now.checked_sub(age)).unwrap_or(now)
+    age.filter(|age| *age < OLDEST).and_then(|age| now.checked_sub(age)).unwrap_or(now)
 }
 
 /// The peers whose datagrams come to this worker.
@@ -111,7 +114,7 @@ mod tests {
         let of = |time: SystemTime| Some(time.duration_since(UNIX_EPOCH).unwrap());
         let before = Duration::from_millis(7);
         assert_eq!(came(of(wall - before), (now, wall)), now - before);
-        for unknown in [None, of(wall + before), of(wall - SILENCE), Some(Duration::ZERO)] {
+        for unknown in [None, of(wall + before), of(wall - OLDEST), Some(Duration::ZERO)] {
             assert_eq!(came(unknown, (now, wall)), now, "{unknown:?}");
         }
     }

@@ -4,6 +4,7 @@ mod admit;
 pub(super) mod datagrams;
 mod session;
 pub(super) mod shared;
+mod stun;
 pub(super) mod tcp;
 mod viewer;
 

@@ -12,6 +12,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
 use super::shared::Shared;
+use super::stun::binding_request;
 use super::viewer::Viewer;
 use super::{Datagram, Message, Waiting, Wanted};
 use crate::sessions::Session as Listed;
@@ -23,10 +24,10 @@ use crate::webrtc::send::path::Path;
 /// The shortest time after which str0m is asked again.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// How long datagrams are taken that came before the end of a session. Where this process was not run for a while, they
-/// may be overtaken by the publisher's request to end it, and by the time after which a peer counts as silent. The time
-/// has a limit because others may send to the same socket without a pause.
-const LEAVES: Duration = Duration::from_secs(1);
+/// How long a session still takes datagrams that came before its end. Where this process was not run for a while, a
+/// publisher's request to end the session may be read before them, and a peer whose datagrams wait may seem to be silent.
+/// The time has a limit because others may send to the same socket without a pause.
+const CLOSING: Duration = Duration::from_secs(1);
 
 /// What the peer does. A session that plays stays on its thread.
 enum Role {
@@ -101,23 +102,23 @@ impl Session {
         // str0m's times may be over already.
         let mut timeout = self.flush(now)?.max(now + SHORTEST);
         let mut asleep = pin!(sleep_until(timeout));
-        // Whether the peer has ended the session, and until when datagrams are still taken at its end.
-        let (mut leaves, mut takes) = (false, None);
+        // Whether the peer has ended the session, and until when datagrams are still taken at the session's end.
+        let (mut leaves, mut closes) = (false, None);
         loop {
             let now = Instant::now();
             self.check()?;
             let is_over = leaves || now >= self.deadline();
-            takes = is_over.then(|| takes.unwrap_or(now + LEAVES));
+            closes = is_over.then(|| closes.unwrap_or(now + CLOSING));
             let datagrams = &self.shared.transport.datagrams;
             let has_all = || inbox.is_empty() && !datagrams.is_readable();
-            if takes.is_some_and(|until| now >= until || has_all()) {
+            if closes.is_some_and(|until| now >= until || has_all()) {
                 return Err(if leaves { End::Asked } else { self.late() });
             }
             let due = match &viewer {
                 Some(viewer) => viewer.send(now)?,
                 None => None,
             };
-            let ends = takes.unwrap_or_else(|| self.deadline());
+            let ends = closes.unwrap_or_else(|| self.deadline());
             let until = due.into_iter().fold(timeout.min(ends), Instant::min);
             if asleep.deadline() != until {
                 asleep.as_mut().reset(until);
@@ -143,7 +144,7 @@ impl Session {
                     None => return Err(End::Asked),
                 },
                 // The task that receives datagrams runs meanwhile.
-                () = yield_now(), if takes.is_some() => continue,
+                () = yield_now(), if closes.is_some() => continue,
                 // str0m has no part in what a viewer gets, so it need not be asked.
                 () = changed => continue,
                 () = &mut asleep => {
@@ -192,17 +193,25 @@ impl Session {
         // The path is ours, so it ends where the datagram came from.
         let (source, destination) = (path.destination, path.source);
         let receive = Receive { proto: path.protocol, source, destination, contents };
-        let input = Input::Receive(datagram.came.into_std(), receive);
-        if let Err(error) = self.rtc.handle_input(input) {
+        let is_stun = kind(&datagram.bytes) == Kind::Stun;
+        // str0m tells the publisher when a packet came. All else it does now, however long the packet waited here.
+        let came = if is_stun { now } else { datagram.came };
+        let inputs = [
+            (!is_stun).then(|| Input::Timeout(now.into_std())),
+            Some(Input::Receive(came.into_std(), receive)),
+        ];
+        let mut inputs = inputs.into_iter().flatten();
+        if let Err(error) = inputs.try_for_each(|input| self.rtc.handle_input(input)) {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
             self.shared.sessions.count_dropped();
             self.refused = Some(error);
         }
-        if kind(&datagram.bytes) == Kind::Stun {
+        let transport = &self.shared.transport;
+        if binding_request(&datagram.bytes).is_some() && !transport.has_ended(path) {
             self.checked = Some(path);
             if let Role::Play(viewer) = &self.role {
                 let mut play = viewer.play.borrow_mut();
-                if play.path().is_some_and(|path| self.shared.transport.has_ended(path)) {
+                if play.path().is_some_and(|path| transport.has_ended(path)) {
                     play.follow(path);
                 }
                 play.check(path, &mut self.rtc, now);
@@ -266,7 +275,7 @@ impl Session {
                 }
             }
             // That ICE is disconnected ends nothing: not all peers send requests while media go (RFC 8445 11
-            // asks for indications only, libnice). A peer of whom nothing comes is noticed by `check`.
+            // asks for indications only, libnice). A peer of whom nothing comes has a `deadline`.
             (Event::Closed, _) => return Err(End::Lost),
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
                 publish.take(packet, &mut self.rtc, now);
@@ -399,7 +408,7 @@ mod tests {
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
         let asks = async {
             // The time counts from the request on.
-            tokio::time::advance(2 * LEAVES).await;
+            tokio::time::advance(2 * CLOSING).await;
             send(&peer, &shared);
             to_session.try_send(Message::End).unwrap();
             hand_over(&peer, &shared, &to_session).await
@@ -413,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_is_not_silent_while_something_of_it_waits() {
+    async fn a_peer_whose_datagrams_wait_is_not_silent() {
         let mut session = session();
         let shared = Rc::clone(&session.shared);
         let (to_session, mut inbox) = mpsc::channel(8);
@@ -436,7 +445,11 @@ mod tests {
 
     /// Sends a datagram of which nobody can make anything, so that it is counted when it is taken.
     fn send(peer: &UdpSocket, shared: &Shared) {
-        peer.send_to(&[99], shared.transport.datagrams.address).unwrap();
+        let datagrams = &shared.transport.datagrams;
+        peer.send_to(&[99], datagrams.address).unwrap();
+        while !datagrams.is_readable() {
+            std::thread::yield_now();
+        }
     }
 
     /// Gives that datagram to the session, as the task that receives does.

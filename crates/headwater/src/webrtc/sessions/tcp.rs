@@ -16,8 +16,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::{Instant, timeout};
 
-use super::admit::{admit, binding_request};
+use super::admit::admit;
 use super::shared::Shared;
+use super::stun::binding_request;
 use super::{Datagram, Inbox, LONGEST, Message};
 use crate::webrtc::end::SILENCE;
 use crate::webrtc::send::path::Path;
