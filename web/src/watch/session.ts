@@ -3,6 +3,7 @@ import { Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
 import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
+import { endOfBuffered } from './buffered';
 import {
   type Condition,
   condition,
@@ -214,7 +215,7 @@ export class Session {
       condition: this.described.kind,
       latency: this.moments.firstFrame === undefined || this.facts.recorded ? null : latency,
       targetLatency: known.targetLatency,
-      buffer: bufferAhead(video),
+      buffer: endOfBuffered(video) - video.currentTime,
       bitrate: known.bitrate ?? rendition?.bitrate ?? null,
       width: video.videoWidth || null,
       height: video.videoHeight || null,
@@ -424,7 +425,7 @@ export class Session {
     const known = this.engine?.stats() ?? NO_STATS;
     const plays = video.paused ? 'a' : this.stalls.stalled() ? 'r' : 'p';
     return {
-      buffer: bufferAhead(video),
+      buffer: endOfBuffered(video) - video.currentTime,
       bitrate: known.bitrate,
       throughput: known.throughput,
       stalls: this.stalls.count(),
@@ -613,16 +614,6 @@ export class Session {
       this.happen({ type: 'directory', directory, since: null, missingCodecs: [] });
     }
   }
-}
-
-function bufferAhead(video: HTMLVideoElement): number {
-  const { buffered, currentTime } = video;
-  for (let i = 0; i < buffered.length; i++) {
-    // A tolerance of 0.1 s: the picture may be just before the first buffered sample.
-    if (buffered.start(i) <= currentTime + 0.1 && currentTime < buffered.end(i))
-      return buffered.end(i) - currentTime;
-  }
-  return 0;
 }
 
 type MediaSourceLike = { isTypeSupported(mime: string): boolean };

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
-use testkit::{Server, eventually, uninterrupted};
+use testkit::{Program, Server, eventually, uninterrupted};
 
 use crate::play::{Viewer, units};
 use crate::support::{LIMIT, OFFER, Peer, aiortc_by, post, server, socket, unreceived};
@@ -79,8 +79,10 @@ impl Bridge {
                     let (from_server, to_peer) =
                         (to_server.try_clone().unwrap(), datagrams.try_clone().unwrap());
                     let (came, peer) = (Arc::clone(&came), Arc::clone(&peer));
-                    let number = newest.lock().unwrap().number + 1;
-                    *newest.lock().unwrap() = Newest { number, ..Newest::default() };
+                    let mut opened = newest.lock().unwrap();
+                    let number = opened.number + 1;
+                    *opened = Newest { number, ..Newest::default() };
+                    drop(opened);
                     let newest = Arc::clone(&newest);
                     thread::spawn(move || {
                         hand_back(from_server, &to_peer, &peer, |packet| {
@@ -151,17 +153,21 @@ fn frame(packet: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// A bridge for a publisher of `live/x`, and one for a viewer. There are media.
+fn bridges(server: &Server) -> (Program, [Bridge; 2]) {
+    let address = server.webrtc.unwrap();
+    let bridges = [Bridge::new(address), Bridge::new(address)];
+    let ports = [address.port(), bridges[0].port];
+    let publisher = aiortc_by("publish", &server.url("/live/x/whip"), &ports);
+    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    (publisher, bridges)
+}
+
 #[test]
 fn a_stream_comes_in_and_goes_out() {
     let server = server("");
-    let address = server.webrtc.unwrap();
-    let publishing = Bridge::new(address);
-    let ports = [address.port(), publishing.port];
-    let _publisher = aiortc_by("publish", &server.url("/live/x/whip"), &ports);
-    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
+    let (_publisher, [publishing, watching]) = bridges(&server);
     assert!(publishing.came.load(Ordering::Relaxed) > 0);
-
-    let watching = Bridge::new(address);
     let mut viewer = Viewer::by(&server, watching.port);
     viewer.play(|viewer| viewer.has_begun() && units(viewer.of("video").values()).0 > 60);
     let video = viewer.of("video");
@@ -177,15 +183,10 @@ fn a_stream_comes_in_and_goes_out() {
 #[test]
 fn a_new_connection_of_a_peer_gets_the_packets_at_once() {
     let server = server("");
-    let address = server.webrtc.unwrap();
-    let publishing = Bridge::new(address);
-    let ports = [address.port(), publishing.port];
-    let _publisher = aiortc_by("publish", &server.url("/live/x/whip"), &ports);
-    server.get_until("/live/x/index.m3u8", LIMIT, |answer| answer.status() == 200);
-    let watching = Bridge::new(address);
-    let mut viewer = Viewer::by(&server, watching.port);
+    let (_publisher, bridges) = bridges(&server);
+    let mut viewer = Viewer::by(&server, bridges[1].port);
     viewer.play(|viewer| viewer.has_begun() && viewer.packets_of_both() > 0);
-    for bridge in [&publishing, &watching] {
+    for bridge in &bridges {
         let newest = || bridge.newest.lock().unwrap().clone();
         bridge.connect_again();
         viewer.play(|_| newest().number == 2 && newest().has_media);

@@ -1,6 +1,7 @@
 import Hls, { type ErrorData, type Fragment, type HlsConfig, type LevelDetails } from 'hls.js';
 import type { Credentials } from '../../shared/credentials';
 import { trackLabel } from '../../shared/format';
+import { endOfBuffered, nextBuffered } from '../buffered';
 import type { Failure } from '../condition';
 import { LOW_LATENCY, Pace, WHOLE_SEGMENTS } from '../pace';
 import { PartTimes } from '../parts';
@@ -17,7 +18,7 @@ import {
 /** A low-latency viewer that is more target durations behind than this is taken back to live. */
 const MOST_BEHIND = 3;
 
-/** Playback goes over holes of this length, in seconds. */
+/** Playback goes over holes of up to this length, in seconds. */
 const SMALL_GAP = 0.1;
 
 /** How often to check whether the picture stands still, in milliseconds. */
@@ -236,25 +237,6 @@ export function goOnWhereItStands(hls: Hls, video: HTMLVideoElement): () => void
     for (const type of ['video', 'audio'] as const) hls.trigger(Hls.Events.BUFFER_EOS, { type });
   }, LOOK_EVERY);
   return () => clearInterval(timer);
-}
-
-/** The end of the media at the picture without a hole of more than `gap`, in seconds. */
-function endOfBuffered({ buffered, currentTime }: HTMLVideoElement, gap = 0): number {
-  let end = currentTime;
-  for (let i = 0; i < buffered.length; i++) {
-    const reach = end > currentTime ? end + gap : currentTime + 0.1;
-    if (buffered.start(i) <= reach) end = Math.max(end, buffered.end(i));
-  }
-  return end;
-}
-
-/** The start of the first media after the picture, if there are none at it; in seconds. */
-function nextBuffered({ buffered, currentTime }: HTMLVideoElement): number | null {
-  for (let i = 0; i < buffered.length; i++) {
-    if (buffered.start(i) > currentTime) return buffered.start(i);
-    if (currentTime < buffered.end(i)) return null;
-  }
-  return null;
 }
 
 /** Whether a track's playlist is gone. */

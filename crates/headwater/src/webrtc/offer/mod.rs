@@ -80,7 +80,7 @@ pub(super) struct Line {
     pub(super) mid: Mid,
     pub(super) codec: Codec,
     pub(super) payload: Pt,
-    /// Whether the peer offers to send packets of video again that are asked for.
+    /// Whether the peer publishes, and offers to send packets again that are asked for.
     pub(super) sends_again: bool,
     /// How packets are sent, if they are.
     pub(super) terms: Option<Terms>,
@@ -212,19 +212,16 @@ pub(super) fn agree(
         match kind {
             MediaKind::Video => {
                 wants_video = true;
-                let find = || line(&mut rtc, mid, taken?, publishes);
+                let find = || line(&mut rtc, (mid, taken?), publishes, offer);
                 video = video.or_else(find);
             }
             MediaKind::Audio => {
-                audio = audio.or_else(|| line(&mut rtc, mid, Codec::Opus, publishes));
+                audio = audio.or_else(|| line(&mut rtc, (mid, Codec::Opus), publishes, offer));
             }
         }
     }
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
-    }
-    if let Some(line) = &mut video {
-        line.sends_again = sends_again(offer, line.payload);
     }
     let layers = match video.and_then(|line| rtc.media(line.mid)).map(|media| media.rids_rx()) {
         Some(Rids::Specific(rids)) => rids.clone(),
@@ -266,8 +263,8 @@ fn without_layers() -> ExtensionMap {
     map
 }
 
-/// The payload type for a codec in a media description, and how a player gets packets.
-fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> {
+/// The payload type for a codec in a media description of an offer, and how a player gets packets.
+fn line(rtc: &mut Rtc, (mid, codec): (Mid, Codec), publishes: bool, offer: &str) -> Option<Line> {
     let remote = rtc.media(mid)?.remote_pts().to_vec();
     let fits = |params: &&PayloadParams| {
         let spec = params.spec();
@@ -283,7 +280,8 @@ fn line(rtc: &mut Rtc, mid: Mid, codec: Codec, publishes: bool) -> Option<Line> 
     let params = *rtc.codec_config().params().iter().find(fits)?;
     let payload = params.pt();
     if publishes {
-        return Some(Line { mid, codec, payload, sends_again: false, terms: None });
+        let sends_again = sends_again(offer, payload);
+        return Some(Line { mid, codec, payload, sends_again, terms: None });
     }
     let extensions = rtc.media(mid)?.remote_extmap();
     let extension = extensions.id_of(Extension::RtpMid);

@@ -86,8 +86,7 @@ pub(super) struct Play {
     receiver: Option<Receiver>,
     /// The way to the viewer, once str0m has found it.
     path: Option<Path>,
-    /// The way on which its last check of connectivity came, and when str0m was asked for its own way.
-    checked: Option<Path>,
+    /// When str0m was asked for its own way.
     asked: Option<Instant>,
     cname: String,
     /// Reference times that the next report answers.
@@ -123,7 +122,6 @@ impl Play {
             sender: None,
             receiver: None,
             path: None,
-            checked: None,
             asked: None,
             cname,
             references: Vec::new(),
@@ -179,21 +177,25 @@ impl Play {
         }
     }
 
-    /// Notes on which path a check of connectivity came, and asks str0m if it is another one than that of media.
+    /// Takes the path of a check of connectivity, and asks str0m if it is another one than that of media.
     pub(super) fn check(&mut self, path: Path, rtc: &mut Rtc, now: Instant) {
-        self.checked = Some(path);
         self.asked = None;
-        self.ask_for_path(rtc, now);
+        self.ask_for_path(Some(path), rtc, now);
     }
 
     /// Asks str0m on which path it sends now, if the viewer's last check of connectivity came on another one: a viewer
     /// may change its address, and str0m may go over to a new path only later. It tells only by sending. So this
     /// declares a source: str0m reports on a new source at once, and `find_path` gets that report. Returns whether
     /// str0m was asked, which is at most once in the time between two reports.
-    pub(super) fn ask_for_path(&mut self, rtc: &mut Rtc, now: Instant) -> bool {
+    pub(super) fn ask_for_path(
+        &mut self,
+        checked: Option<Path>,
+        rtc: &mut Rtc,
+        now: Instant,
+    ) -> bool {
         let is_recent = self.asked.is_some_and(|at| now < at + REPORTS);
         let is_same = |(own, checked): (Path, Path)| own.leads_to_that_of(&checked);
-        if self.sender.is_none() || is_recent || self.path.zip(self.checked).is_none_or(is_same) {
+        if self.sender.is_none() || is_recent || self.path.zip(checked).is_none_or(is_same) {
             return false;
         }
         self.asked = Some(now);

@@ -150,7 +150,7 @@ impl Session {
                 () = &mut asleep => {
                     let now = Instant::now();
                     let asks = |viewer: &Rc<Viewer>| {
-                        viewer.play.borrow_mut().ask_for_path(&mut self.rtc, now)
+                        viewer.play.borrow_mut().ask_for_path(self.checked, &mut self.rtc, now)
                     };
                     if !viewer.as_ref().is_some_and(asks) && now < timeout {
                         continue;
@@ -193,15 +193,15 @@ impl Session {
         // The path is ours, so it ends where the datagram came from.
         let (source, destination) = (path.destination, path.source);
         let receive = Receive { proto: path.protocol, source, destination, contents };
-        let is_stun = kind(&datagram.bytes) == Kind::Stun;
-        // str0m tells the publisher when a packet came. All else it does now, however long the packet waited here.
-        let came = if is_stun { now } else { datagram.came };
-        let inputs = [
-            (!is_stun).then(|| Input::Timeout(now.into_std())),
-            Some(Input::Receive(came.into_std(), receive)),
-        ];
-        let mut inputs = inputs.into_iter().flatten();
-        if let Err(error) = inputs.try_for_each(|input| self.rtc.handle_input(input)) {
+        // str0m tells the publisher when a packet came. All else it does now, however long the packet waited here: its
+        // time does not go back.
+        let (stepped, came) = match kind(&datagram.bytes) {
+            Kind::Stun => (Ok(()), now),
+            _ => (self.rtc.handle_input(Input::Timeout(now.into_std())), datagram.came),
+        };
+        let taken =
+            stepped.and_then(|()| self.rtc.handle_input(Input::Receive(came.into_std(), receive)));
+        if let Err(error) = taken {
             tracing::debug!(%source, stream = self.name(), %error, "datagram refused");
             self.shared.sessions.count_dropped();
             self.refused = Some(error);
@@ -402,45 +402,46 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_came_before_the_peer_ended_its_session_is_taken() {
-        let mut session = session();
-        let shared = Rc::clone(&session.shared);
-        let (to_session, mut inbox) = mpsc::channel(8);
-        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let asks = async {
+        let ends = drive(async |peer, shared, to_session| {
             // The time counts from the request on.
             tokio::time::advance(2 * CLOSING).await;
-            send(&peer, &shared);
+            send(peer, shared);
             to_session.try_send(Message::End).unwrap();
-            hand_over(&peer, &shared, &to_session).await
-        };
-        tokio::select! {
-            biased;
-            end = session.drive(&mut inbox) => assert!(matches!(end, Err(End::Asked))),
-            never = asks => match never {},
-        }
-        assert_eq!(shared.sessions.dropped(), 1);
+        });
+        assert!(matches!(ends.await, (End::Asked, 1)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_whose_datagrams_wait_is_not_silent() {
+        let begun = Instant::now();
+        let ends = drive(async |peer, shared, _| {
+            send(peer, shared);
+            // As if this process was not run meanwhile.
+            tokio::time::advance(SILENCE).await;
+        });
+        assert!(matches!(ends.await, (End::Silent, 1)));
+        assert_eq!(begun.elapsed().as_secs(), 2 * SILENCE.as_secs());
+    }
+
+    /// Drives a session while its peer acts, and after that gives it the datagram that the peer has sent. Returns the
+    /// session's end, and how many datagrams it has taken.
+    async fn drive(
+        acts: impl AsyncFnOnce(&UdpSocket, &Shared, &mpsc::Sender<Message>),
+    ) -> (End, u64) {
         let mut session = session();
         let shared = Rc::clone(&session.shared);
         let (to_session, mut inbox) = mpsc::channel(8);
         let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let begun = Instant::now();
-        let sends = async {
-            send(&peer, &shared);
-            // As if this process was not run meanwhile.
-            tokio::time::advance(SILENCE).await;
+        let all = async {
+            acts(&peer, &shared, &to_session).await;
             hand_over(&peer, &shared, &to_session).await
         };
-        tokio::select! {
+        let end = tokio::select! {
             biased;
-            end = session.drive(&mut inbox) => assert!(matches!(end, Err(End::Silent))),
-            never = sends => match never {},
-        }
-        assert_eq!(shared.sessions.dropped(), 1);
-        assert_eq!(begun.elapsed().as_secs(), 2 * SILENCE.as_secs());
+            end = session.drive(&mut inbox) => end.unwrap_err(),
+            never = all => match never {},
+        };
+        (end, shared.sessions.dropped())
     }
 
     /// Sends a datagram of which nobody can make anything, so that it is counted when it is taken.
