@@ -144,6 +144,24 @@ describe('file mode', { concurrency: 3 }, () => {
     assert.deepEqual(complaints, []);
   });
 
+  play('first.mp4', 'stays paused where a media key paused it', async ({ page, complaints }) => {
+    // A media key pauses the element itself. Where the page jumps, it has no media yet.
+    const states = await page.evaluate(async () => {
+      const video = document.querySelector('video');
+      const come = (name) => new Promise((resolve) => video.addEventListener(name, resolve, { once: true }));
+      const paused = come('pause');
+      video.pause();
+      await paused;
+      const played = come('canplay').then(() => video.paused);
+      video.currentTime += 60;
+      return [video.readyState < HTMLMediaElement.HAVE_FUTURE_DATA, await played];
+    });
+    assert.deepEqual(states, [true, true]);
+    await page.getByRole('button', { name: 'Play', exact: true }).click();
+    await untilTime(page, (await video(page, 'currentTime')) + 1);
+    assert.deepEqual(complaints, []);
+  });
+
   play('first.mp4', 'forgets what was seen', async ({ page, complaints }) => {
     // The picture moves on by 8 s in each second until the next segment comes, so this waits. The page itself begins to
     // look: the title does not last long.

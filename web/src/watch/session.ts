@@ -122,7 +122,7 @@ export class Session {
   private readonly clock = new ServerClock();
   private readonly moments: Moments;
   private readonly listeners = new Set<Listener>();
-  /** Whether the viewer paused. */
+  /** Whether the viewer paused, or the browser: for a media key, or because it hides the page. */
   private held = false;
   /** Whether the viewer has asked for another position, and playback is not there yet. */
   private jumps = false;
@@ -516,6 +516,8 @@ export class Session {
       if (this.facts.engine === 'finished' && !video.ended) this.engineIs('playing');
     });
     video.addEventListener('pause', () => {
+      // A source that is put on the element pauses it without this event.
+      if (video.paused && !video.ended) this.held = true;
       this.stalls.interrupted(performance.now());
       this.tell();
     });
