@@ -43,13 +43,14 @@ pub(crate) fn signed(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Makes a path of an RTMP request. Clients split the path into application and name wherever they
-/// like. They also put `mp4:` before names of MP4 files, as Adobe's server required.
+/// like; OBS without a stream key has all of it in the application. They also put `mp4:` before names of MP4 files, as Adobe's server required.
 pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
     let (app, name) = (app.trim_matches('/'), name.trim_matches('/'));
     match name.strip_prefix("mp4:") {
         Some(name) if app == "vod" || app.starts_with("vod/") => {
             format!("{app}/{}", name.trim_start_matches('/'))
         }
+        _ if name.is_empty() => app.to_owned(),
         _ => format!("{app}/{name}"),
     }
 }
@@ -122,6 +123,7 @@ mod tests {
             ("/vod/", "mp4:a/m.mp4", "vod/a/m.mp4"),
             ("vod/a", "mp4:m.mp4", "vod/a/m.mp4"),
             ("live", "mp4:x", "live/mp4:x"),
+            ("live/a", "", "live/a"),
         ] {
             assert_eq!(of_rtmp(app, name), expected);
         }

@@ -111,15 +111,17 @@ impl Publisher {
         let known = match alike.clone().find(|(_, track)| track.source == source) {
             // Protocols number tracks differently. Where there is one video or one audio, that is it.
             None => alike.next().filter(|(_, one)| alike.next().is_none() && !is_others(one.id())),
-            known => known,
+            // Another track of this publisher may have taken over one that a former publisher gave this number.
+            known => known.filter(|(_, one)| !is_others(one.id())),
         };
         let known = known.map(|(index, _)| index);
         let index = match known {
             Some(index) => {
-                if inner.tracks[index].configure(codec.clone(), language)? {
-                    if !inner.turns_of(publisher).allows(now) {
+                if !inner.tracks[index].is_configured(&codec, language) {
+                    if !inner.may_begin_period(publisher, now) {
                         return Err(Refused::TooOften);
                     }
+                    inner.tracks[index].configure(codec.clone(), language)?;
                     inner.next_period();
                 }
                 if inner.tracks[index].handle.set_present(true) {

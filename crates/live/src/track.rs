@@ -270,12 +270,18 @@ impl TrackState {
         Some(rescale(self.packager.end()?, self.timescale(), 1_000_000))
     }
 
+    /// Whether the samples that follow have this codec and language.
+    pub(crate) fn is_configured(&self, codec: &Codec, language: [u8; 3]) -> bool {
+        let current = &self.packager.header().track;
+        current.codec == *codec && current.language == language
+    }
+
     /// Sets codec and language of the samples that follow. Returns whether either is new.
     pub(crate) fn configure(&mut self, codec: Codec, language: [u8; 3]) -> Result<bool, Refused> {
-        let current = &self.packager.header().track;
-        if current.codec == codec && current.language == language {
+        if self.is_configured(&codec, language) {
             return Ok(false);
         }
+        let current = &self.packager.header().track;
         // The timescale stays, because the published times count in it.
         let described =
             media::Track { id: current.id, timescale: current.timescale, codec, language };

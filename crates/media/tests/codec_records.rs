@@ -493,12 +493,23 @@ fn errors_name_what_and_where() {
     assert_eq!(with(0, 2), "avcC version 2 at byte 0 is not supported");
     assert_eq!(with(4, 0xfe), "avcC: NAL unit lengths of 3 bytes at byte 4");
     assert!(with(7, 0xff).starts_with("avcC at byte 0 is cut off"));
-    assert_eq!(with(8, 0x68), "avcC: SPS unreadable, NAL unit type 8 at byte 8");
-    assert!(with(12, 0).starts_with("avcC: SPS unreadable"), "{}", with(12, 0));
+    let error = with(8, 0x68);
+    assert!(error.starts_with("avcC: SPS unreadable, SPS: a NAL unit of another type"), "{error}");
+    let error = with(12, 0xc8);
+    assert!(error.contains("a picture order count of a type that does not exist"), "{error}");
     // A record that understates the level is still read: level 1.0 for a picture of 360 lines.
     let mut bytes = record.to_vec();
     (bytes[3], bytes[11]) = (10, 10);
     assert_eq!(avc::Config::parse(bytes.into()).unwrap().height, 360);
+    // A camera's record, whose SPS has bits behind its end (github.com/scottlamb/retina/issues/102), and others whose
+    // fields go wrong behind the size.
+    let sps =
+        b"\x67\x64\x00\x33\xac\x15\x14\xa0\xa0\x3d\xa1\x00\x00\x04\xf6\x00\x00\x63\x38\x04\x04";
+    for (length, frame_rate) in [(21, Some((10, 1))), (19, Some((10, 1))), (12, None)] {
+        let record = avc::record(&[Bytes::copy_from_slice(&sps[..length])], &[Bytes::from("\x68")]);
+        let config = avc::Config::parse(record.unwrap()).unwrap();
+        assert_eq!((config.width, config.height, config.frame_rate), (640, 480, frame_rate));
+    }
     for length in 0..record.len() {
         // What follows the parameter sets is optional; here there is nothing.
         let error = avc::Config::parse(record.slice(..length)).err();

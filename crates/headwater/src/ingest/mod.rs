@@ -104,9 +104,11 @@ impl Ingest {
                 tracing::info!(stream = self.stream(), %track, codec = name, "track");
             }
             Ok(()) => {}
-            // The publisher is not to blame here, but publishing without this track would be in
-            // vain. It may have more success when it returns.
-            Err(error @ (Refused::Replaced | Refused::Io(_))) => return Err(error.into()),
+            // Without this track, or by its former header, publishing would be in vain. The publisher may have more
+            // success when it returns.
+            Err(error @ (Refused::Replaced | Refused::TooOften | Refused::Io(_))) => {
+                return Err(error.into());
+            }
             Err(error) => self.problem(Some(track), &format_args!("{at}, {track}: {error}")),
         }
         Ok(())

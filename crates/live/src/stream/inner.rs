@@ -256,6 +256,11 @@ impl Inner {
         }
     }
 
+    /// Whether a publisher may begin a period. Of several reasons before the next sample, only the first counts.
+    pub(crate) fn may_begin_period(&mut self, publisher: usize, now: UnixMicros) -> bool {
+        !self.period_begun || self.turns_of(publisher).allows(now)
+    }
+
     /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline. The
     /// track's media end at `end`. If the clock of the main publisher jumps, a period begins. If
     /// another publisher's clock jumps, its samples are moved to where the stream is now, which

@@ -1,16 +1,19 @@
 //! H.264 (AVC): AVCDecoderConfigurationRecord, ISO/IEC 14496-15 5.3.3.1.
 
 use bytes::Bytes;
-use h264_reader::nal::sps::{ChromaFormat, SeqParameterSet};
-use h264_reader::rbsp::BitReader;
 
-use super::bits::unescape;
+use super::bits::{Bits, unescape};
 use super::nal;
 use crate::Error;
 
 /// `nal_unit_type` of an IDR slice, ISO/IEC 14496-10 table 7-1.
 const IDR: u8 = 5;
 const SPS: u8 = 7;
+/// Values of `profile_idc` whose sequence parameter sets state chroma format and bit depths, 7.3.2.1.1.
+const HAVE_CHROMA_FORMAT: [u32; 13] =
+    [44, 83, 86, 100, 110, 118, 122, 128, 134, 135, 138, 139, 244];
+/// `MaxFS` of the highest level, 6.2, table A-1.
+const MOST_MACROBLOCKS: u64 = 139_264;
 
 /// Contents of an AVCDecoderConfigurationRecord.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +73,7 @@ impl Config {
         let Some(first) = sps.first() else {
             return Err(Error::malformed("avcC: no SPS", 5));
         };
-        let Picture { width, height, frame_rate } = picture(first, at)?;
+        let Picture { width, height, frame_rate, .. } = read(first, at)?;
         Ok(Self {
             width,
             height,
@@ -133,15 +136,8 @@ pub fn record(sps: &[Bytes], pps: &[Bytes]) -> Result<Bytes, Error> {
     add(&mut record, pps)?;
     // All profiles but Baseline, Main and Extended state these, too.
     if !matches!(profile, 66 | 77 | 88) {
-        let chroma = &parsed.chroma_info;
-        let format = match chroma.chroma_format {
-            ChromaFormat::Monochrome => 0,
-            ChromaFormat::YUV422 => 2,
-            ChromaFormat::YUV444 => 3,
-            ChromaFormat::YUV420 | ChromaFormat::Invalid(_) => 1,
-        };
-        let (luma, color) = (chroma.bit_depth_luma_minus8 & 7, chroma.bit_depth_chroma_minus8 & 7);
-        record.extend_from_slice(&[0xfc | format, 0xf8 | luma, 0xf8 | color, 0]);
+        let Picture { chroma_format, bit_depths: (luma, color), .. } = parsed;
+        record.extend_from_slice(&[0xfc | chroma_format, 0xf8 | luma, 0xf8 | color, 0]);
     }
     Ok(record.into())
 }
@@ -170,49 +166,154 @@ pub(super) fn parameter_set(
     Ok(record.slice(start..end))
 }
 
+/// What is known of the pictures from a sequence parameter set.
 struct Picture {
     width: u32,
     height: u32,
     frame_rate: Option<(u32, u32)>,
+    /// `chroma_format_idc`, 0 to 3.
+    chroma_format: u8,
+    /// Bits of a sample of luma and of colour beyond 8, both at most 6.
+    bit_depths: (u8, u8),
 }
 
 /// Reads the sequence parameter set at byte `at` of the record.
-fn read(sps: &[u8], at: u64) -> Result<SeqParameterSet, Error> {
-    let Some((&header, payload)) = sps.split_first() else {
-        return Err(unreadable("empty", at));
-    };
-    if header & 0x1f != SPS {
-        return Err(unreadable(format_args!("NAL unit type {}", header & 0x1f), at));
-    }
-    let mut payload = unescape(payload);
-    // The reader refuses pictures larger than the level allows. Encoders that understate the level
-    // are common, and their streams play everywhere. So the reader is shown the highest level.
-    if let Some(level) = payload.get_mut(2) {
-        *level = 62;
-    }
-    SeqParameterSet::from_bits(BitReader::new(payload.as_slice()))
-        .map_err(|error| unreadable(format_args!("{error:?}"), at))
+fn read(sps: &[u8], at: u64) -> Result<Picture, Error> {
+    Picture::read(sps)
+        .map_err(|error| Error::malformed(format!("avcC: SPS unreadable, {error}"), at))
 }
 
-fn unreadable(why: impl std::fmt::Display, at: u64) -> Error {
-    Error::malformed(format!("avcC: SPS unreadable, {why}"), at)
+impl Picture {
+    /// Reads seq_parameter_set_data(), 7.3.2.1.1, as far as the timing in the VUI. Many encoders and cameras
+    /// write faults behind the cropping, or understate the level, and their streams play everywhere. So the frame
+    /// rate stays unknown where the VUI cannot be read, and nothing behind the timing is looked at.
+    fn read(sps: &[u8]) -> Result<Self, Error> {
+        let payload = unescape(sps.get(1..).unwrap_or_default());
+        let mut bits = Bits::new(&payload, "SPS");
+        if sps.first().is_some_and(|header| header & 0x1f != SPS) {
+            return Err(bits.malformed("a NAL unit of another type"));
+        }
+        let profile = bits.u(8)?;
+        // Constraint flags and level.
+        bits.skip(16)?;
+        // seq_parameter_set_id
+        bits.ue()?;
+        let (mut chroma_format, mut bit_depths) = (1, (0, 0));
+        if HAVE_CHROMA_FORMAT.contains(&profile) {
+            chroma_format = bits.ue()?;
+            if chroma_format > 3 {
+                return Err(bits.malformed("a chroma format that does not exist"));
+            }
+            if chroma_format == 3 {
+                // separate_colour_plane_flag
+                bits.skip(1)?;
+            }
+            let (luma, color) = (bits.ue()?, bits.ue()?);
+            if luma.max(color) > 6 {
+                return Err(bits.malformed("more than 14 bits in a sample"));
+            }
+            bit_depths = (luma as u8, color as u8);
+            // qpprime_y_zero_transform_bypass_flag
+            bits.skip(1)?;
+            if bits.flag()? {
+                skip_scaling_lists(&mut bits, if chroma_format == 3 { 12 } else { 8 })?;
+            }
+        }
+        // log2_max_frame_num_minus4
+        bits.ue()?;
+        skip_picture_order_count(&mut bits)?;
+        // max_num_ref_frames, gaps_in_frame_num_value_allowed_flag
+        bits.ue()?;
+        bits.skip(1)?;
+        let (columns, rows) = (u64::from(bits.ue()?) + 1, u64::from(bits.ue()?) + 1);
+        if columns * rows > MOST_MACROBLOCKS {
+            return Err(bits.malformed("a picture larger than any level allows"));
+        }
+        // frame_mbs_only_flag
+        let fields = if bits.flag()? { 1 } else { 2 };
+        // mb_adaptive_frame_field_flag, direct_8x8_inference_flag
+        bits.skip(fields)?;
+        let mut cropping = [0; 4];
+        if bits.flag()? {
+            for offset in &mut cropping {
+                *offset = u64::from(bits.ue()?);
+            }
+        }
+        let [left, right, top, bottom] = cropping;
+        // CropUnitX and CropUnitY, 7.4.2.1.1.
+        let (unit_x, unit_y) = match chroma_format {
+            1 => (2, 2),
+            2 => (2, 1),
+            _ => (1, 1),
+        };
+        let fields = u64::from(fields);
+        let crop = |size: u64, unit: u64, offsets: u64| {
+            let cropped = size.checked_sub(unit * offsets).filter(|&size| size > 0);
+            cropped.and_then(|size| u32::try_from(size).ok())
+        };
+        let (Some(width), Some(height)) = (
+            crop(16 * columns, unit_x, left + right),
+            crop(16 * fields * rows, fields * unit_y, top + bottom),
+        ) else {
+            return Err(bits.malformed("cropping larger than the picture"));
+        };
+        let frame_rate = frame_rate(&mut bits).ok().flatten();
+        Ok(Self { width, height, frame_rate, chroma_format: chroma_format as u8, bit_depths })
+    }
 }
 
-/// Reads size and frame rate of the picture from the sequence parameter set at byte `at` of the
-/// record.
-fn picture(sps: &[u8], at: u64) -> Result<Picture, Error> {
-    let bad = |why: String| unreadable(why, at);
-    let sps = read(sps, at)?;
-    let (width, height) = sps.pixel_dimensions().map_err(|error| bad(format!("{error:?}")))?;
-    if width == 0 || height == 0 {
-        return Err(bad(format!("{width}x{height} pixels")));
+/// Reads over `count` scaling lists, 7.3.2.1.1.1.
+fn skip_scaling_lists(bits: &mut Bits<'_>, count: u32) -> Result<(), Error> {
+    for list in 0..count {
+        if !bits.flag()? {
+            continue;
+        }
+        // A scale of 0 repeats the last one to the end of the list.
+        let mut scale = 8;
+        for _ in 0..if list < 6 { 16 } else { 64 } {
+            scale = (scale + bits.se()?).rem_euclid(256);
+            if scale == 0 {
+                break;
+            }
+        }
     }
-    let frame_rate = sps
-        .vui_parameters
-        .and_then(|vui| vui.timing_info)
-        // A tick is the duration of a field, half that of a frame (E.2.1).
-        .and_then(|timing| {
-            super::frame_rate(timing.time_scale.into(), 2 * u64::from(timing.num_units_in_tick))
-        });
-    Ok(Picture { width, height, frame_rate })
+    Ok(())
+}
+
+/// Reads over pic_order_cnt_type and the fields of that type.
+fn skip_picture_order_count(bits: &mut Bits<'_>) -> Result<(), Error> {
+    match bits.ue()? {
+        // log2_max_pic_order_cnt_lsb_minus4
+        0 => drop(bits.ue()?),
+        1 => {
+            // delta_pic_order_always_zero_flag, offset_for_non_ref_pic, offset_for_top_to_bottom_field
+            bits.skip(1)?;
+            bits.se()?;
+            bits.se()?;
+            let frames = bits.ue()?;
+            if frames > 255 {
+                return Err(bits.malformed("more than 255 frames in a cycle"));
+            }
+            for _ in 0..frames {
+                bits.se()?;
+            }
+        }
+        2 => {}
+        _ => return Err(bits.malformed("a picture order count of a type that does not exist")),
+    }
+    Ok(())
+}
+
+/// Reads vui_parameters(), E.1.1, as far as the timing.
+fn frame_rate(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
+    if !bits.flag()? {
+        return Ok(None);
+    }
+    bits.skip_vui_of_colour()?;
+    if !bits.flag()? {
+        return Ok(None);
+    }
+    let (units, scale) = (bits.u(32)?, bits.u(32)?);
+    // A tick is the duration of a field, half that of a frame (E.2.1).
+    Ok(super::frame_rate(scale.into(), 2 * u64::from(units)))
 }

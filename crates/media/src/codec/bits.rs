@@ -50,9 +50,36 @@ impl<'a> Bits<'a> {
         Ok((1u32 << zeros) - 1 + self.u(zeros)?)
     }
 
-    /// Skips a signed Exp-Golomb code.
-    pub(super) fn skip_se(&mut self) -> Result<(), Error> {
-        self.ue().map(drop)
+    /// A signed Exp-Golomb code, ISO/IEC 23008-2 9.2.2.
+    pub(super) fn se(&mut self) -> Result<i64, Error> {
+        let code = i64::from(self.ue()?);
+        Ok(if code % 2 == 1 { (code + 1) / 2 } else { -code / 2 })
+    }
+
+    /// Reads over the beginning of vui_parameters(), the same in H.264 (E.1.1) and HEVC (E.2.1): aspect ratio, overscan,
+    /// colours, and where the samples of colour are.
+    pub(super) fn skip_vui_of_colour(&mut self) -> Result<(), Error> {
+        const EXTENDED_SAR: u32 = 255;
+        if self.flag()? && self.u(8)? == EXTENDED_SAR {
+            self.skip(32)?;
+        }
+        // Overscan.
+        if self.flag()? {
+            self.skip(1)?;
+        }
+        // Video format, range, and the colour description.
+        if self.flag()? {
+            self.skip(4)?;
+            if self.flag()? {
+                self.skip(24)?;
+            }
+        }
+        // Chroma sample locations.
+        if self.flag()? {
+            self.ue()?;
+            self.ue()?;
+        }
+        Ok(())
     }
 
     pub(super) fn skip(&mut self, count: u32) -> Result<(), Error> {

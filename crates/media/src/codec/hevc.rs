@@ -316,7 +316,7 @@ fn sps_timing(
     bits: &mut Bits<'_>,
     max_sub_layers_minus1: u32,
 ) -> Result<Option<(u32, u32)>, Error> {
-    let poc_bits = bits.ue()? + 4;
+    let poc_bits = bits.ue()?.saturating_add(4);
     if poc_bits > 16 {
         return Err(bits.malformed("a picture order count of more than 16 bits"));
     }
@@ -372,10 +372,10 @@ fn skip_scaling_list_data(bits: &mut Bits<'_>) -> Result<(), Error> {
                 continue;
             }
             if size > 1 {
-                bits.skip_se()?;
+                bits.se()?;
             }
             for _ in 0..(1 << (4 + (size << 1))).min(64) {
-                bits.skip_se()?;
+                bits.se()?;
             }
         }
     }
@@ -416,26 +416,7 @@ fn short_term_reference_pictures(
 
 /// Reads vui_parameters(), E.2.1, as far as the timing.
 fn vui_timing(bits: &mut Bits<'_>) -> Result<Option<(u32, u32)>, Error> {
-    const EXTENDED_SAR: u32 = 255;
-    if bits.flag()? && bits.u(8)? == EXTENDED_SAR {
-        bits.skip(32)?;
-    }
-    // Overscan.
-    if bits.flag()? {
-        bits.skip(1)?;
-    }
-    // Video format, range, and the colour description.
-    if bits.flag()? {
-        bits.skip(4)?;
-        if bits.flag()? {
-            bits.skip(24)?;
-        }
-    }
-    // Chroma sample locations.
-    if bits.flag()? {
-        bits.ue()?;
-        bits.ue()?;
-    }
+    bits.skip_vui_of_colour()?;
     // neutral_chroma_indication_flag, field_seq_flag, frame_field_info_present_flag
     bits.skip(3)?;
     // Default display window.

@@ -50,6 +50,8 @@ impl<S: Transport + 'static> Connection<S> {
                 self.connect(app, query, &flash_ver)?;
             }
             ServerEvent::PublishRequest { app, name, query, .. } => {
+                // Where the application is the whole path, the query is the application's.
+                let query = if name.is_empty() { self.app.query.clone() } else { query };
                 self.publish(&of_rtmp(&app, &name), &query)?;
             }
             ServerEvent::PlayRequest { app, name, query, start, duration } => {
