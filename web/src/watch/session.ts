@@ -124,6 +124,8 @@ export class Session {
   private readonly listeners = new Set<Listener>();
   /** Whether the viewer paused, or the browser: for a media key, or because it hides the page. */
   private held = false;
+  /** Whether the element's present source has not played yet. */
+  private begins = true;
   /** Whether the viewer has asked for another position, and playback is not there yet. */
   private jumps = false;
   /** Why the viewer's delivery failed, if the page has gone over to another. */
@@ -483,7 +485,11 @@ export class Session {
   private observe(): void {
     const { video } = this;
     let seenTime = -1;
+    video.addEventListener('emptied', () => {
+      this.begins = true;
+    });
     video.addEventListener('playing', () => {
+      this.begins = false;
       this.jumps = false;
       this.stalls.moving(performance.now());
       if (this.moments.firstFrame !== undefined) this.engineIs('playing');
@@ -502,9 +508,9 @@ export class Session {
       if (this.moments.firstFrame !== undefined) this.engineIs('waiting');
     });
     // Autoplay usually does this itself, but not always when one engine follows another on the same
-    // element.
+    // element. A source that has played was paused by somebody, and the event `pause` may still be to come.
     video.addEventListener('canplay', () => {
-      if (video.paused && !video.ended && !this.held) void video.play().catch(() => this.tell());
+      if (video.paused && this.begins && !this.held) void video.play().catch(() => this.tell());
     });
     video.addEventListener('play', () => {
       // The event comes later than the call. The viewer may have paused again meanwhile.
