@@ -43,7 +43,8 @@ pub(crate) fn signed(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Makes a path of an RTMP request. Clients split the path into application and name wherever they
-/// like; OBS without a stream key has all of it in the application. They also put `mp4:` before names of MP4 files, as Adobe's server required.
+/// like. OBS without a stream key has all of it in the application. They also put `mp4:` before names
+/// of MP4 files, as Adobe's server required.
 pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
     let (app, name) = (app.trim_matches('/'), name.trim_matches('/'));
     match name.strip_prefix("mp4:") {

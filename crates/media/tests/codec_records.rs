@@ -167,23 +167,30 @@ fn tempfile() -> PathBuf {
 
 #[test]
 fn avc_agrees_with_the_encoder() {
-    for (size, rate, profile) in [
-        ((426, 240), (30, 1), "baseline"),
-        ((1280, 718), (30000, 1001), "main"),
-        ((640, 360), (25, 1), "high"),
-        ((322, 182), (60, 1), "high422"),
+    for (size, rate, profile, pixels, options) in [
+        ((426, 240), (30, 1), "baseline", "yuv420p", ""),
+        ((1280, 718), (30000, 1001), "main", "yuv420p", ""),
+        ((640, 360), (25, 1), "high", "yuv420p", ""),
+        ((322, 182), (60, 1), "high422", "yuv422p", ""),
+        // Fields, scaling lists, more bits, and other numbers of planes.
+        ((322, 180), (25, 1), "high", "yuv420p", "interlaced=1:cqm=jvt"),
+        ((322, 180), (25, 1), "high422", "yuv422p10le", "interlaced=1"),
+        ((321, 181), (25, 1), "high444", "yuv444p", "cqm=jvt"),
+        ((321, 181), (25, 1), "high", "gray", ""),
     ] {
         let source = format!("testsrc=s={}x{}:r={}/{}:d=0.3", size.0, size.1, rate.0, rate.1);
-        let pixels = if profile == "high422" { "yuv422p" } else { "yuv420p" };
-        let arguments =
-            ["-i", &source, "-c:v", "libx264", "-profile:v", profile, "-pix_fmt", pixels];
+        let encoder = ["-c:v", "libx264", "-profile:v", profile, "-x264-params", options];
+        let arguments = [&["-i", &source], &encoder[..], &["-pix_fmt", pixels]].concat();
         let (codecs, init) = dash(&arguments);
-        let config = avc::Config::parse(boxes(&init, b"avcC").remove(0)).unwrap();
+        let record = boxes(&init, b"avcC").remove(0);
+        let config = avc::Config::parse(record.clone()).unwrap();
         assert_eq!((config.width, config.height), size);
         assert_eq!(config.frame_rate, Some(rate));
         assert_eq!(config.nal_length_size, 4);
         assert_eq!((config.sps.len(), config.pps.len()), (1, 1));
         assert_eq!(config.rfc6381(), codecs);
+        // The same record, made from its parameter sets instead.
+        assert_eq!(avc::record(&config.sps, &config.pps).unwrap(), record, "{profile} {pixels}");
     }
 }
 

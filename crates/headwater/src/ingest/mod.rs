@@ -104,8 +104,8 @@ impl Ingest {
                 tracing::info!(stream = self.stream(), %track, codec = name, "track");
             }
             Ok(()) => {}
-            // Without this track, or by its former header, publishing would be in vain. The publisher may have more
-            // success when it returns.
+            // Viewers would lack this track, or decode it with its former header. The publisher may have more success
+            // when it returns.
             Err(error @ (Refused::Replaced | Refused::TooOften | Refused::Io(_))) => {
                 return Err(error.into());
             }

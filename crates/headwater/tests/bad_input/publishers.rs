@@ -435,6 +435,28 @@ fn a_clock_that_jumps_with_each_frame() {
         frames += u32::from(is_sample(message));
         Some((message.timestamp() + frames % 2 * 100_000, message.payload()))
     });
+    is_refused_in_one_line(&origin, &mut client, "jumpy");
+}
+
+/// So is a publisher whose configuration changes with each frame.
+#[test]
+fn a_configuration_that_changes_with_each_frame() {
+    let origin = Origin::start("");
+    let mut client = Client::publish(origin.rtmp, "live/changes");
+    let mut video = clip().iter().filter(|message| message.kind() == TagKind::Video);
+    let header = video.next().unwrap().payload();
+    for (number, message) in (0..100).zip(video) {
+        // Nobody reads what follows the parameter sets.
+        let changed = [&header[..], &[number]].concat();
+        client.tag(TagKind::Video, message.timestamp(), changed.into());
+        client.tag(TagKind::Video, message.timestamp(), message.payload());
+    }
+    is_refused_in_one_line(&origin, &mut client, "changes");
+}
+
+/// Asserts that a publisher is told why it may not go on, with a line in the log, and that its stream is small.
+#[track_caller]
+fn is_refused_in_one_line(origin: &Origin, client: &mut Client, stream: &str) {
     let peer = client.address();
     // The last message before the connection is closed gives the reason.
     let mut told = Vec::new();
@@ -452,7 +474,7 @@ fn a_clock_that_jumps_with_each_frame() {
     // The log tells of a few jumps as well, then how many more there were.
     assert!(warnings.len() <= 5, "{warnings:?}");
     for path in ["index.m3u8", "v0/media.m3u8", "manifest.mpd"] {
-        let answer = origin.get(&format!("/live/jumpy/{path}"));
+        let answer = origin.get(&format!("/live/{stream}/{path}"));
         assert_eq!(answer.status(), 200, "{path}: {answer:?}");
         assert!(answer.body.len() < 100_000, "{path}: {} bytes", answer.body.len());
     }

@@ -215,23 +215,6 @@ fn a_publisher_that_makes_too_many_periods_is_refused() {
     }
 }
 
-/// Protocols number tracks differently: WHIP's first video is 1, and enhanced RTMP's are 0 and 1.
-#[test]
-fn two_videos_are_two_tracks_whatever_number_a_former_publisher_gave() {
-    let registry = Registry::new(Settings::default());
-    let mut former = publisher(&registry);
-    former.track(1, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
-    former.sample(1, sample(0, true, 100), UnixMicros(START)).unwrap();
-    drop(former);
-    let mut publisher = publisher(&registry);
-    for (number, level) in [(0, 31), (1, 30)] {
-        publisher.track(number, video_codec(level), 1000, *b"und", UnixMicros(START)).unwrap();
-    }
-    let state = registry.stream("x").unwrap().state();
-    let tracks: Vec<_> = state.tracks.iter().map(|track| &*track.name).collect();
-    assert_eq!(tracks, ["v0", "v1"]);
-}
-
 /// One publisher of a stream does not affect the tracks of another.
 #[test]
 fn another_publishers_clock_cuts_nobody_elses_tracks_and_strangers_may_not_join() {

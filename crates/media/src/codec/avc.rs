@@ -184,9 +184,9 @@ fn read(sps: &[u8], at: u64) -> Result<Picture, Error> {
 }
 
 impl Picture {
-    /// Reads seq_parameter_set_data(), 7.3.2.1.1, as far as the timing in the VUI. Many encoders and cameras
-    /// write faults behind the cropping, or understate the level, and their streams play everywhere. So the frame
-    /// rate stays unknown where the VUI cannot be read, and nothing behind the timing is looked at.
+    /// Reads seq_parameter_set_data(), 7.3.2.1.1, as far as the timing in the VUI. Cameras and encoders make faults
+    /// behind the cropping, or understate the level, and their streams play everywhere. So the frame rate stays
+    /// unknown where the VUI cannot be read, and nothing behind the timing or about the level is checked.
     fn read(sps: &[u8]) -> Result<Self, Error> {
         let payload = unescape(sps.get(1..).unwrap_or_default());
         let mut bits = Bits::new(&payload, "SPS");
@@ -229,10 +229,15 @@ impl Picture {
         if columns * rows > MOST_MACROBLOCKS {
             return Err(bits.malformed("a picture larger than any level allows"));
         }
-        // frame_mbs_only_flag
-        let fields = if bits.flag()? { 1 } else { 2 };
-        // mb_adaptive_frame_field_flag, direct_8x8_inference_flag
-        bits.skip(fields)?;
+        let frame_mbs_only = bits.flag()?;
+        if !frame_mbs_only {
+            // mb_adaptive_frame_field_flag
+            bits.skip(1)?;
+        }
+        // direct_8x8_inference_flag
+        bits.skip(1)?;
+        // Where pictures may be two fields, heights count in each of them.
+        let fields = if frame_mbs_only { 1 } else { 2 };
         let mut cropping = [0; 4];
         if bits.flag()? {
             for offset in &mut cropping {
@@ -246,7 +251,6 @@ impl Picture {
             2 => (2, 1),
             _ => (1, 1),
         };
-        let fields = u64::from(fields);
         let crop = |size: u64, unit: u64, offsets: u64| {
             let cropped = size.checked_sub(unit * offsets).filter(|&size| size > 0);
             cropped.and_then(|size| u32::try_from(size).ok())
