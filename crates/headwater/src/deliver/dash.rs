@@ -371,11 +371,6 @@ fn media_start(runs: &[Run]) -> u64 {
 fn period(number: u64, runs: &[Run], start: u64, media: u64) -> Period {
     let of_kind = |kind| runs.iter().filter(move |run| run.track.kind == kind);
     let mut sets = Vec::new();
-    let mut id = 0;
-    let mut next_id = || {
-        id += 1;
-        id
-    };
     // Players switch renditions within a set if segments are aligned. Renditions with keyframes at
     // other times have sets of their own.
     let mut aligned: Vec<Vec<&Run>> = Vec::new();
@@ -390,40 +385,33 @@ fn period(number: u64, runs: &[Run], start: u64, media: u64) -> Period {
         if video.is_empty() {
             continue;
         }
-        let reference = runs.first().copied();
-        let mut set = set(next_id(), Content::Video, video, None, index == 0, reference);
+        let Some(reference) = runs.first() else { continue };
+        let mut set = set(reference, Content::Video, video, None, index == 0);
         set.starts_with_sap = runs.iter().all(|run| independent(&run.segments));
         sets.push(set);
     }
     for (index, run) in of_kind(Kind::Audio).enumerate() {
         let Some(audio) = representation(run, media) else { continue };
-        let id = next_id();
-        sets.push(set(
-            id,
-            Content::Audio,
-            vec![audio],
-            language(&run.track),
-            index == 0,
-            Some(run),
-        ));
+        sets.push(set(run, Content::Audio, vec![audio], language(&run.track), index == 0));
     }
     Period { id: format!("p{number}"), start, duration: None, adaptation_sets: sets }
 }
 
+/// An adaptation set. It has the number of its first track, because a set keeps its `id` in all manifests
+/// (ISO/IEC 23009-1 5.3.3.2): a player finds the set that it plays by it, and other sets may come and go.
 fn set(
-    id: u32,
+    first: &Run,
     content: Content,
     representations: Vec<Representation>,
     language: Option<String>,
     main: bool,
-    reference: Option<&Run>,
 ) -> AdaptationSet {
-    let producer_reference_time =
-        reference.and_then(|run| run.segments.last()).map(|newest| ProducerReferenceTime {
-            id,
-            wall_clock_time: newest.captured.0 / 1000,
-            presentation_time: newest.presents.unsigned_abs(),
-        });
+    let id = first.track.header().track.id;
+    let producer_reference_time = first.segments.last().map(|newest| ProducerReferenceTime {
+        id,
+        wall_clock_time: newest.captured.0 / 1000,
+        presentation_time: newest.presents.unsigned_abs(),
+    });
     AdaptationSet {
         id,
         content,
@@ -438,23 +426,24 @@ fn set(
     }
 }
 
-/// Whether the segments of both start within a frame of each other.
+/// Whether both change segments at the same times. Only the time that both cover counts.
 fn is_aligned(a: &Run, b: &Run) -> bool {
-    let starts = |run: &Run| -> Vec<u64> {
-        let start = |s: &Arc<Segment>| ticks_to_millis(s.presents, s.header.track.timescale);
-        run.segments.iter().map(start).collect()
-    };
-    let (a, b) = (starts(a), starts(b));
-    // Only the time that both cover is compared.
-    let (Some(from), Some(to)) = (a.first().max(b.first()), a.last().min(b.last())) else {
-        return false;
-    };
-    let within = |starts: &[u64]| -> Vec<u64> {
-        let near = |&&at: &&u64| at + SAME >= *from && at <= *to + SAME;
-        starts.iter().filter(near).copied().collect()
-    };
-    let (a, b) = (within(&a), within(&b));
-    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| a.abs_diff(*b) <= SAME)
+    !cuts_through(a, b) && !cuts_through(b, a)
+}
+
+/// Whether `run` goes on with a segment where one of `other` is in its midst. Where its publisher came or came
+/// back, a segment begins anywhere: that does not count, because the sets must not change for it.
+fn cuts_through(run: &Run, other: &Run) -> bool {
+    let millis = |s: &Segment, ticks| ticks_to_millis(ticks, s.header.track.timescale);
+    let begins = |s: &Segment| millis(s, s.presents);
+    let ends = |s: &Segment| millis(s, s.presented_end());
+    run.segments.windows(2).any(|pair| {
+        let cut = begins(&pair[1]);
+        let goes_on = cut <= ends(&pair[0]) + SAME;
+        let later = other.segments.partition_point(|s| begins(s) + SAME < cut);
+        let beside = later.checked_sub(1).and_then(|at| other.segments.get(at));
+        goes_on && beside.is_some_and(|s| cut + SAME < ends(s))
+    })
 }
 
 fn representation(run: &Run, period_start: u64) -> Option<Representation> {

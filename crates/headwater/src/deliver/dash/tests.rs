@@ -1,6 +1,6 @@
 //! What manifests say, rendered from windows that the tests make.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::*;
 
@@ -23,14 +23,23 @@ impl Renditions {
         let registry = live::Registry::new(live::Settings::default());
         let mut publishers = Vec::new();
         for (number, &distance) in distances.iter().enumerate() {
-            let rendition = (number > 0).then(|| format!("r{number}"));
-            let info = live::PublisherInfo { peer: None, protocol: "test", rendition };
-            let mut publisher = registry.publish("x", info, Self::at(0)).unwrap();
-            let (video, _) = super::super::hls::tests::codecs();
-            publisher.track(0, video, 1000, *b"und", Self::at(0)).unwrap();
-            publishers.push((publisher, distance));
+            publishers.push((Self::publisher(&registry, number, Self::at(0)), distance));
         }
         Self { registry, publishers, frame: 0, rate: 30, drift: 0, audio: false }
+    }
+
+    /// The publisher of a rendition, which announces its video.
+    fn publisher(
+        registry: &live::Registry,
+        number: usize,
+        now: live::UnixMicros,
+    ) -> live::Publisher {
+        let rendition = (number > 0).then(|| format!("r{number}"));
+        let info = live::PublisherInfo { peer: None, protocol: "test", rendition };
+        let mut publisher = registry.publish("x", info, now).unwrap();
+        let (video, _) = super::super::hls::tests::codecs();
+        publisher.track(0, video, 1000, *b"und", now).unwrap();
+        publisher
     }
 
     /// Adds audio to the first publisher's video. `drift` is by how many millionths its clock
@@ -85,6 +94,18 @@ impl Renditions {
         model(&stream, &stream.state(), &Entrance::at(&stream, &stream.state(), 0)).render()
     }
 
+    /// The number of the listed adaptation set that each track is in.
+    fn set_ids(&self) -> BTreeMap<String, u32> {
+        let text = self.manifest();
+        let sets = text.split("<AdaptationSet ").skip(1).flat_map(|set| {
+            let (_, id) = set.split_once("id=\"").unwrap();
+            let id: u32 = id.split('"').next().unwrap().parse().unwrap();
+            let named = set.split("<Representation id=\"").skip(1);
+            named.map(move |rest| (rest.split('"').next().unwrap().to_owned(), id))
+        });
+        sets.collect()
+    }
+
     /// The renditions of each listed adaptation set.
     fn sets(&self) -> Vec<Vec<String>> {
         let text = self.manifest();
@@ -106,6 +127,48 @@ fn present_tracks_with_a_segment_are_listed_without_waiting_for_others() {
     renditions.publishers.remove(1);
     renditions.publish(330);
     assert_eq!(renditions.sets(), [vec!["v0"], vec!["v3"]]);
+}
+
+/// A player finds the set that it plays in the next manifest by its number.
+#[test]
+fn sets_keep_their_numbers_while_renditions_come_and_go() {
+    let mut renditions = Renditions { audio: true, ..Renditions::new(&[30, 0, 0]) };
+    let (_, audio) = super::super::hls::tests::codecs();
+    renditions.publishers[0].0.track(1, audio, 48_000, *b"und", Renditions::at(0)).unwrap();
+    let mut before: BTreeMap<String, u32> = BTreeMap::new();
+    let mut publish = |renditions: &mut Renditions, seconds, listed: &[&str]| {
+        for _ in 0..seconds * 5 {
+            renditions.publish(6);
+            let now = renditions.set_ids();
+            for (name, id) in &now {
+                assert_eq!(id, before.get(name).unwrap_or(id), "{name}: {now:?}");
+            }
+            before.extend(now);
+        }
+        let names: Vec<_> = renditions.set_ids().into_keys().collect();
+        assert_eq!(names, listed);
+    };
+    publish(&mut renditions, 3, &["a0", "v0"]);
+    // v1 begins in the midst of a segment of v0, and is cut where v0 is from then on.
+    renditions.publishers[1].1 = 30;
+    publish(&mut renditions, 5, &["a0", "v0", "v1"]);
+    assert_eq!(renditions.sets()[0], ["v0", "v1"]);
+    // v2 has other keyframes.
+    renditions.publishers[2].1 = 45;
+    publish(&mut renditions, 5, &["a0", "v0", "v1", "v2"]);
+    assert_eq!(renditions.sets().len(), 3);
+    // v1's publisher is away for longer than a segment lasts, and comes back in the midst of one. The list of
+    // v1 has a hole until its window is past it.
+    let v2 = renditions.publishers.pop().unwrap();
+    renditions.publishers.pop();
+    renditions.publishers.push(v2);
+    publish(&mut renditions, 7, &["a0", "v0", "v1", "v2"]);
+    let v2 = renditions.publishers.pop().unwrap();
+    let now = Renditions::at(u64::from(renditions.frame) * 1_000_000 / 30);
+    renditions.publishers.push((Renditions::publisher(&renditions.registry, 1, now), 30));
+    renditions.publishers.push(v2);
+    publish(&mut renditions, 60, &["a0", "v0", "v1", "v2"]);
+    assert_eq!(renditions.sets()[0], ["v0", "v1"]);
 }
 
 /// The dates that a playlist of HLS gives its segments, by file name, in milliseconds of their
