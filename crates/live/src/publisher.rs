@@ -118,11 +118,15 @@ impl Publisher {
         let index = match known {
             Some(index) => {
                 if !inner.tracks[index].is_configured(&codec, language) {
-                    if !inner.may_begin_period(publisher, now) {
+                    // A track without a sample in this period begins the period with its new configuration.
+                    let changes = inner.tracks[index].packager.is_in(inner.period);
+                    if changes && !inner.may_begin_period(publisher, now) {
                         return Err(Refused::TooOften);
                     }
                     inner.tracks[index].configure(codec.clone(), language)?;
-                    inner.next_period();
+                    if changes {
+                        inner.next_period();
+                    }
                 }
                 if inner.tracks[index].handle.set_present(true) {
                     self.stream.announce(&inner);
@@ -232,10 +236,10 @@ impl Publisher {
             if let Some(learnt) = inner.learn(index, &sample, self.stream.settings()) {
                 self.stream.learn(inner, learnt);
             }
-            let from = (said.saturating_add(offset), sample.sync);
-            if !inner.breaks_off(index, from, now, ahead) {
-                return Err(Refused::TooOften);
-            }
+        }
+        let from = (said.saturating_add(offset), sample.sync);
+        if (leads || inner.is_main(publisher)) && !inner.breaks_off(index, from, now, ahead) {
+            return Err(Refused::TooOften);
         }
         if inner.resume(index, sample.dts, now)? {
             self.stream.announce(inner);

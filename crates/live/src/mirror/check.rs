@@ -105,6 +105,9 @@ pub(crate) fn part(part: &NewPart) -> Result<(), Refused> {
     if !are_times || begins.period >= MOST || !is_date(begins.captured) {
         return Err(invalid("a time"));
     }
+    if begins.discontinuity && begins.period == 0 {
+        return Err(invalid("a discontinuity before any period"));
+    }
     if begins.header.track.id != part.track {
         return Err(invalid("a header's track"));
     }

@@ -306,10 +306,11 @@ impl Inner {
         }
     }
 
-    /// Begins a period if the media from stream time `t` of the leading track do not continue what
-    /// came before: after a pause longer than a segment may last. Also begins one at a keyframe if
-    /// dates are off by too much. Returns false if that happens too often. Dates count too, because
-    /// a publisher's times can make them wrong; a wall clock is never set so often.
+    /// Begins a period if the media from stream time `t` of a track of the main publisher do not continue
+    /// what came before: if that track and the leading one have paused for longer than a segment may last,
+    /// whichever of them goes on first. Also begins one at a keyframe of the leading track if dates are off
+    /// by too much. Returns false if that happens too often. Dates count too, because a publisher's times
+    /// can make them wrong; a wall clock is never set so often.
     pub(crate) fn breaks_off(
         &mut self,
         index: usize,
@@ -320,15 +321,21 @@ impl Inner {
         let longest = self.learnt.map_or(i64::MAX, |learnt| {
             i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
         });
-        let track = &self.tracks[index];
-        let lasts = track.packager.lasts_until(rescale(t, 1_000_000, track.timescale()));
-        let paused = track.packager.is_in(self.period)
-            && rescale(lasts, track.timescale(), 1_000_000) > longest;
-        if self.period_begun && (paused || sync && self.dates.is_off(ahead)) {
+        let has_paused = |track: &TrackState| {
+            let lasts = track.packager.lasts_until(rescale(t, 1_000_000, track.timescale()));
+            track.packager.is_in(self.period)
+                && rescale(lasts, track.timescale(), 1_000_000) > longest
+        };
+        let leader = self.leader().unwrap_or(index);
+        let leads = leader == index;
+        let paused = has_paused(&self.tracks[index]) && has_paused(&self.tracks[leader]);
+        if self.period_begun && (paused || leads && sync && self.dates.is_off(ahead)) {
             // The period is one of the whole stream, whoever publishes its leading track.
             if !self.turns.allows(now) {
                 return false;
             }
+            // If the publisher's clock leapt ahead, the new period's dates must know that already.
+            self.dates.observe(t, signed(now));
             self.next_period();
             self.begin_period(ahead);
         }

@@ -560,7 +560,9 @@ fn a_publisher_that_falls_silent_keeps_its_tracks_until_it_goes_on() {
 /// longer than a segment may last.
 #[test]
 fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
-    for (pause, discontinuities, long_parts) in [(800, 0, 0), (3_000, 0, 1), (15_000, 1, 0)] {
+    let pauses = [(800, 0, 0), (3_000, 0, 1), (15_000, 1, 0)];
+    let cases = pauses.into_iter().flat_map(|pause| [(pause, false), (pause, true)]);
+    for ((pause, discontinuities, long_parts), audio_first) in cases {
         let registry = Registry::new(Settings::default());
         let mut publisher = publisher(&registry);
         let at = |millis: i64| UnixMicros(START + millis as u64 * 1000);
@@ -571,7 +573,9 @@ fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
         for frame in 0..600 {
             // The pause begins within a group of pictures.
             let millis = frame * 100 / 3 + if frame < 250 { 0 } else { pause };
-            publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
+            if !audio_first {
+                publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
+            }
             shown.push(millis);
             if frame == 250 {
                 units = millis * 48 / 1024;
@@ -579,6 +583,9 @@ fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
             while units * 1024 / 48 <= millis {
                 publisher.sample(1, sample(units * 1024 / 48, true, 50), at(millis)).unwrap();
                 units += 1;
+            }
+            if audio_first {
+                publisher.sample(0, sample(millis, frame % 60 == 0, 100), at(millis)).unwrap();
             }
         }
         assert_eq!(stream.target_duration(), Duration::from_secs(4));
@@ -620,6 +627,56 @@ fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
                 assert!(late.abs() <= 90, "{pause} ms: {millis} ms shown {late} ticks late");
             }
         }
+    }
+}
+
+/// A clock that leaps ahead while no time passes begins a period. Its dates go on where those before ended.
+#[test]
+fn dates_do_not_leap_with_a_publishers_clock() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    for frame in 0..600i64 {
+        let millis = frame * 100 / 3 + if frame < 300 { 0 } else { 8_000 };
+        let now = UnixMicros(START + frame as u64 * 33_333);
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+    }
+    let window = publisher.stream().track("v0").unwrap().window();
+    assert_eq!(window.all().filter(|segment| segment.discontinuity).count(), 1);
+    let begun = |segment: &live::Segment| segment.captured.0 - START;
+    let dates: Vec<u64> = window.all().map(|segment| begun(segment) / 10_000).collect();
+    for (at, date) in dates.iter().enumerate() {
+        assert!(date.abs_diff(at as u64 * 200) <= 5, "hundredths of a second: {dates:?}");
+    }
+}
+
+/// ffmpeg sends the new configuration of each track right before its next sample.
+#[test]
+fn configurations_that_change_one_after_the_other_make_one_period() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    let mut units = 0;
+    for frame in 0..600i64 {
+        let millis = frame * 100 / 3;
+        let now = UnixMicros(START + millis as u64 * 1000);
+        let changed = frame >= 300;
+        let level = if changed { 40 } else { 31 };
+        publisher.track(0, video_codec(level), 1000, *b"und", now).unwrap();
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        // The audio's comes some frames later.
+        let language = if frame >= 303 { *b"deu" } else { *b"und" };
+        publisher.track(1, audio_codec(48_000), 1000, language, now).unwrap();
+        while frame % 4 == 3 && units * 1024 / 48 <= millis {
+            publisher.sample(1, sample(units * 1024 / 48, true, 50), now).unwrap();
+            units += 1;
+        }
+    }
+    for name in ["v0", "a0"] {
+        let window = publisher.stream().track(name).unwrap().window();
+        let begun: Vec<_> = window.all().filter(|segment| segment.discontinuity).collect();
+        assert_eq!(begun.len(), 1, "{name}");
+        assert_eq!(begun[0].period, 1, "{name}");
+        assert!(window.listed().count() >= 9, "{name}");
     }
 }
 
