@@ -393,12 +393,19 @@ impl Track {
     }
 }
 
+/// FourCCs of the video codecs that a [`Demuxer`] makes tracks of.
+pub const VIDEO_FOURCCS: [&str; 3] = ["avc1", "hvc1", "av01"];
+/// FourCCs of its audio codecs.
+pub const AUDIO_FOURCCS: [&str; 2] = ["mp4a", "Opus"];
+
 fn is_supported(kind: Kind, codec: CodecId) -> bool {
-    match kind {
-        Kind::Video => matches!(codec, CodecId::AVC | CodecId::HEVC | CodecId::AV1),
-        Kind::Audio => matches!(codec, CodecId::AAC | CodecId::OPUS),
-        Kind::Other => false,
-    }
+    let CodecId::Fourcc(fourcc) = codec else { return false };
+    let supported: &[&str] = match kind {
+        Kind::Video => &VIDEO_FOURCCS,
+        Kind::Audio => &AUDIO_FOURCCS,
+        Kind::Other => &[],
+    };
+    supported.iter().any(|one| one.as_bytes() == fourcc)
 }
 
 /// Checks that a configuration is short enough to be kept.

@@ -20,7 +20,9 @@ mod payload;
 mod read;
 mod write;
 
-pub use demux::{Demuxer, Event, MAX_CONFIGURATION, MAX_STEP, Problem, Reason};
+pub use demux::{
+    AUDIO_FOURCCS, Demuxer, Event, MAX_CONFIGURATION, MAX_STEP, Problem, Reason, VIDEO_FOURCCS,
+};
 pub use metadata::Metadata;
 pub use payload::{Body, CodecId, MAX_TRACKS, Packet, parse_audio, parse_video};
 pub use read::{Header, Reader, Tag};

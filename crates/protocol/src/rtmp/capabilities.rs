@@ -39,11 +39,18 @@ impl Capabilities {
 
     /// A side that forwards anything, and understands multitrack, ModEx and reconnecting.
     pub fn forward_all() -> Self {
-        let any = || vec![("*".to_owned(), Self::CAN_FORWARD)];
+        Self { fourcc_list: vec!["*".to_owned()], ..Self::forward(&["*"], &["*"]) }
+    }
+
+    /// A side that forwards these codecs by FourCC, and understands multitrack, ModEx and reconnecting.
+    pub fn forward(video: &[&str], audio: &[&str]) -> Self {
+        let can = |fourccs: &[&str]| -> Vec<FourCcInfo> {
+            fourccs.iter().map(|&fourcc| (fourcc.to_owned(), Self::CAN_FORWARD)).collect()
+        };
         Self {
-            fourcc_list: vec!["*".to_owned()],
-            video: any(),
-            audio: any(),
+            fourcc_list: video.iter().chain(audio).map(|&fourcc| fourcc.to_owned()).collect(),
+            video: can(video),
+            audio: can(audio),
             caps_ex: Self::RECONNECT | Self::MULTITRACK | Self::MODEX,
         }
     }

@@ -18,7 +18,8 @@ use bytes::Bytes;
 use http::net::{Look, Patience, Watch};
 use http::{Ready, Transport};
 use live::Delivery;
-use protocol::rtmp::{ServerConfig, ServerSession, code};
+use media::flv::{AUDIO_FOURCCS, VIDEO_FOURCCS};
+use protocol::rtmp::{Capabilities, ServerConfig, ServerSession, code};
 use tokio::task::{coop, yield_now};
 use tokio::time::Instant;
 
@@ -136,7 +137,9 @@ pub(super) struct Connection<S> {
 
 impl<S: Transport + 'static> Connection<S> {
     pub(super) fn new(shared: Rc<Shared>, socket: S, peer: SocketAddr) -> Self {
-        let session = ServerSession::new(ServerConfig::default(), shared.origin.now().0);
+        let capabilities = Capabilities::forward(&VIDEO_FOURCCS, &AUDIO_FOURCCS);
+        let config = ServerConfig { capabilities, ..ServerConfig::default() };
+        let session = ServerSession::new(config, shared.origin.now().0);
         let drain = shared.drain.begun();
         let admission = shared.undecided.enter();
         let trace = shared.origin.traces.accepted();

@@ -121,6 +121,29 @@ async fn idle_connections_are_closed() {
     .await;
 }
 
+/// A publisher that chooses its codec by this list must not choose one that is dropped.
+#[tokio::test(start_paused = true)]
+async fn the_codecs_that_a_publisher_may_send_are_told() {
+    local(async {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let mut peer = Peer::new(&origin, PUBLISH, Capabilities::MULTITRACK, 1 << 20);
+        let events = peer.run(None, ALL, STEP * 9).await;
+        let told = events.iter().find_map(|(_, event)| match event {
+            ClientEvent::Connected { capabilities } => Some(capabilities),
+            _ => None,
+        });
+        let told = told.expect("an answer");
+        assert_eq!(told.fourcc_list, ["avc1", "hvc1", "av01", "mp4a", "Opus"]);
+        let names = |map: &[(String, u32)]| -> Vec<String> {
+            assert!(map.iter().all(|(_, mask)| *mask == Capabilities::CAN_FORWARD), "{map:?}");
+            map.iter().map(|(fourcc, _)| fourcc.clone()).collect()
+        };
+        assert_eq!(names(&told.video), ["avc1", "hvc1", "av01"]);
+        assert_eq!(names(&told.audio), ["mp4a", "Opus"]);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_publisher_stays_while_it_sends_and_must_leave_when_it_is_silent() {
     local(async {

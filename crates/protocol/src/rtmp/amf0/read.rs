@@ -54,7 +54,7 @@ impl<'a> Reader<'a> {
         self.values_left = self
             .values_left
             .checked_sub(1)
-            .ok_or_else(|| Error::limit(format!("more than {MAX_VALUES} AMF0 values"), at))?;
+            .ok_or_else(|| Error::unsupported(format!("more than {MAX_VALUES} AMF0 values"), at))?;
         let [marker] = self.array("type marker")?;
         Ok(match marker {
             0 => Value::Number(f64::from_be_bytes(self.array("number")?)),
