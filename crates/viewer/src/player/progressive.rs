@@ -6,7 +6,7 @@ use media::flv::{Metadata, TagKind};
 use super::rtmp::expect;
 use crate::http::{Body, Client, Request};
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::skim::{self, FlvTimes, Mp4Event, is_media, micros, track_of};
+use crate::skim::{self, FlvTimes, Mp4Event, micros, track_of};
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
@@ -201,8 +201,7 @@ pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
         let mut skimmer = skim::Flv::default();
         let mut take = |data: &[u8]| {
             skimmer.read(data, &mut |tag| {
-                if is_media(tag.track, tag.start) {
-                    let (from, to) = times.unit(tag.track, tag.timestamp);
+                if let Some((from, to)) = times.unit(tag.track, tag.start, tag.timestamp) {
                     if let Some(stamps) = tag.stamps {
                         viewer.stats().playback.set_stamps(to, stamps);
                     }
@@ -230,8 +229,7 @@ fn played(viewer: &Viewer, times: &mut FlvTimes, kind: TagKind, timestamp: u32, 
         }
     };
     let start = [0, 1].map(|at| payload.get(at).copied().unwrap_or_default());
-    if is_media(track, start) {
-        let (from, to) = times.unit(track, timestamp);
+    if let Some((from, to)) = times.unit(track, start, timestamp) {
         if track == Track::Video
             && let Some(stamps) = Stamps::of_one(payload)
         {

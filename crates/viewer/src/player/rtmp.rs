@@ -7,7 +7,7 @@ use protocol::rtmp::{
 };
 
 use crate::playback::{Stamps, Track};
-use crate::skim::{FlvTimes, is_media};
+use crate::skim::FlvTimes;
 use crate::socket::{Socket, write_all};
 use crate::tls::Within;
 use crate::verify;
@@ -124,13 +124,11 @@ impl Player<'_> {
             ClientEvent::Measured(measured) => {
                 let track =
                     if measured.kind == message::VIDEO { Track::Video } else { Track::Audio };
-                if is_media(track, measured.start) {
-                    let stamps = match track {
-                        Track::Video => Stamps::of_one(self.session.measured_front()),
-                        Track::Audio => None,
-                    };
-                    self.played(track, measured.timestamp, stamps);
-                }
+                let stamps = match track {
+                    Track::Video => Stamps::of_one(self.session.measured_front()),
+                    Track::Audio => None,
+                };
+                self.played(track, measured.start, measured.timestamp, stamps);
             }
             ClientEvent::Audio { timestamp, payload } => {
                 self.tag(TagKind::Audio, timestamp, &payload)?;
@@ -161,8 +159,8 @@ impl Player<'_> {
         Ok(false)
     }
 
-    fn played(&mut self, track: Track, timestamp: u32, stamps: Option<Stamps>) {
-        let (from, to) = self.times.unit(track, timestamp);
+    fn played(&mut self, track: Track, start: [u8; 2], timestamp: u32, stamps: Option<Stamps>) {
+        let Some((from, to)) = self.times.unit(track, start, timestamp) else { return };
         if let Some(stamps) = stamps {
             self.viewer.stats().playback.set_stamps(to, stamps);
         }
@@ -177,10 +175,8 @@ impl Player<'_> {
             let counts = &mut self.viewer.stats().verified;
             verifier.tag(kind, timestamp, payload, counts, &mut |_| {})?;
         }
-        if is_media(track, start) {
-            let stamps = if track == Track::Video { Stamps::of_one(payload) } else { None };
-            self.played(track, timestamp, stamps);
-        }
+        let stamps = if track == Track::Video { Stamps::of_one(payload) } else { None };
+        self.played(track, start, timestamp, stamps);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::{Error, Micros};
 /// Whether an FLV tag or RTMP message with these first bytes of payload holds an access unit.
 /// Others are a sequence header, the end of a sequence or a command (FLV annex E.4.2.1 and E.4.3.1;
 /// Enhanced RTMP v2, "ExAudioTagHeader" and "ExVideoTagHeader").
-pub fn is_media(track: Track, start: [u8; 2]) -> bool {
+fn is_media(track: Track, start: [u8; 2]) -> bool {
     let [first, second] = start;
     match track {
         Track::Video if first & 0x80 != 0 => !matches!(first & 0x0F, 0 | 2 | 4 | 5),
@@ -23,32 +23,53 @@ pub fn is_media(track: Track, start: [u8; 2]) -> bool {
     }
 }
 
+/// Whether decoding can begin with the access unit of an FLV tag or RTMP message with this first byte of payload.
+/// FrameType is 1 for a keyframe, in the form of annex E.4.3.1 and in that of Enhanced RTMP.
+fn begins(track: Track, first: u8) -> bool {
+    track == Track::Audio || first >> 4 & 7 == 1
+}
+
 /// Longest step between two messages of a track, in milliseconds, that counts as the duration of
 /// the first. A longer step is a hole.
 const MAX_FRAME: i64 = 1000;
 
 /// Turns timestamps of FLV tags and RTMP messages into ranges of media. The duration of an access
 /// unit is known when the next one comes.
+///
+/// A server may begin in the midst of a group of pictures. No player can show them before the next keyframe, so they
+/// are no media.
 #[derive(Debug)]
 pub struct FlvTimes {
     clock: Unwrapper,
+    /// Whether an access unit came that decoding can begin with, of each track.
+    begun: [bool; 2],
     last: [Option<i64>; 2],
 }
 
 impl Default for FlvTimes {
     fn default() -> Self {
-        Self { clock: Unwrapper::new(32), last: [None; 2] }
+        Self { clock: Unwrapper::new(32), begun: [false; 2], last: [None; 2] }
     }
 }
 
 impl FlvTimes {
-    /// Takes the timestamp of an access unit, in milliseconds. Returns from when to when there are
-    /// now media to play: up to this access unit, from the one before.
-    pub fn unit(&mut self, track: Track, timestamp: u32) -> (Micros, Micros) {
+    /// Takes a tag or message: the first bytes of its payload, and its timestamp in milliseconds. Returns from when to
+    /// when there are now media to play: up to this access unit, from the one before. `None` if it is nothing to play.
+    pub fn unit(
+        &mut self,
+        track: Track,
+        start: [u8; 2],
+        timestamp: u32,
+    ) -> Option<(Micros, Micros)> {
+        let begun = &mut self.begun[track as usize];
+        *begun |= is_media(track, start) && begins(track, start[0]);
+        if !is_media(track, start) || !*begun {
+            return None;
+        }
         let to = self.clock.unwrap(timestamp.into());
         let last = self.last[track as usize].replace(to).unwrap_or(to);
         let from = if (0..=MAX_FRAME).contains(&(to - last)) { last } else { to };
-        (from.saturating_mul(1000), to.saturating_mul(1000))
+        Some((from.saturating_mul(1000), to.saturating_mul(1000)))
     }
 }
 
@@ -202,5 +223,29 @@ impl Flv {
             tag(FlvTag { track, timestamp, start, stamps });
         }
         self.next(FlvStage::BackLink);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first two bytes of a payload: a sequence header, a keyframe and another frame.
+    const AVC: [[u8; 2]; 3] = [[0x17, 0], [0x17, 1], [0x27, 1]];
+    /// The same in Enhanced RTMP.
+    const HEVC: [[u8; 2]; 3] = [[0x90, b'h'], [0x91, b'h'], [0xA1, b'h']];
+
+    #[test]
+    fn video_begins_with_a_keyframe_and_audio_anywhere() {
+        for [header, keyframe, other] in [AVC, HEVC] {
+            let mut times = FlvTimes::default();
+            for (at, start) in [(0, header), (0, other), (40, other)] {
+                assert_eq!(times.unit(Track::Video, start, at), None);
+            }
+            assert_eq!(times.unit(Track::Audio, [0xAF, 0], 0), None);
+            assert_eq!(times.unit(Track::Audio, [0xAF, 1], 30), Some((30_000, 30_000)));
+            assert_eq!(times.unit(Track::Video, keyframe, 80), Some((80_000, 80_000)));
+            assert_eq!(times.unit(Track::Video, other, 120), Some((80_000, 120_000)));
+        }
     }
 }

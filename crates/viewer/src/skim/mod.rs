@@ -5,7 +5,7 @@
 //! MP4, segments ─▶ Mp4 ─┬─▶ header, fragments ──────────▶ micros ────┐
 //!                       └─▶ SegmentStamps ─▶ Search, whether to look │
 //! FLV ───────────▶ Flv ────▶ tags ─┐                                 ├─▶ what plays, and how late
-//! RTMP ────────────▶ messages ─────┴▶ is_media ─▶ FlvTimes ──────────┘
+//! RTMP ────────────▶ messages ─────┴▶ FlvTimes ──────────────────────┘
 //! ```
 //!
 //! [`Mp4`] and [`Flv`] take bytes in pieces of any size, as they come from the network. They report
@@ -20,7 +20,7 @@ mod search;
 mod tests;
 
 pub use boxes::whole_fragments;
-pub use flv::{Flv, FlvTag, FlvTimes, is_media};
+pub use flv::{Flv, FlvTag, FlvTimes};
 pub use fragment::Fragment;
 use media::Kind;
 pub use mp4::{Mp4, Mp4Event};
