@@ -69,6 +69,14 @@ impl Loaded {
                 self.metrics.insert("served_percent".to_owned(), served / clients * 100.0);
             }
         }
+        // The server is measured over all steps, and over the viewer that comes before them where no bit rate is
+        // given. Its work must not be divided by what the last step got.
+        let has_others = document.number("/encoded_bit_rate").is_some() || steps.len() > 1;
+        if has_others {
+            for of_last in [RESPONSES, BYTES, SENT, "requests"] {
+                self.metrics.remove(of_last);
+            }
+        }
     }
 }
 
@@ -128,6 +136,15 @@ impl<'a> Document<'a> {
         statuses.into_iter().flatten().filter_map(of).fold(0.0, |sum, count| sum + count)
     }
 
+    /// Whether a percentile is that of all `clients`. Some may have no value: those that never began to play have no
+    /// time until they began. They are worse than all that have one.
+    fn tells(self, pointer: &str, clients: f64) -> bool {
+        let Some(quantile) = percentile::stated(pointer) else { return true };
+        let of = pointer.rsplit_once('/').map_or("", |(of, _)| of);
+        let count = self.number(&format!("{of}/count")).unwrap_or_default();
+        count >= quantile * clients
+    }
+
     /// Copies a number. A percentile is copied only if its distribution has enough values for it.
     fn copy(self, to: &mut Metrics, pointer: &str, name: &str, factor: f64) {
         if let Some(quantile) = percentile::stated(pointer) {
@@ -181,7 +198,9 @@ fn viewers(viewers: &Document<'_>, clients: Option<f64>, to: &mut Metrics) {
         ("/late/p99", "late_p99_ms", MS),
         ("/requests", "requests", 1.0),
     ] {
-        viewers.copy(to, pointer, name, factor);
+        if viewers.tells(pointer, clients) {
+            viewers.copy(to, pointer, name, factor);
+        }
     }
     for (kind, name) in REQUESTS {
         let at = format!("/requests_by_kind/{kind}");

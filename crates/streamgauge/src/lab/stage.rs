@@ -148,7 +148,7 @@ impl Stage<'_> {
         let deadline = Instant::now() + UNTIL_PLAYABLE;
         while !self.is_playable()? {
             let publisher = &mut self.programs[0];
-            ensure!(!publisher.has_ended()?, "the publisher ended: {}", publisher.last_words());
+            publishes(publisher)?;
             ensure!(
                 Instant::now() < deadline,
                 "the stream cannot be played after {} s",
@@ -243,13 +243,14 @@ impl Stage<'_> {
         let began = Instant::now();
         let Self { programs, server, bench, link, .. } = self;
         let mut changes = load.link_changes.iter().peekable();
-        let program = programs.last_mut().context("the load is gone")?;
+        let (program, others) = programs.split_last_mut().context("the load is gone")?;
         program.wait_while(limit, bench.stop, &mut || {
             while let Some(change) =
                 changes.next_if(|change| began.elapsed() >= length.mul_f64(change.at))
             {
                 link.context("link")?.change(&change.rate)?;
             }
+            others.iter_mut().try_for_each(publishes)?;
             server.check()
         })?;
         if let Some(change) = changes.next() {
@@ -301,6 +302,14 @@ impl Stage<'_> {
     }
 }
 
+/// Fails if this is the publisher, and it has ended: it repeats its file until somebody ends it. Without it the server
+/// has nothing to do, and its viewers nothing to play.
+fn publishes(program: &mut Program) -> anyhow::Result<()> {
+    let is_over = program.role() == "publisher" && program.has_ended()?;
+    ensure!(!is_over, "the publisher ended: {}", program.last_words());
+    Ok(())
+}
+
 /// Moves the histograms beside trial.json, to the names that figures use.
 fn keep_histograms(folder: &Path) -> anyhow::Result<()> {
     let Ok(files) = fs::read_dir(folder.join("load")) else { return Ok(()) };
@@ -318,4 +327,24 @@ fn keep_histograms(folder: &Path) -> anyhow::Result<()> {
         fs::rename(&path, folder.join(name))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::signals::Stop;
+    use super::*;
+
+    #[test]
+    fn a_publisher_that_has_ended_is_no_publisher() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let words = ["sh", "-c", "echo the server closed >&2"].map(str::to_owned);
+        for role in ["publisher", "background"] {
+            let mut program = Program::start(role, &Seat::default(), &words, &log, &log).unwrap();
+            program.wait(Duration::from_secs(600), &Stop::default()).unwrap();
+            let told = publishes(&mut program).err().map(|error| error.to_string());
+            let wanted = "the publisher ended: the server closed".to_owned();
+            assert_eq!(told, (role == "publisher").then_some(wanted));
+        }
+    }
 }

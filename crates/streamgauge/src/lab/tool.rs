@@ -190,7 +190,7 @@ fn httperf(text: &str) -> Option<Metrics> {
     let mut metrics = vec![
         ("requests_per_second", labelled(text, "Request rate:")?),
         ("kb_per_second", labelled(text, "Net I/O:")?),
-        ("errors", errors.and_then(first_number).unwrap_or_default()),
+        ("errors", errors.and_then(first_number).unwrap_or_default() + httperf_refused(text)),
     ];
     let totals = text.lines().find(|line| line.starts_with("Total:"));
     let requests = totals.and_then(|line| line.split_once("requests")).map(|(_, rest)| rest);
@@ -199,6 +199,14 @@ fn httperf(text: &str) -> Option<Metrics> {
     metrics.extend(replies.and_then(first_number).map(|n| ("responses", n)));
     metrics.extend(reply.and_then(first_number).map(|n| ("latency_mean_ms", n)));
     Some(metrics)
+}
+
+/// The replies that refuse a request, of httperf's `Reply status: 1xx=0 2xx=9 3xx=0 4xx=1 5xx=0`.
+fn httperf_refused(text: &str) -> f64 {
+    let statuses = text.lines().find_map(|line| line.strip_prefix("Reply status:"));
+    let words = statuses.unwrap_or_default().split_whitespace();
+    let refused = words.filter_map(|word| word.strip_prefix("4xx=").or(word.strip_prefix("5xx=")));
+    refused.filter_map(first_number).sum()
 }
 
 /// wrk(1), with `--latency` for the percentiles.
@@ -294,13 +302,14 @@ mod tests {
         let text = "Total: connections 3000 requests 3000 replies 2999 test-duration 0.420 s\n\n\
                     Request rate: 7141.8 req/s (0.1 ms/req)\n\
                     Reply time [ms]: response 0.1 transfer 0.0\n\
+                    Reply status: 1xx=0 2xx=2990 3xx=0 4xx=2 5xx=7\n\
                     Net I/O: 2141.1 KB/s (17.5*10^6 bps)\n\n\
                     Errors: total 1 client-timo 1 socket-timo 0\n";
         let metrics = Tool::Httperf.parse(text, &["--num-conns=3000".to_owned()]).unwrap();
         for (name, value) in [
             ("requests_per_second", 7141.8),
             ("kb_per_second", 2141.1),
-            ("errors", 1.0),
+            ("errors", 10.0),
             ("requests", 3000.0),
             ("responses", 2999.0),
             ("latency_mean_ms", 0.1),

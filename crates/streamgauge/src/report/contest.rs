@@ -4,7 +4,7 @@ use indexmap::IndexMap;
 
 use crate::lab::scenario::{Load, Tool};
 use crate::lab::template::Template;
-use crate::runs::marks::has_errors;
+use crate::runs::marks::neglects;
 use crate::runs::{Kept, Study, dimension};
 
 /// A case of a load, and the servers that were measured in it.
@@ -27,16 +27,6 @@ pub(super) struct Entrant<'a> {
     /// Whether its figures may win: the generator was not saturated, nothing failed, and most
     /// viewers were served.
     pub(super) is_sound: bool,
-}
-
-/// Where fewer viewers than this were served, in per cent, what a server costs and how prompt it is
-/// tells only of those that were.
-const SERVED: f64 = 90.0;
-
-/// Whether a server served most viewers, if it had any.
-fn serves(kept: &Kept) -> bool {
-    let served = ["served_percent", "satisfied_percent"].iter().find_map(|name| kept.metric(name));
-    served.is_none_or(|served| served >= SERVED)
 }
 
 /// What a load asks for, by its job.
@@ -81,12 +71,10 @@ fn contest<'a>(study: &'a Study, load: &Load, trials: &[&'a Kept]) -> Option<Con
         let name = &study.peers[peer].name;
         let own = trials.iter().copied().filter(|kept| kept.trial.peer == *name);
         let trials: Vec<&Kept> = own.collect();
-        // No criterion is a metric that itself tells of errors.
+        // No criterion is a metric that itself tells how many were served.
         let is_sound = !trials.is_empty()
-            && !has_errors(&trials, "server_us_per_request")
-            && trials
-                .iter()
-                .all(|kept| !kept.trial.saturated && kept.trial.failed.is_none() && serves(kept));
+            && !neglects(&trials, "server_us_per_request")
+            && trials.iter().all(|kept| !kept.trial.saturated && kept.trial.failed.is_none());
         Entrant { peer, trials, is_sound }
     };
     let entrants: Vec<Entrant<'_>> =

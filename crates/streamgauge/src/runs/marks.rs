@@ -15,13 +15,25 @@ pub(crate) const MARKS: [(&str, &str); 4] = [
         "‡",
         "Noisy: repetitions are more than 15 % of their median apart, or other processes used more than 5 % of the processors.",
     ),
-    ("§", "Some repetitions failed, and are left out."),
-    ("¶", "Requests or viewers failed, or were answered with an error: never the best."),
+    ("§", "Some repetitions failed or have no such figure, and are left out."),
+    (
+        "¶",
+        "Requests or viewers failed, were answered with an error, or fewer than 90 % of the viewers were served: never the best.",
+    ),
 ];
 
-/// Metrics that themselves tell how many were served, or not served.
-const OUTCOMES: [&str; 9] = [
+/// Where fewer viewers than this were served, in per cent, what a server costs and how prompt it is
+/// tells only of those that were.
+const SERVED: f64 = 90.0;
+
+/// Metrics that themselves tell how many were served, or how well.
+const OUTCOMES: [&str; 14] = [
     "errors",
+    "stalls",
+    "stalled",
+    "stall_seconds",
+    "received_mean_s",
+    "bit_rate_kbit",
     "unfinished",
     "satisfied",
     "satisfied_percent",
@@ -32,10 +44,24 @@ const OUTCOMES: [&str; 9] = [
     "inflexion",
 ];
 
-/// Whether some requests or viewers were refused. Good figures of the others say little then.
-pub(crate) fn has_errors(trials: &[&Kept], metric: &str) -> bool {
-    let some = |kept: &&Kept| kept.metric("errors").is_some_and(|errors| errors > 0.0);
-    !OUTCOMES.contains(&metric) && trials.iter().any(some)
+/// Whether some requests or viewers were refused, or too few viewers were served. Good figures of the others say
+/// little then.
+pub(crate) fn neglects(trials: &[&Kept], metric: &str) -> bool {
+    let refuses = |kept: &Kept| kept.metric("errors").is_some_and(|errors| errors > 0.0);
+    !OUTCOMES.contains(&metric) && trials.iter().any(|kept| refuses(kept) || !serves(kept))
+}
+
+/// Whether a server served most viewers, if it had any.
+fn serves(kept: &Kept) -> bool {
+    let served = ["served_percent", "satisfied_percent"].iter().find_map(|name| kept.metric(name));
+    served.is_none_or(|served| served >= SERVED)
+}
+
+/// Whether some repetitions are left out of a figure.
+fn leaves_out(trials: &[&Kept], metric: &str) -> bool {
+    let known = trials.iter().filter(|kept| kept.metric(metric).is_some()).count();
+    let failed = trials.iter().any(|kept| kept.trial.failed.is_some());
+    failed || (known > 0 && known < trials.len())
 }
 
 /// The marks of a measured figure.
@@ -43,10 +69,10 @@ pub(crate) fn marks(trials: &[&Kept], metric: &str) -> String {
     let doubts = [Doubt::Saturated, Doubt::Noisy].into_iter();
     let mut marks: String =
         doubts.filter(|doubt| doubt.applies(trials, metric)).map(Doubt::mark).collect();
-    if trials.iter().any(|kept| kept.trial.failed.is_some()) {
+    if leaves_out(trials, metric) {
         marks.push('§');
     }
-    if has_errors(trials, metric) {
+    if neglects(trials, metric) {
         marks.push('¶');
     }
     marks
@@ -74,7 +100,7 @@ impl Doubt {
             Self::Saturated => trials.iter().any(|kept| kept.trial.saturated),
             // Numbers of those who were refused may differ much: any of them tells something.
             Self::Noisy => {
-                trials.iter().any(others) || (metric != "errors" && differs(trials, metric))
+                metric != "errors" && (trials.iter().any(others) || differs(trials, metric))
             }
         }
     }

@@ -98,6 +98,10 @@ fn metrics_are_those_of_the_documents() {
     let found = Loaded::of(Tool::Capacity, &of_capacity);
     assert_eq!(found.metrics["capacity"], 2.0, "{of_capacity:#}");
     assert_eq!(found.metrics["clients"], 2.0);
+    // The work of the server for both steps cannot be divided by what the last one got.
+    for of_last in ["responses", "requests", "received_bytes", "sent_bytes"] {
+        assert!(!found.metrics.contains_key(of_last), "{of_last}: {found:?}");
+    }
     assert_eq!(found.metrics["served"], number(&of_capacity, "/steps/1/served"));
     assert_eq!(found.metrics["served_percent"], found.metrics["served"] * 50.0);
     assert_near(
@@ -114,6 +118,21 @@ fn the_worst_delay_is_that_of_the_last_media_of_the_last_viewers() {
         Loaded::of(Tool::Viewers, &found).metrics.get("delivery_worst_ms").copied()
     };
     assert_eq!((of(100), of(99)), (Some(250.0), None));
+}
+
+/// Viewers that never began to play have no time until they began, and are worse than all that have one.
+#[test]
+fn a_percentile_is_that_of_all_viewers() {
+    let of = |played: u64| {
+        let startup = json!({ "count": played, "p50": 0.2, "p99": 0.3 });
+        let found = json!({ "batches": 10, "batch_size": 100, "viewers": { "startup": startup } });
+        let metrics = Loaded::of(Tool::Viewers, &found).metrics;
+        ["startup_p50_ms", "startup_p99_ms"].map(|name| metrics.contains_key(name))
+    };
+    assert_eq!(
+        [1000, 990, 989, 499].map(of),
+        [[true, true], [true, true], [true, false], [false, false]]
+    );
 }
 
 #[test]

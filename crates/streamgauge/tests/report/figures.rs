@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use roxmltree::{Document, Node};
+use streamgauge::lab::record::Trial;
 
 use crate::fixture::{Folder, histogram, meter, trial};
 use crate::rich;
@@ -149,17 +150,33 @@ fn extreme_values_stay_inside() {
 #[test]
 fn inflexion_points_are_interpolated_and_named() {
     let place = tempfile::tempdir().unwrap();
-    let peers = [("a", "A", "1"), ("b", "B", "1")];
+    let peers = [("a", "A", "1"), ("b", "B", "1"), ("c", "C", "1"), ("d", "D", "1")];
     let folder = Folder::new(place.path(), &format!("{SMALL}{AGAINST}"), 1.0, &peers);
     for (clients, a, b) in [(100.0, 400.0, 300.0), (1100.0, 150.0, 250.0), (1200.0, 50.0, 200.0)] {
         for (peer, rate) in [("a", a), ("b", b)] {
             folder.keep(&trial("one", &[("clients", clients)], peer, 1, &[("rate", rate)]));
         }
     }
+    // C does not start at 1,100, and holds 1,200. D has no figure before it fails.
+    let failed = |clients, peer| {
+        let kept = trial("one", &[("clients", clients)], peer, 1, &[]);
+        Trial { failed: Some("it did not start".to_owned()), ..kept }
+    };
+    folder.keep(&trial("one", &[("clients", 100.0)], "c", 1, &[("rate", 300.0)]));
+    folder.keep(&failed(1100.0, "c"));
+    folder.keep(&trial("one", &[("clients", 1200.0)], "c", 1, &[("rate", 200.0)]));
+    folder.keep(&failed(100.0, "d"));
+    folder.keep(&trial("one", &[("clients", 1100.0)], "d", 1, &[("rate", 300.0)]));
     let report = made(&[place.path()]);
     let text = fs::read_to_string(report.join("report.md")).unwrap();
-    assert!(text.contains("Inflexion point of A: 1,150 clients."), "{text}");
-    assert!(text.contains("B held up to 1,200 clients, the last value."), "{text}");
+    for said in [
+        "Inflexion point of A: 1,150 clients.",
+        "B held up to 1,200 clients, the last value.",
+        "C held up to 100 clients. At 1,100 every trial failed.",
+        "D: at 100 clients, the first value, every trial failed.",
+    ] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
     let svg = fs::read_to_string(report.join("figures/figure-1-1.svg")).unwrap();
     let tree = Document::parse(&svg).unwrap();
     let texts: Vec<&str> = tree

@@ -115,13 +115,19 @@ fn doubts_are_marked() {
 fn a_server_that_refuses_work_is_never_the_best() {
     let place = tempfile::tempdir().unwrap();
     let folder = Folder::new(place.path(), SMALL, 1.0, &[]);
-    for (peer, errors, count) in [("a", 0.0, 10.0), ("b", 3.0, 90.0), ("c", 0.0, 9.0)] {
-        let metrics = [("count", count), ("errors", errors)];
+    for (peer, errors, satisfied, count) in [
+        ("a", 0.0, 90.0, 10.0),
+        ("b", 3.0, 100.0, 90.0),
+        ("c", 0.0, 100.0, 9.0),
+        ("d", 0.0, 89.0, 80.0),
+    ] {
+        let metrics = [("count", count), ("errors", errors), ("satisfied_percent", satisfied)];
         folder.keep(&trial("one", &[("clients", 1.0)], peer, 1, &metrics));
     }
     let report = made(&[place.path()]);
     let rows = markdown(&report, "**Table 1.**");
-    assert_eq!([&rows[2][1], &rows[3][1], &rows[4][1]], ["**10.0**", "90.0¶", "9.0"]);
+    let cells: Vec<&String> = (2..6).map(|row| &rows[row][1]).collect();
+    assert_eq!(cells, ["**10.0**", "90.0¶", "9.0", "80.0¶"]);
     let text = fs::read_to_string(report.join("report.md")).unwrap();
     assert!(text.contains("¶ Requests or viewers failed"), "{text}");
 }

@@ -31,11 +31,15 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     let y = source.figure.y.as_deref().unwrap_or_default();
     let peers = source.by_peer(trials);
     let mut lines: Vec<Line> = Vec::new();
+    // Where each line's server failed.
+    let mut failures: Vec<Option<f64>> = Vec::new();
     for (peer, trials) in &peers {
         let label = source.peer_title(*peer).to_owned();
-        let points = measured(trials, x, y);
+        let places = places(trials, x);
+        let points = measured(&places, y);
         if !points.is_empty() {
             lines.push(Line { label, style: source.style(*peer), points });
+            failures.push(failure(&places));
         }
     }
     let measured = lines.len();
@@ -50,8 +54,9 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     if let Some(threshold) = threshold {
         // Two points of a study, far apart, do not tell where between them something happens.
         let known = |line: &&Line| !line.style.published || line.points.len() > 2;
-        for line in lines.iter().filter(known) {
-            let (mark, note) = crossing(line, threshold, y, x);
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| known(line)) {
+            let failed = failures.get(at).copied().flatten();
+            let (mark, note) = crossing(line, failed, threshold, (x, y));
             marks.extend(mark);
             notes.extend(note);
         }
@@ -96,8 +101,8 @@ fn plot(source: &Source<'_>, x: &str, title: String, trials: &[&Kept]) -> Option
     Some(Drawn { title, description, plot: Plot::Lines(plot), notes })
 }
 
-/// The medians over repetitions, in rising order of x.
-fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
+/// The trials at each value of x, in rising order of x.
+fn places<'a>(trials: &[&'a Kept], x: &str) -> Vec<(f64, Vec<&'a Kept>)> {
     let mut places: Vec<(f64, Vec<&Kept>)> = Vec::new();
     for &kept in trials {
         let Some(Value::Number(at)) = kept.trial.parameters.get(x) else { continue };
@@ -107,12 +112,24 @@ fn measured(trials: &[&Kept], x: &str, y: &str) -> Vec<Point> {
         }
     }
     places.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let point = |(x, here): (f64, Vec<&Kept>)| {
+    places
+}
+
+/// The medians over repetitions.
+fn measured(places: &[(f64, Vec<&Kept>)], y: &str) -> Vec<Point> {
+    let point = |(x, here): &(f64, Vec<&Kept>)| {
         let summary = Summary::of(here.iter().filter_map(|kept| kept.metric(y)))?;
-        let doubt = Doubt::of(&here, y);
-        Some(Point { x, y: summary.median, low: summary.min, high: summary.max, doubt })
+        let doubt = Doubt::of(here, y);
+        Some(Point { x: *x, y: summary.median, low: summary.min, high: summary.max, doubt })
     };
-    places.into_iter().filter_map(point).collect()
+    places.iter().filter_map(point).collect()
+}
+
+/// The first value of x at which every trial failed.
+fn failure(places: &[(f64, Vec<&Kept>)]) -> Option<f64> {
+    let fails =
+        |(_, here): &&(f64, Vec<&Kept>)| here.iter().all(|kept| kept.trial.failed.is_some());
+    places.iter().find(fails).map(|(x, _)| *x)
 }
 
 /// The curves that are expected of servers that have reached their limit at the first point: from
@@ -194,9 +211,16 @@ fn more_is_better(metric: &str) -> bool {
     !matches!(metric::tells(metric), Some(Tells::Less | Tells::Used))
 }
 
-/// Finds the inflexion point of a line, and describes it.
-fn crossing(line: &Line, threshold: f64, y: &str, x: &str) -> (Option<Mark>, Option<String>) {
-    let points: Vec<(f64, f64)> = line.points.iter().map(|point| (point.x, point.y)).collect();
+/// Finds the inflexion point of a line of `y` against `x`, and describes it. From `failed` on the server did not hold.
+fn crossing(
+    line: &Line,
+    failed: Option<f64>,
+    threshold: f64,
+    (x, y): (&str, &str),
+) -> (Option<Mark>, Option<String>) {
+    let before = |point: &&Point| failed.is_none_or(|failed| point.x < failed);
+    let points: Vec<(f64, f64)> =
+        line.points.iter().filter(before).map(|point| (point.x, point.y)).collect();
     let (label, what) = (&line.label, x.replace('_', " "));
     let place = |x: f64| number::fixed(x, usize::from(x < 10.0) * 2);
     // The first point that did not hold may be that of a generator which could do no more.
@@ -216,13 +240,26 @@ fn crossing(line: &Line, threshold: f64, y: &str, x: &str) -> (Option<Mark>, Opt
             (Some(mark), Some(note))
         }
         Some(Inflexion::Beyond(at)) => {
-            (None, Some(format!("{label} held up to {} {what}, the last value.", place(at))))
+            let held = format!("{label} held up to {} {what}", place(at));
+            let note = match failed {
+                Some(failed) => format!("{held}. At {} every trial failed.", place(failed)),
+                None => format!("{held}, the last value."),
+            };
+            (None, Some(note))
         }
         Some(Inflexion::Before(at)) => {
             let note = format!("{label} did not hold at {} {what}, the first value.", place(at));
             (None, Some(note + blamed(at)))
         }
-        None => (None, None),
+        None => {
+            let note = |failed| {
+                format!(
+                    "{label}: at {} {what}, the first value, every trial failed.",
+                    place(failed)
+                )
+            };
+            (None, failed.map(note))
+        }
     }
 }
 

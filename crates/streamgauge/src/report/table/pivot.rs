@@ -10,7 +10,7 @@ use super::{Aspect, Cell, Row, Table, headed, parameter};
 use crate::number;
 use crate::runs::dimension;
 use crate::runs::limit::{LIMITS, limit};
-use crate::runs::marks::{Doubt, MARKS, has_errors, marks};
+use crate::runs::marks::{Doubt, MARKS, marks, neglects};
 use crate::runs::statistics::Summary;
 use crate::runs::{Kept, NOT_WHOLE, Study, percentile_of_requests};
 
@@ -360,7 +360,7 @@ impl<'a> Pivot<'a> {
         for (key, cell) in &self.cells {
             let metric = &self.table.values[cell.metric].metric;
             let doubtful =
-                Doubt::of(&cell.trials, metric).is_some() || has_errors(&cell.trials, metric);
+                Doubt::of(&cell.trials, metric).is_some() || neglects(&cell.trials, metric);
             let Some(summary) = self.summary(key, cell).filter(|_| !doubtful) else { continue };
             let sign = match self.table.values[cell.metric].better {
                 Some(Better::More) => 1.0,
