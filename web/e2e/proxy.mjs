@@ -23,6 +23,7 @@ const HOST = '127.0.0.2';
  * Starts a proxy to a server. Bytes take `delay` milliseconds each way.
  *
  * - `drop` cuts all connections and admits no new ones.
+ * - `mute` lets nothing pass on the connections that there are, and does not end them. New ones are as before.
  * - `cut` does the same, and admits new ones after so many milliseconds, however late the test is by then.
  * - `restore` cuts all connections that are left, and admits new ones, to this server or another.
  */
@@ -41,6 +42,7 @@ export async function startProxy(url, delay = 0) {
   return {
     url: `http://${HOST}:${port}`,
     drop: () => say({}),
+    mute: () => say({ mute: true }),
     cut: (back) => say({ back }),
     restore: (to = url) => say({ to }),
     stop: async () => {
@@ -89,9 +91,11 @@ async function serve(url, delay) {
   await listen(0);
   const own = proxy.address().port;
   let again;
-  process.on('message', async ({ to, back }) => {
+  process.on('message', async ({ to, back, mute }) => {
     clearTimeout(again);
-    if (proxy.listening) {
+    if (mute) {
+      for (const socket of sockets) socket.unpipe().pause();
+    } else if (proxy.listening) {
       const closed = once(proxy, 'close');
       proxy.close();
       for (const socket of sockets) socket.destroy();

@@ -507,6 +507,26 @@ describe('the module in a page of another origin', { concurrency: 2 }, () => {
     },
   );
 
+  test('leaves a connection on which nothing comes any more', async () => {
+    const own = await startServer({ config: '[push]\nping_interval = "1s"\n' });
+    const proxy = await startProxy(own.url);
+    const { page } = await openPage(browser);
+    try {
+      await play(page, `${proxy.url}/live/demo/push`);
+      await untilTime(page, 3);
+      await proxy.mute();
+      await page.waitForFunction(() => window.heard.some(([name]) => name === 'reconnecting'));
+      const lost = await page.evaluate(() => window.heard.find(([name]) => name === 'reconnecting')[1]);
+      assert.equal(lost.reason, 'the server is silent');
+      await untilTime(page, (await position(page)) + 3);
+      assert.ok(await page.evaluate(() => window.heard.every(([name]) => name !== 'error')));
+    } finally {
+      await page.context().close();
+      await proxy.stop();
+      await own.stop();
+    }
+  });
+
   withPage('says that there is no such stream', async (page) => {
     await play(page, '/live/nothing/push');
     await page.waitForFunction(() => window.heard.some(([name]) => name === 'error'));

@@ -39,7 +39,6 @@ const AVC = video('avc1', box('avcC', [1, 0x64, 0, 0x1f, 0xff]));
 const HEVC = video('hvc1', box('hvcC', [1, 1, 0x60, 0, 0, 0, 0xb0, 0, 0, 0, 0, 0, 93]));
 const AV1 = video('av01', box('av1C', [0x81, 0x04, 0x0c, 0]));
 const AV1_10 = video('av01', box('av1C', [0x81, 0x2d, 0xcc, 0]));
-const VP9 = video('vp09', box('vpcC', [1, 0, 0, 0, 0, 10, 0x82]));
 const AAC = audio(
   'mp4a',
   box('esds', zeros(4), [3, 25, 0, 1, 0, 4, 17, 0x40], zeros(12), [5, 2, 0x12, 0x10]),
@@ -66,7 +65,6 @@ describe('readHeader', () => {
     ['hvc1.1.6.L93.B0', 'vide', HEVC],
     ['av01.0.04M.08', 'vide', AV1],
     ['av01.1.13H.10', 'vide', AV1_10],
-    ['vp09.00.10.08', 'vide', VP9],
     ['mp4a.40.2', 'soun', LONG_AAC],
     ['mp4a.6B', 'soun', MP3],
     ['Opus', 'soun', OPUS],

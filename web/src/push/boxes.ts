@@ -133,11 +133,6 @@ function codec(view: DataView, entry: Box, fixed: number): string {
       const depth = second & 0x40 ? (second & 0x20 ? 12 : 10) : 8;
       return `av01.${first >> 5}.${two(first & 31)}${second & 0x80 ? 'H' : 'M'}.${two(depth)}`;
     }
-    case 'vp08':
-    case 'vp09': {
-      const at = configuration('vpcC') + 4;
-      return `${entry.type}.${two(byte(at))}.${two(byte(at + 1))}.${two(byte(at + 2) >> 4)}`;
-    }
     case 'mp4a':
       return `mp4a.${aac(view, configuration('esds') + 4, entry.end)}`;
     default:

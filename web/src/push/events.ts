@@ -25,6 +25,8 @@ export type ServerEvent =
   | Hello
   | { event: 'rendition'; rendition: string }
   | { event: 'discontinuity'; reason: string }
+  /** `every`: seconds between these events. */
+  | { event: 'alive'; every: number }
   | { event: 'end' }
   | { event: 'error'; code: string; message: string };
 
@@ -44,6 +46,8 @@ export function parseEvent(text: string): ServerEvent | null {
       return typeof rest.rendition === 'string' ? { event, rendition: rest.rendition } : null;
     case 'discontinuity':
       return { event, reason: string(rest.reason) ?? '' };
+    case 'alive':
+      return { event, every: number(rest.every) ?? 0 };
     case 'end':
       return { event };
     case 'error':

@@ -72,6 +72,11 @@ const LONGEST = 1;
 const OBEDIENCE = 5_000;
 /** A connection that lasts this long is good, in milliseconds. */
 const PROVEN_AFTER = 5_000;
+/**
+ * How long nothing may come, in milliseconds, beside twice the time between the server's signs of life. A connection
+ * whose way has gone, for instance to another network, does not end by itself for minutes.
+ */
+const SILENCE = 5_000;
 /** How long the server may take to explain a refusal, in milliseconds. */
 const EXPLANATION = 4_000;
 /** A time later than any stream, in seconds: there the server goes on at the newest keyframe. */
@@ -114,6 +119,9 @@ export class Feed {
   private fresh = true;
   private over = false;
   private refused: string | null = null;
+  /** Seconds between the server's signs of life; 0 before it has told. */
+  private every = 0;
+  private silent: ReturnType<typeof setTimeout> | undefined;
   private readonly traffic: Traffic = { messages: 0, media: 0, overhead: 0 };
 
   constructor(private readonly report: (report: Report, transfer?: Transferable[]) => void) {
@@ -166,7 +174,7 @@ export class Feed {
   }
 
   private get recorded(): boolean {
-    return (this.hello?.duration ?? null) !== null;
+    return this.hello?.duration != null;
   }
 
   private connect(): void {
@@ -179,9 +187,10 @@ export class Feed {
       this.empty();
     }
     const url = new URL(wish.url);
-    if (wish.from !== 'live') url.searchParams.set('from', String(wish.from));
-    if (wish.rendition !== null) url.searchParams.set('rendition', wish.rendition);
-    if (wish.max !== null) url.searchParams.set('max', String(wish.max));
+    if (wish.from !== 'live') url.searchParams.set('from', `${wish.from}`);
+    // The server refuses a rendition that it does not have. One that was there may come back later than the stream.
+    if (wish.rendition && !this.hello) url.searchParams.set('rendition', wish.rendition);
+    if (wish.max !== null) url.searchParams.set('max', `${wish.max}`);
     const socket = new WebSocket(url, 'headwater.v1');
     socket.binaryType = 'arraybuffer';
     this.socket = socket;
@@ -189,22 +198,20 @@ export class Feed {
     this.connected = false;
     this.fresh = true;
     this.refused = null;
+    this.every = 0;
     const mine = (does: (event: never) => void) => (event: unknown) => {
       if (this.socket === socket) does(event as never);
     };
-    socket.onmessage = mine(({ data }: MessageEvent<string | ArrayBuffer>) => this.receive(data));
+    socket.onmessage = mine(({ data }: MessageEvent<string | ArrayBuffer>) => {
+      this.receive(data);
+      this.listen();
+    });
     socket.onclose = mine(({ code, reason }: CloseEvent) => {
-      this.socket = null;
-      clearTimeout(this.timer);
-      if (code === 1000) {
-        if (this.over) return;
-        // The server reached the end before it heard of a seek.
-        if (this.recorded && this.seeks.isAhead) {
-          this.connect();
-          return;
-        }
-      }
-      void this.lost(url, this.refused ?? (reason || `closed with code ${code}`));
+      this.disconnect();
+      if (this.over) return;
+      // The server reached the end before it heard of a seek.
+      if (code === 1000 && this.recorded && this.seeks.isAhead) this.connect();
+      else void this.lost(socket.url, this.refused ?? (reason || `closed with code ${code}`));
     });
   }
 
@@ -216,21 +223,22 @@ export class Feed {
   }
 
   /** The connection is lost or was refused. Tries again, unless the refusal is final. */
-  private async lost(url: URL, reason: string): Promise<void> {
+  private async lost(url: string, reason: string): Promise<void> {
     const { wish } = this;
     this.lostSince ??= performance.now();
-    const refusal = this.connected ? null : await refusalOf(url);
+    const status = this.connected ? null : await refusalOf(url);
     // Another order came while the server was asked.
     if (!wish || wish !== this.wish || this.socket) return;
-    const why = refusal?.reason ?? reason;
-    const final = refusal?.final && (this.hello === null || refusal.status !== 404);
-    if (final || performance.now() - this.lostSince > wish.patience * 1000) {
-      const code = refusal?.status === 404 ? 'not-found' : refusal ? 'refused' : 'network';
-      this.report({ is: 'failed', code, reason: why });
+    if (status) reason = `the server answers ${status}`;
+    // A stream that was there may come back.
+    const final = status && status < 500 && status !== 429 && !(this.hello && status === 404);
+    if (final || performance.now() > this.lostSince + wish.patience * 1000) {
+      const code = status === 404 ? 'not-found' : status ? 'refused' : 'network';
+      this.report({ is: 'failed', code, reason });
       return;
     }
     const delay = retryDelay(this.attempt++);
-    this.report({ is: 'lost', attempt: this.attempt, delay, reason: why });
+    this.report({ is: 'lost', attempt: this.attempt, delay, reason });
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       // A file goes on where the buffer ends, and a broadcast at its newest keyframe, unless there
@@ -275,6 +283,14 @@ export class Feed {
     this.store.empty();
   }
 
+  /** Leaves the connection if nothing comes for too long from now on. */
+  private listen(): void {
+    clearTimeout(this.silent);
+    const { every, socket } = this;
+    const leave = () => socket?.onclose?.({ reason: 'the server is silent' } as CloseEvent);
+    if (every) this.silent = setTimeout(leave, 2_000 * every + SILENCE);
+  }
+
   private receive(data: string | ArrayBuffer): void {
     const { traffic } = this;
     const size = typeof data === 'string' ? new TextEncoder().encode(data).length : data.byteLength;
@@ -307,6 +323,7 @@ export class Feed {
         this.over = false;
         this.store.duration(said.duration);
         this.report({ is: 'hello', hello: said });
+        if (this.wish?.rendition) this.say({ rendition: this.wish.rendition });
         this.tellSeek();
         break;
       case 'rendition':
@@ -321,6 +338,9 @@ export class Feed {
         } else {
           this.tellSeek();
         }
+        break;
+      case 'alive':
+        this.every = said.every;
         break;
       case 'end':
         // This is the end of the media from before a seek.
@@ -409,29 +429,19 @@ export class Feed {
   }
 }
 
-interface Refusal {
-  status: number;
-  reason: string;
-  /** Whether the refusal is final. */
-  final: boolean;
-}
-
 /**
- * Finds out why the server refuses a WebSocket, as browsers do not tell: requests the same address
- * by HTTP.
+ * The status with which the server refuses a WebSocket; null if it does not. Browsers do not tell, so this requests
+ * the same address by HTTP.
  */
-async function refusalOf(url: URL): Promise<Refusal | null> {
+async function refusalOf(url: string): Promise<number | null> {
   try {
-    const page = new URL(url);
-    page.protocol = url.protocol === 'wss:' ? 'https:' : 'http:';
-    const { status, body } = await fetch(page, {
+    const { status, body } = await fetch(url.replace(/^ws/, 'http'), {
       cache: 'no-store',
       signal: AbortSignal.timeout(EXPLANATION),
     });
     await body?.cancel();
-    // The server only asks for a WebSocket here, so it would accept one.
-    if (status === 426 || status < 400) return null;
-    return { status, reason: `the server answers ${status}`, final: status < 500 && status !== 429 };
+    // With 426, the server only asks for a WebSocket, so it would accept one.
+    return status === 426 || status < 400 ? null : status;
   } catch {
     return null;
   }

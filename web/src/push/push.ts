@@ -354,12 +354,10 @@ export class PushPlayer {
       this.fail('media', reason);
       return;
     }
-    this.before = {
-      messages: this.before.messages + this.traffic.messages,
-      media: this.before.media + this.traffic.media,
-      overhead: this.before.overhead + this.traffic.overhead,
-    };
-    this.traffic = { messages: 0, media: 0, overhead: 0 };
+    for (const what of ['messages', 'media', 'overhead'] as const) {
+      this.before[what] += this.traffic[what];
+      this.traffic[what] = 0;
+    }
     this.wish.from = this.steer.restart();
     this.mime = '';
     this.host.start({ do: 'open', wish: this.wish });

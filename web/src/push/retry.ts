@@ -8,7 +8,7 @@ const LONGEST = 8_000;
  * of a restarted server do not all come back at once.
  */
 export function retryDelay(attempt: number, chance = Math.random()): number {
-  const full = Math.min(LONGEST, FIRST * 2 ** Math.min(attempt, 10));
+  const full = Math.min(LONGEST, FIRST * 2 ** attempt);
   return full * (1 - chance / 2);
 }
 

@@ -58,9 +58,7 @@ export class Store {
   private retry: ReturnType<typeof setTimeout> | undefined;
 
   constructor(private readonly events: Events) {
-    const Class = sourceClass();
-    if (!Class) throw new Error('no Media Source Extensions');
-    this.source = new Class();
+    this.source = new (sourceClass() ?? MediaSource)();
     this.source.addEventListener('sourceopen', () => this.run());
     const { handle } = this.source;
     // In a page, a MediaSource is attached by its URL. Handles exist in fewer browsers, and work in
@@ -149,7 +147,7 @@ export class Store {
       }
     } catch (error) {
       if (error instanceof DOMException && error.name === 'QuotaExceededError') this.makeRoom();
-      else this.events.broken(String(error));
+      else this.events.broken(`${error}`);
     }
   }
 
@@ -158,7 +156,7 @@ export class Store {
     if (!this.buffer) {
       this.buffer = this.source.addSourceBuffer(mime);
       this.buffer.addEventListener('updateend', () => this.updated());
-      this.buffer.addEventListener('error', () => this.events.broken('the browser does not take the media'));
+      this.buffer.addEventListener('error', () => this.events.broken('the browser cannot decode the media'));
     } else if (mime !== this.mime) {
       this.buffer.changeType(mime);
     }

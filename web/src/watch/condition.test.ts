@@ -138,6 +138,20 @@ describe('when an engine runs', () => {
     expect(next(lost, seen('live', 2)).generation).toBe(lost.generation + 1);
   });
 
+  it('anew when the network failed although the server is there, not when the server refused', () => {
+    const failed = factsAfter(...playing, { type: 'failed', failure: network });
+    expect(next(failed, { type: 'stuck' }).generation).toBe(failed.generation + 1);
+    const away = next(failed, seen('unreachable'));
+    expect(next(away, { type: 'stuck' }).generation).toBe(away.generation);
+    for (const failure of [
+      { ...network, refusedBy: '/live/x/index.m3u8' },
+      { ...network, kind: 'media' as const },
+    ]) {
+      const refused = factsAfter(...playing, { type: 'failed', failure });
+      expect(next(refused, { type: 'stuck' }).generation).toBe(refused.generation);
+    }
+  });
+
   it('anew when the engine has ended although the broadcast goes on, not when that is over', () => {
     // The publisher was away for a moment. The engine knew the end only after the return.
     const back = factsAfter(

@@ -122,7 +122,11 @@ export function next(facts: Facts, happening: Happening): Facts {
       // The engine is stuck, or has ended, although the publisher is there. A new engine helps, for
       // instance after a restart of the server.
       const ended = facts.engine === 'finished' && !facts.recorded;
-      const vain = facts.engine === 'waiting' || facts.engine === 'starting' || ended;
+      // The server answers the page, and did not refuse the engine.
+      const { failure } = facts;
+      const unreached =
+        facts.engine === 'failed' && failure?.kind === 'network' && failure.refusedBy === undefined;
+      const vain = facts.engine === 'waiting' || facts.engine === 'starting' || ended || unreached;
       return vain && facts.directory === 'live' ? renewed(facts) : facts;
     }
     case 'retry':

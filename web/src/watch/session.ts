@@ -307,6 +307,7 @@ export class Session {
   }
 
   retry(): void {
+    this.held = false;
     this.happen({ type: 'retry' });
     void this.look();
   }
@@ -380,6 +381,8 @@ export class Session {
     this.engineStarted = performance.now();
     this.startup = null;
     this.moments.engineStarted ??= this.engineStarted;
+    // A new source plays by itself where the attribute is set, whatever the element did before.
+    this.video.autoplay = !this.held;
     this.awaitFirstFrame(current);
     // play() is called when there are media, not here. dash.js begins to refresh the manifest at
     // the event `play`, and would miss an event that comes before it listens.
@@ -452,6 +455,8 @@ export class Session {
         this.changeTo(instead);
       } else {
         this.happen({ type: 'failed', failure: explained });
+        // The network may have come back while the list was read.
+        this.watchOver(STUCK_AFTER);
       }
     });
   }
@@ -522,8 +527,10 @@ export class Session {
       if (this.facts.engine === 'finished' && !video.ended) this.engineIs('playing');
     });
     video.addEventListener('pause', () => {
-      // A source that is put on the element pauses it without this event.
-      if (video.paused && !video.ended) this.held = true;
+      // A source that is put on the element pauses it without this event. A browser itself pauses what is neither
+      // seen nor heard, and plays it again later, but not a source that comes meanwhile.
+      const unnoticed = document.hidden && video.muted;
+      if (video.paused && !video.ended && !unnoticed) this.held = true;
       this.stalls.interrupted(performance.now());
       this.tell();
     });

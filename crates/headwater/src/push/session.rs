@@ -110,6 +110,8 @@ pub(super) struct Session {
     /// When to send the next ping, and how many pings are unanswered.
     pub(super) ping: Instant,
     unanswered: u32,
+    /// Whether it was told what it watches. That is the first event.
+    greeted: bool,
     pub(super) timer: Timer,
     /// Ends when the viewer may no longer watch.
     pub(super) listed: Listed,
@@ -150,6 +152,7 @@ impl Session {
             blocked: None,
             ping: Instant::now() + interval,
             unanswered: 0,
+            greeted: false,
             timer: Timer::new(interval),
             listed,
             over: false,
@@ -160,6 +163,7 @@ impl Session {
     /// Queues an event. Most events answer commands. So a viewer that sends many commands and reads
     /// little is not read from.
     pub(super) fn say(&mut self, event: &Event) {
+        self.greeted |= matches!(event, Event::Hello(_));
         self.send_queue.answer(messages::event(event));
     }
 
@@ -256,6 +260,10 @@ impl Session {
             // A viewer with data still to take need not be pinged.
             if !self.over && self.send_queue.is_empty() {
                 self.send_queue.push(frame::frame(Opcode::Ping, &[]).into());
+                if self.greeted {
+                    let every = interval.as_secs_f64();
+                    self.send_queue.push(messages::event(&Event::Alive { every }));
+                }
             }
         }
         Ok(())

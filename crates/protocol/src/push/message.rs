@@ -20,6 +20,11 @@ pub enum Event {
         /// The reason.
         reason: Discontinuity,
     },
+    /// The connection is there. Comes with each ping, because browsers do not show pings to pages.
+    Alive {
+        /// Seconds between these events, if nothing else keeps the viewer from taking them.
+        every: f64,
+    },
     /// The stream has ended.
     End,
     /// The server cannot go on.
@@ -170,6 +175,7 @@ mod tests {
         let skipped = Event::Discontinuity { reason: Discontinuity::Skipped };
         assert_eq!(skipped.to_json(), r#"{"event":"discontinuity","reason":"skipped"}"#);
         assert_eq!(Event::End.to_json(), r#"{"event":"end"}"#);
+        assert_eq!(Event::Alive { every: 9.0 }.to_json(), r#"{"event":"alive","every":9.0}"#);
         let error = Event::Error { code: "gone", message: "\"\u{1F600}\n".to_owned() };
         assert_eq!(
             error.to_json(),
