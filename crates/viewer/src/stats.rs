@@ -242,12 +242,13 @@ pub struct Report {
     /// Duration of the longest of these holes.
     #[serde(default)]
     pub longest_hole: f64,
-    /// Time from capture to arrival, if the stream says when it was captured.
+    /// Time from capture to arrival, if the stream says when it was captured. Media that the server had ready when the
+    /// viewer came do not count here.
     pub delivery: Option<Latency>,
-    /// The time from capture to arrival within which half of the media arrived, with one exact digit.
+    /// The time from capture to arrival within which half of these media arrived, with one exact digit.
     #[serde(default)]
     pub delivery_p50: Option<f64>,
-    /// The same for 99 % of the media.
+    /// The same for 99 % of them.
     #[serde(default)]
     pub delivery_p99: Option<f64>,
     /// Time from capture to the playhead, if the stream says when it was captured.

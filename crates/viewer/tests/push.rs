@@ -345,5 +345,5 @@ fn bytes_are_media_framing_or_the_handshakes() {
     assert_eq!(report.overhead_bytes, (head.len() + 3 * 4 + 3 + 4) as u64);
     // The close replaces the pong, because ping and close came at the same time.
     assert_eq!(report.sent_bytes, (server.asked()[0].head.len() + 8) as u64);
-    assert!(report.delivery.is_some(), "{report:#?}");
+    assert_eq!(report.clock, Some(viewer::playback::CaptureClock::Prft), "{report:#?}");
 }

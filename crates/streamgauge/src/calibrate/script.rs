@@ -121,9 +121,10 @@ impl Script {
     }
 
     /// The mean time from the capture of a piece's last picture to its arrival. Where the server tells the time, that
-    /// is from the end of the picture.
+    /// is from the end of the picture. Pieces that there are at zero do not count.
     pub(super) fn delivery(&self) -> Micros {
-        self.deliveries().sum::<Micros>() / i64::from(self.pieces()).max(1)
+        let all: Vec<_> = self.deliveries().collect();
+        all.iter().sum::<Micros>() / Micros::try_from(all.len()).unwrap_or(Micros::MAX).max(1)
     }
 
     /// The time from capture to arrival within which this share of the pieces arrives.
@@ -134,11 +135,13 @@ impl Script {
         all.get(place).copied().unwrap_or_default()
     }
 
-    /// The time from the capture of each piece's last picture to the arrival of the piece.
+    /// The time from the capture of each piece's last picture to the arrival of the piece, for pieces that come after
+    /// zero.
     fn deliveries(&self) -> impl Iterator<Item = Micros> {
         let later = if self.is_stamped { 0 } else { micros(FRAME) };
         let last = move |piece: u32| self.captured((piece + 1) * self.player.piece() - 1) + later;
-        (0..self.pieces()).map(move |piece| self.seen(self.due(piece)).max(0) - last(piece))
+        let comes = (0..self.pieces()).filter(move |piece| self.due(*piece) > 0);
+        comes.map(move |piece| self.seen(self.due(piece)) - last(piece))
     }
 
     /// The time from capture to the playhead of a player that begins at zero with the first picture.
@@ -189,16 +192,14 @@ mod tests {
         assert_eq!([0, 1, 2, 3].map(|piece| script.due(piece)), [-400_000, -200_000, 0, 200_000]);
         // Three parts are there: the first of their pictures was captured 14 pictures ago.
         assert_eq!(script.behind_live(), 560_000);
-        // The two parts that were there before zero are 0.4 s and 0.2 s old.
-        assert_eq!(script.delivery(), 600_000 / 10);
-        assert_eq!((script.delivered(50), script.delivered(90)), (0, 200_000));
-        assert_eq!(script.delivered(99), 400_000);
+        // The three parts that were there before zero do not count.
+        assert_eq!((script.delivery(), script.delivered(99)), (0, 0));
         let held = Script { held: Duration::from_secs(2), ..script };
-        assert_eq!(held.delivery(), 2 * SECOND + 60_000);
+        assert_eq!((held.delivery(), held.delivered(99)), (2 * SECOND, 2 * SECOND));
         assert_eq!(held.behind_live(), 2 * SECOND + 560_000);
         assert_eq!(held.due(3), 200_000);
         // The server's clock tells the end of a part, which is 40 ms after the start of its last picture.
-        assert_eq!(Script { is_stamped: false, ..held }.delivery(), 2 * SECOND + 20_000);
+        assert_eq!(Script { is_stamped: false, ..held }.delivery(), 2 * SECOND - 40_000);
     }
 
     #[test]

@@ -9,6 +9,9 @@ use crate::{Micros, Signed};
 /// Longer times from capture to arrival count as this one: 100 s.
 const LONGEST: u64 = 100_000_000;
 
+/// How fast media come is looked at after so much of them, in microseconds. Frames alone come unevenly.
+const STEP: Micros = 100_000;
+
 /// The clock that tells when media were captured, from the least to the most accurate.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
@@ -78,7 +81,7 @@ impl Gauge {
 }
 
 /// The latencies of a player's media. Times without `unix` are on the playback timeline.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Latencies {
     /// Capture time (since 1970) minus playback time, if known.
     captured: Option<Micros>,
@@ -87,13 +90,36 @@ pub struct Latencies {
     /// Stamp of the last access unit of the media that come next.
     stamped: Option<Micros>,
     /// Smallest difference of arrival and playback time so far: the delay of the fastest media.
-    fastest: Option<Micros>,
+    fastest: Micros,
+    /// Where media ended, and when they came: a [`STEP`] ago at most. `Micros::MIN` before the first.
+    newest: (Micros, Micros),
+    /// Whether media come as they are made: what the server had ready has come.
+    is_live: bool,
     delivery: Gauge,
     /// The same in microseconds, with one exact digit. Made with the first value: not all streams tell.
     deliveries: Option<Box<Signed<u32>>>,
-    newest_delivery: Option<Micros>,
+    /// `Micros::MIN` before the first.
+    newest_delivery: Micros,
     behind: Gauge,
     late: Gauge,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self {
+            captured: None,
+            clock: None,
+            stamped: None,
+            fastest: Micros::MAX,
+            newest: (Micros::MIN, Micros::MIN),
+            is_live: false,
+            delivery: Gauge::default(),
+            deliveries: None,
+            newest_delivery: Micros::MIN,
+            behind: Gauge::default(),
+            late: Gauge::default(),
+        }
+    }
 }
 
 impl Latencies {
@@ -121,7 +147,22 @@ impl Latencies {
     pub(super) fn begin_timeline(&mut self) {
         self.captured = None;
         self.stamped = None;
-        self.fastest = None;
+        self.fastest = Micros::MAX;
+        self.newest = (Micros::MIN, Micros::MIN);
+    }
+
+    /// Notes where media end that came at `now`. A server may have media ready for a viewer that comes, for instance
+    /// those since the newest keyframe. They come faster than they were made, and tell nothing of how soon media
+    /// come: a server without them would seem faster, and serves its viewers worse.
+    fn follow(&mut self, now: Micros, to: Micros) {
+        let (end, came) = self.newest;
+        let made = to.saturating_sub(end);
+        if made < STEP {
+            return;
+        }
+        self.newest = (to, now);
+        let is_first = end == Micros::MIN;
+        self.is_live |= !is_first && now.saturating_sub(came).saturating_mul(2) >= made;
     }
 
     /// Measures media that arrived at `now`, which is `unix` since 1970. They end at `to`, and the
@@ -132,10 +173,10 @@ impl Latencies {
         to: Micros,
         position: Option<Micros>,
     ) {
+        self.follow(now, to);
         let delay = now - to;
-        let fastest = self.fastest.map_or(delay, |known| known.min(delay));
-        self.fastest = Some(fastest);
-        self.late.record(delay - fastest);
+        self.fastest = self.fastest.min(delay);
+        self.late.record(delay - self.fastest);
         let stamped = self.stamped.take();
         let Some(captured) = self.captured else { return };
         // Once there are stamps, media without a stamp are not measured: the capture time of their
@@ -146,12 +187,14 @@ impl Latencies {
         };
         if let Some(newest) = newest {
             let delivery = unix.saturating_sub(newest);
-            self.delivery.record(delivery);
-            let deliveries = self.deliveries.get_or_insert_with(|| {
-                Box::new(Signed::new(LONGEST, 1).expect("a range and precision that exist"))
-            });
-            deliveries.record(delivery);
-            self.newest_delivery = Some(delivery);
+            self.newest_delivery = delivery;
+            if self.is_live {
+                self.delivery.record(delivery);
+                let deliveries = self.deliveries.get_or_insert_with(|| {
+                    Box::new(Signed::new(LONGEST, 1).expect("a range and precision that exist"))
+                });
+                deliveries.record(delivery);
+            }
         }
         if let Some(position) = position {
             self.behind.record(unix.saturating_sub(captured.saturating_add(position)));
@@ -163,7 +206,7 @@ impl Latencies {
         self.clock
     }
 
-    /// Time from capture to arrival.
+    /// Time from capture to arrival, of media that the server had not ready when the viewer came.
     pub fn delivery(&self) -> &Gauge {
         &self.delivery
     }
@@ -176,7 +219,7 @@ impl Latencies {
 
     /// Time from capture to arrival of the newest media.
     pub fn newest_delivery(&self) -> Option<Micros> {
-        self.newest_delivery
+        Some(self.newest_delivery).filter(|delivery| *delivery > Micros::MIN)
     }
 
     /// Time from capture to the playhead.
@@ -205,11 +248,33 @@ mod tests {
         playback.media(0, unix, Track::Video, 0, 200 * MS);
         // The 200 ms of media were captured until 500 ms ago; the playhead has not reached their
         // end.
-        assert_eq!(playback.latencies().delivery().read(), Some((500 * MS, 500 * MS, 500 * MS)));
+        assert_eq!(playback.latencies().newest_delivery(), Some(500 * MS));
         playback.media(100 * MS, unix + 100 * MS, Track::Video, 200 * MS, 400 * MS);
         assert_eq!(playback.latencies().behind().read().unwrap().2, 700 * MS);
-        assert_eq!(playback.latencies().delivery().read().unwrap().0, 400 * MS);
+        assert_eq!(playback.latencies().delivery().read(), Some((400 * MS, 400 * MS, 400 * MS)));
         assert_eq!(playback.latencies().late().read(), Some((0, 0, 0)));
+    }
+
+    #[test]
+    fn what_the_server_had_ready_is_no_delivery() {
+        let mut playback = Playback::new(0);
+        let unix = 1_000_000_000;
+        // The newest keyframe is 1.9 s old when the viewer comes.
+        playback.set_captured(0, unix - 1900 * MS, CaptureClock::Stamp);
+        for frame in 0..100 {
+            let captured = unix + 40 * MS * frame - 1900 * MS;
+            // What is ready takes 2 ms a frame to send.
+            let came = (captured + 10 * MS).max(unix + 2 * MS * frame);
+            let stamps = Stamps { first: captured, last: captured };
+            playback.set_stamps(40 * MS * frame, stamps);
+            playback.media(came - unix, came, Track::Video, 40 * MS * frame, 40 * MS * (frame + 1));
+        }
+        let latencies = playback.latencies();
+        assert_eq!(latencies.delivery().read(), Some((10 * MS, 10 * MS, 10 * MS)));
+        assert!(latencies.delivered(0.99).unwrap() < 11 * MS);
+        assert_eq!(latencies.newest_delivery(), Some(10 * MS));
+        // The playhead is behind by all that is older.
+        assert!(latencies.behind().read().unwrap().1 > 1800 * MS);
     }
 
     #[test]
@@ -231,6 +296,7 @@ mod tests {
         let mut playback = Playback::new(0);
         playback.set_captured(0, unix + 1000 * MS, CaptureClock::Prft);
         playback.media(60 * MS, unix + 60 * MS, Track::Video, 0, 40 * MS);
+        playback.media(160 * MS, unix + 160 * MS, Track::Video, 40 * MS, 140 * MS);
         let half = playback.latencies().delivered(0.5).unwrap();
         assert!((-1030 * MS..-930 * MS).contains(&half), "{half}");
     }
@@ -240,7 +306,8 @@ mod tests {
         let mut playback = Playback::new(0);
         let unix = 1_000_000_000;
         playback.set_captured(0, unix, CaptureClock::Prft);
-        playback.media(0, unix, Track::Video, 0, 40 * MS);
+        playback.media(-100 * MS, unix - 100 * MS, Track::Video, -100 * MS, -60 * MS);
+        playback.media(0, unix, Track::Video, -60 * MS, 40 * MS);
         assert_eq!(playback.latencies().delivery().read(), Some((-40 * MS, -40 * MS, -40 * MS)));
         // Two frames, sent 340 and 300 ms ago. The server's clock no longer counts.
         playback.set_captured(40 * MS, unix, CaptureClock::Prft);
