@@ -9,10 +9,12 @@ import {
   fakeStreams,
   keep,
   openPage,
+  position,
   startBrowser,
   startServer,
   stats,
   untilCondition,
+  untilEnough,
   untilTime,
 } from './support.mjs';
 import { AUDIO, makeVariants, publishFile, VIDEO } from './young.mjs';
@@ -270,6 +272,36 @@ describe('watch page', AT_ONCE, () => {
       await brisk.stop();
       await made.remove();
     }
+  });
+
+  withPage('stays paused with each delivery that is chosen', {}, async (page, complaints) => {
+    await page.goto(`${server.url}/watch/live/demo`);
+    await page.waitForFunction(() => document.querySelector('video')?.played.length > 0);
+    await page.getByRole('button', { name: 'Pause', exact: true }).click();
+    for (const [name, engine] of [
+      ['DASH', /^dash\.js/],
+      ['Push', /^MediaSource/],
+      ['LL-HLS', /^hls\.js/],
+    ]) {
+      await page.getByRole('radio', { name }).check();
+      await untilEnough(
+        () => stats(page),
+        (now) => engine.test(now.engine) && now.condition === 'playing',
+        name,
+      );
+      assert.ok((await stats(page)).paused, name);
+      console.log(
+        name,
+        performance.now(),
+        await page.evaluate(() => [
+          document.querySelector('video').readyState,
+          document.querySelector('video').currentTime,
+        ]),
+      );
+    }
+    await page.getByRole('button', { name: 'Play', exact: true }).click();
+    await untilTime(page, (await position(page)) + 1);
+    assert.deepEqual(complaints, []);
   });
 
   withPage('says what failed, and tries again when asked', {}, async (page) => {

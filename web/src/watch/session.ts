@@ -126,6 +126,8 @@ export class Session {
   private held = false;
   /** Whether the element's present source has not played yet. */
   private begins = true;
+  /** Whether the code of the newest engine could not be loaded. */
+  private unloaded = false;
   /** Whether the viewer has asked for another position, and playback is not there yet. */
   private jumps = false;
   /** Why the viewer's delivery failed, if the page has gone over to another. */
@@ -134,6 +136,8 @@ export class Session {
   private resumeAt = 0;
   /** Whether the present engine has shown a frame. Before that, its position tells nothing. */
   private arrived = false;
+  /** Notes that the present engine has shown a frame. */
+  private shown: () => void = () => undefined;
   private looks = 0;
   private stuckTimer: ReturnType<typeof setTimeout> | undefined;
   private looking: AbortController | null = null;
@@ -307,6 +311,11 @@ export class Session {
   }
 
   retry(): void {
+    // After an upgrade of the server, only a new page knows the names of the player's files.
+    if (this.unloaded) {
+      location.reload();
+      return;
+    }
     this.held = false;
     this.happen({ type: 'retry' });
     void this.look();
@@ -352,6 +361,8 @@ export class Session {
       if (!this.video.paused) this.stalls.waiting(performance.now(), false);
       if (this.arrived) this.resumeAt = this.video.ended ? 0 : this.video.currentTime;
       this.arrived = false;
+      // What the element still tells is of the engine before.
+      this.shown = () => undefined;
       this.beacon?.end();
       this.beacon = null;
       this.engine.destroy();
@@ -372,7 +383,9 @@ export class Session {
     let startEngine: StartEngine;
     try {
       startEngine = await this.loadEngine(via);
+      this.unloaded = false;
     } catch (error) {
+      this.unloaded = true;
       if (current())
         this.fail({ kind: 'network', what: 'The player itself could not be loaded.', detail: String(error) });
       return;
@@ -464,7 +477,7 @@ export class Session {
   private awaitFirstFrame(current: () => boolean): void {
     const { video } = this;
     const shown = () => {
-      if (!current()) return;
+      if (!current() || this.arrived) return;
       // The browser may still report the last frame of the engine before.
       if (video.readyState < HTMLMediaElement.HAVE_CURRENT_DATA) {
         this.awaitFirstFrame(current);
@@ -477,10 +490,12 @@ export class Session {
       this.stalls.firstFrame();
       this.engineIs('playing');
     };
+    this.shown = shown;
     if ('requestVideoFrameCallback' in video) video.requestVideoFrameCallback(shown);
     // A stream without video begins when audio plays.
     const sounding = () => {
-      if (video.videoWidth === 0) shown();
+      // Nor does a browser tell of the frames of a page that is hidden.
+      if (video.videoWidth === 0 || document.hidden) shown();
     };
     video.addEventListener('requestVideoFrameCallback' in video ? 'playing' : 'loadeddata', sounding, {
       once: true,
@@ -515,6 +530,8 @@ export class Session {
     // Autoplay usually does this itself, but not always when one engine follows another on the same
     // element. A source that has played was paused by somebody, and the event `pause` may still be to come.
     video.addEventListener('canplay', () => {
+      // A source that is not to play may show its only frame before the browser has told its state.
+      if (video.paused && this.held) this.shown();
       if (video.paused && this.begins && !this.held) void video.play().catch(() => this.tell());
     });
     video.addEventListener('play', () => {

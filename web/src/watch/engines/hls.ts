@@ -21,6 +21,9 @@ const MOST_BEHIND = 3;
 /** Playback goes over holes of up to this length, in seconds. */
 const SMALL_GAP = 0.1;
 
+/** How often a decoder is started anew, in milliseconds. */
+const RECOVER_EVERY = 60_000;
+
 /** How often to check whether the picture stands still, in milliseconds. */
 const LOOK_EVERY = 50;
 
@@ -51,7 +54,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
     if (lowLatency) hls.config.liveMaxLatencyDurationCount = MOST_BEHIND;
   };
   stayClose();
-  let mediaRecoveries = 0;
+  let recoveredAt = Number.NEGATIVE_INFINITY;
   const pace = new Pace(lowLatency ? LOW_LATENCY : WHOLE_SEGMENTS);
   const steer = () => {
     const { targetLatency } = hls;
@@ -97,10 +100,11 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   hls.on(Hls.Events.ERROR, (_event, data) => {
     if (!recorded && isPlaylistGone(data)) events.trackOver();
     if (!data.fatal) return;
-    // A decoder that fails on one picture recovers by a restart. This is tried once; more attempts
-    // could loop.
-    if (data.type === Hls.ErrorTypes.MEDIA_ERROR && !isCodecError(data) && mediaRecoveries === 0) {
-      mediaRecoveries += 1;
+    // A decoder that fails on one picture recovers by a restart. Attempts one after the other could loop.
+    const now = performance.now();
+    const may = now - recoveredAt > RECOVER_EVERY;
+    if (data.type === Hls.ErrorTypes.MEDIA_ERROR && !isCodecError(data) && may) {
+      recoveredAt = now;
       hls.recoverMediaError();
       return;
     }
