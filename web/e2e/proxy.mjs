@@ -23,8 +23,8 @@ const HOST = '127.0.0.2';
  * Starts a proxy to a server. Bytes take `delay` milliseconds each way.
  *
  * - `drop` cuts all connections and admits no new ones.
- * - `mute` lets nothing pass on the connections that there are, and does not end them. New ones are as before.
  * - `cut` does the same, and admits new ones after so many milliseconds, however late the test is by then.
+ * - `mute` lets nothing pass on the connections that there are, and does not end them. New ones are as before.
  * - `restore` cuts all connections that are left, and admits new ones, to this server or another.
  */
 export async function startProxy(url, delay = 0) {

@@ -119,8 +119,8 @@ export class Feed {
   private fresh = true;
   private over = false;
   private refused: string | null = null;
-  /** Seconds between the server's signs of life; 0 before it has told. */
-  private every = 0;
+  /** Seconds between the server's signs of life, as it told last. */
+  private every = 9;
   private silent: ReturnType<typeof setTimeout> | undefined;
   private readonly traffic: Traffic = { messages: 0, media: 0, overhead: 0 };
 
@@ -187,9 +187,9 @@ export class Feed {
       this.empty();
     }
     const url = new URL(wish.url);
+    url.searchParams.set('alive', '1');
     if (wish.from !== 'live') url.searchParams.set('from', `${wish.from}`);
-    // The server refuses a rendition that it does not have. One that was there may come back later than the stream.
-    if (wish.rendition && !this.hello) url.searchParams.set('rendition', wish.rendition);
+    if (wish.rendition) url.searchParams.set('rendition', wish.rendition);
     if (wish.max !== null) url.searchParams.set('max', `${wish.max}`);
     const socket = new WebSocket(url, 'headwater.v1');
     socket.binaryType = 'arraybuffer';
@@ -198,7 +198,6 @@ export class Feed {
     this.connected = false;
     this.fresh = true;
     this.refused = null;
-    this.every = 0;
     const mine = (does: (event: never) => void) => (event: unknown) => {
       if (this.socket === socket) does(event as never);
     };
@@ -213,6 +212,7 @@ export class Feed {
       if (code === 1000 && this.recorded && this.seeks.isAhead) this.connect();
       else void this.lost(socket.url, this.refused ?? (reason || `closed with code ${code}`));
     });
+    this.listen();
   }
 
   private disconnect(): void {
@@ -230,8 +230,10 @@ export class Feed {
     // Another order came while the server was asked.
     if (!wish || wish !== this.wish || this.socket) return;
     if (status) reason = `the server answers ${status}`;
-    // A stream that was there may come back.
-    const final = status && status < 500 && status !== 429 && !(this.hello && status === 404);
+    // A stream that was there may come back, or the rendition has gone.
+    const gone = status === 404 && this.hello;
+    if (gone) wish.rendition = null;
+    const final = status && status < 500 && status !== 429 && !gone;
     if (final || performance.now() > this.lostSince + wish.patience * 1000) {
       const code = status === 404 ? 'not-found' : status ? 'refused' : 'network';
       this.report({ is: 'failed', code, reason });
@@ -286,9 +288,9 @@ export class Feed {
   /** Leaves the connection if nothing comes for too long from now on. */
   private listen(): void {
     clearTimeout(this.silent);
-    const { every, socket } = this;
-    const leave = () => socket?.onclose?.({ reason: 'the server is silent' } as CloseEvent);
-    if (every) this.silent = setTimeout(leave, 2_000 * every + SILENCE);
+    const leave = () => this.socket?.onclose?.({ reason: 'the server is silent' } as CloseEvent);
+    // A segment of a file may take long, and browsers show a message when it is whole.
+    if (!this.recorded) this.silent = setTimeout(leave, 2_000 * this.every + SILENCE);
   }
 
   private receive(data: string | ArrayBuffer): void {
@@ -323,7 +325,6 @@ export class Feed {
         this.over = false;
         this.store.duration(said.duration);
         this.report({ is: 'hello', hello: said });
-        if (this.wish?.rendition) this.say({ rendition: this.wish.rendition });
         this.tellSeek();
         break;
       case 'rendition':

@@ -122,7 +122,7 @@ export class Session {
   private readonly clock = new ServerClock();
   private readonly moments: Moments;
   private readonly listeners = new Set<Listener>();
-  /** Whether the viewer paused, or the browser: for a media key, or because it hides the page. */
+  /** Whether the viewer paused, by this page or by a media key. */
   private held = false;
   /** Whether the element's present source has not played yet. */
   private begins = true;
@@ -271,7 +271,7 @@ export class Session {
       this.jumps = true;
       void video.play().catch(() => this.tell());
     } else {
-      this.held = true;
+      this.hold(true);
       this.engine?.hold();
       video.pause();
     }
@@ -316,7 +316,7 @@ export class Session {
       location.reload();
       return;
     }
-    this.held = false;
+    this.hold(false);
     this.happen({ type: 'retry' });
     void this.look();
   }
@@ -383,19 +383,19 @@ export class Session {
     let startEngine: StartEngine;
     try {
       startEngine = await this.loadEngine(via);
-      this.unloaded = false;
     } catch (error) {
+      if (!current()) return;
       this.unloaded = true;
-      if (current())
-        this.fail({ kind: 'network', what: 'The player itself could not be loaded.', detail: String(error) });
+      this.fail({ kind: 'network', what: 'The player itself could not be loaded.', detail: String(error) });
       return;
     }
     if (!current()) return;
+    this.unloaded = false;
     this.engineStarted = performance.now();
     this.startup = null;
     this.moments.engineStarted ??= this.engineStarted;
-    // A new source plays by itself where the attribute is set, whatever the element did before.
-    this.video.autoplay = !this.held;
+    // dash.js takes the attribute away when it ends.
+    this.hold(this.held);
     this.awaitFirstFrame(current);
     // play() is called when there are media, not here. dash.js begins to refresh the manifest at
     // the event `play`, and would miss an event that comes before it listens.
@@ -474,6 +474,12 @@ export class Session {
     });
   }
 
+  /** Notes whether the viewer wants no playback. A new source plays by itself where the attribute is set. */
+  private hold(held: boolean): void {
+    this.held = held;
+    this.video.autoplay = !held;
+  }
+
   private awaitFirstFrame(current: () => boolean): void {
     const { video } = this;
     const shown = () => {
@@ -536,7 +542,7 @@ export class Session {
     });
     video.addEventListener('play', () => {
       // The event comes later than the call. The viewer may have paused again meanwhile.
-      if (!video.paused) this.held = false;
+      if (!video.paused) this.hold(false);
     });
     // The viewer went back from the end, and playback has not started.
     video.addEventListener('seeked', () => {
@@ -544,10 +550,10 @@ export class Session {
       if (this.facts.engine === 'finished' && !video.ended) this.engineIs('playing');
     });
     video.addEventListener('pause', () => {
-      // A source that is put on the element pauses it without this event. A browser itself pauses what is neither
-      // seen nor heard, and plays it again later, but not a source that comes meanwhile.
-      const unnoticed = document.hidden && video.muted;
-      if (video.paused && !video.ended && !unnoticed) this.held = true;
+      // A source that is put on the element pauses it without this event. A browser itself pauses what is not seen or
+      // not heard, and plays it again later, but not a source that comes meanwhile.
+      const noticed = !document.hidden && !video.muted;
+      if (video.paused && !video.ended && noticed) this.hold(true);
       this.stalls.interrupted(performance.now());
       this.tell();
     });
@@ -575,7 +581,9 @@ export class Session {
       // The server's list is read first: an engine that waits for a lost publisher is not stuck.
       await this.look();
       if (timer !== this.stuckTimer) return;
-      this.happen({ type: 'stuck' });
+      // A browser may load nothing of a source that is not to play.
+      const waits = this.held && this.video.paused && this.facts.engine === 'starting';
+      if (!waits) this.happen({ type: 'stuck' });
       // While the publisher is away, or the server does not answer, the event had no effect. The
       // publisher may be back at the next try.
       const { engine } = this.facts;

@@ -397,8 +397,9 @@ fn period(number: u64, runs: &[Run], start: u64, media: u64) -> Period {
     Period { id: format!("p{number}"), start, duration: None, adaptation_sets: sets }
 }
 
-/// An adaptation set. It has the number of its first track, because a set keeps its `id` in all manifests
-/// (ISO/IEC 23009-1 5.3.3.2): a player finds the set that it plays by it, and other sets may come and go.
+/// An adaptation set. A set keeps its `id` while others come and go (ISO/IEC 23009-1 5.3.3.2): a player finds the set
+/// that it plays by it. So that of the main video is always 1, whichever of its renditions are there, and others
+/// have the number of their first track.
 fn set(
     first: &Run,
     content: Content,
@@ -406,7 +407,10 @@ fn set(
     language: Option<String>,
     main: bool,
 ) -> AdaptationSet {
-    let id = first.track.header().track.id;
+    let id = match content {
+        Content::Video if main => 1,
+        _ => 1 + first.track.header().track.id,
+    };
     let producer_reference_time = first.segments.last().map(|newest| ProducerReferenceTime {
         id,
         wall_clock_time: newest.captured.0 / 1000,

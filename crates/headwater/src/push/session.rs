@@ -110,8 +110,8 @@ pub(super) struct Session {
     /// When to send the next ping, and how many pings are unanswered.
     pub(super) ping: Instant,
     unanswered: u32,
-    /// Whether it was told what it watches. That is the first event.
-    greeted: bool,
+    /// Whether the viewer hears of each ping.
+    pub(super) says_alive: bool,
     pub(super) timer: Timer,
     /// Ends when the viewer may no longer watch.
     pub(super) listed: Listed,
@@ -152,7 +152,7 @@ impl Session {
             blocked: None,
             ping: Instant::now() + interval,
             unanswered: 0,
-            greeted: false,
+            says_alive: false,
             timer: Timer::new(interval),
             listed,
             over: false,
@@ -163,7 +163,6 @@ impl Session {
     /// Queues an event. Most events answer commands. So a viewer that sends many commands and reads
     /// little is not read from.
     pub(super) fn say(&mut self, event: &Event) {
-        self.greeted |= matches!(event, Event::Hello(_));
         self.send_queue.answer(messages::event(event));
     }
 
@@ -260,7 +259,7 @@ impl Session {
             // A viewer with data still to take need not be pinged.
             if !self.over && self.send_queue.is_empty() {
                 self.send_queue.push(frame::frame(Opcode::Ping, &[]).into());
-                if self.greeted {
+                if self.says_alive {
                     let every = interval.as_secs_f64();
                     self.send_queue.push(messages::event(&Event::Alive { every }));
                 }

@@ -46,7 +46,8 @@ fn upgraded(double: &Double) -> Upgraded {
 /// A viewer of the stream that waits for its messages.
 fn viewer(source: &Source, capacity: usize) -> Peer {
     let (push, stream) = (Push::new(Arc::clone(&source.origin)), source.stream());
-    let mut viewer = stream::Viewer::new(&push, &stream, Query::default());
+    let query = Query { alive: true, ..Query::default() };
+    let mut viewer = stream::Viewer::new(&push, &stream, query);
     assert!(viewer.choose().is_ok());
     let double = Double::new(capacity);
     spawn_local(viewer.run(upgraded(&double), Grant::default(), Trace::default()));

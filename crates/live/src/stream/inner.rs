@@ -308,7 +308,7 @@ impl Inner {
 
     /// Begins a period if the media from stream time `t` of a track of the main publisher do not continue
     /// what came before: if that track and the leading one have paused for longer than a segment may last,
-    /// whichever of them goes on first. Also begins one at a keyframe of the leading track if dates are off
+    /// whichever of them goes on first. Times alone do not show that the leading track paused. Also begins one at a keyframe of the leading track if dates are off
     /// by too much. Returns false if that happens too often. Dates count too, because a publisher's times
     /// can make them wrong; a wall clock is never set so often.
     pub(crate) fn breaks_off(
@@ -328,14 +328,19 @@ impl Inner {
         };
         let leader = self.leader().unwrap_or(index);
         let leads = leader == index;
-        let paused = has_paused(&self.tracks[index]) && has_paused(&self.tracks[leader]);
+        let quiet = self.tracks[leader].packager.quiet(now).as_micros();
+        let is_quiet = i64::try_from(quiet).unwrap_or(i64::MAX) > longest / 2;
+        let paused = has_paused(&self.tracks[index])
+            && (leads || is_quiet && has_paused(&self.tracks[leader]));
         if self.period_begun && (paused || leads && sync && self.dates.is_off(ahead)) {
             // The period is one of the whole stream, whoever publishes its leading track.
             if !self.turns.allows(now) {
                 return false;
             }
             // If the publisher's clock leapt ahead, the new period's dates must know that already.
-            self.dates.observe(t, signed(now));
+            if leads {
+                self.dates.observe(t, signed(now));
+            }
             self.next_period();
             self.begin_period(ahead);
         }

@@ -650,6 +650,32 @@ fn dates_do_not_leap_with_a_publishers_clock() {
     }
 }
 
+/// The audio's times leap ahead, and the video's do not: that is a hole in the audio, and no pause of the stream.
+#[test]
+fn audio_that_leaps_alone_begins_no_period() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    let mut units = 0;
+    for frame in 0..600i64 {
+        let millis = frame * 100 / 3;
+        let now = UnixMicros(START + millis as u64 * 1000);
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+        while units * 1024 / 48 <= millis {
+            let leapt = units * 1024 / 48 + if frame < 300 { 0 } else { 6_000 };
+            publisher.sample(1, sample(leapt, true, 50), now).unwrap();
+            units += 1;
+        }
+    }
+    let window = publisher.stream().track("v0").unwrap().window();
+    let newest = window.newest().unwrap();
+    assert_eq!(newest.period, 0);
+    let epochs = window.all().map(|segment| segment.captured.0 as i64 - segment.presents * 100 / 9);
+    let epochs: Vec<i64> = epochs.collect();
+    assert!(epochs.iter().all(|epoch| (epoch - epochs[0]).abs() < 10_000), "{epochs:?}");
+}
+
 /// ffmpeg sends the new configuration of each track right before its next sample.
 #[test]
 fn configurations_that_change_one_after_the_other_make_one_period() {

@@ -20,7 +20,7 @@ pub enum Event {
         /// The reason.
         reason: Discontinuity,
     },
-    /// The connection is there. Comes with each ping, because browsers do not show pings to pages.
+    /// The connection is there. Comes with each ping, for viewers of a live stream that asked for it.
     Alive {
         /// Seconds between these events, if nothing else keeps the viewer from taking them.
         every: f64,

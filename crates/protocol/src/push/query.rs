@@ -46,6 +46,8 @@ pub struct Query {
     pub pace: Option<Pace>,
     /// `latency=chunk|segment`
     pub latency: Unit,
+    /// `alive=1`: tell of each ping by an event, because browsers show pages no pings.
+    pub alive: bool,
 }
 
 /// A parameter has an invalid value.
@@ -79,6 +81,7 @@ impl Query {
                     query.max = Some(bitrate(value).ok_or(BadQuery { name: "max", expected })?);
                 }
                 "rendition" => query.rendition = Some(value.to_owned()),
+                "alive" => query.alive = value == "1",
                 "pace" => {
                     query.pace = Some(match value {
                         "realtime" => Pace::Realtime,
@@ -139,6 +142,8 @@ mod tests {
         assert_eq!(parse("max=800000").unwrap().max, Some(800_000));
         assert_eq!(parse("max=1.5M").unwrap().max, Some(1_500_000));
         assert_eq!(parse("max=64k").unwrap().max, Some(64_000));
+        let alive = |text: &str| parse(text).unwrap().alive;
+        assert_eq!([alive(""), alive("alive=0"), alive("alive=1")], [false, false, true]);
         let all = parse("rendition=v1&latency=segment&pace=fast&from=live&x=y").unwrap();
         assert_eq!(all.rendition.as_deref(), Some("v1"));
         assert_eq!((all.latency, all.pace), (Unit::Segment, Some(Pace::Fast)));

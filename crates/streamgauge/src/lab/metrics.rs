@@ -136,13 +136,14 @@ impl<'a> Document<'a> {
         statuses.into_iter().flatten().filter_map(of).fold(0.0, |sum, count| sum + count)
     }
 
-    /// Whether a percentile is that of all `clients`. Some may have no value: those that never began to play have no
-    /// time until they began. They are worse than all that have one.
+    /// Whether a percentile may stand for that of all `clients`. Some may have no value: those that never began to play
+    /// have no time until they began. They are worse than all that have one, so they must be few beside those
+    /// beyond the percentile: a tenth of them at most.
     fn tells(self, pointer: &str, clients: f64) -> bool {
         let Some(quantile) = percentile::stated(pointer) else { return true };
         let of = pointer.rsplit_once('/').map_or("", |(of, _)| of);
         let count = self.number(&format!("{of}/count")).unwrap_or_default();
-        count >= quantile * clients
+        count >= clients * (1.0 - (1.0 - quantile) / 10.0) - 1e-6
     }
 
     /// Copies a number. A percentile is copied only if its distribution has enough values for it.

@@ -250,8 +250,9 @@ impl Stage<'_> {
             {
                 link.context("link")?.change(&change.rate)?;
             }
-            others.iter_mut().try_for_each(publishes)?;
-            server.check()
+            // Where the server ends, its publisher does too.
+            server.check()?;
+            others.iter_mut().try_for_each(publishes)
         })?;
         if let Some(change) = changes.next() {
             bail!("the load ended before its link changed to {}", change.rate);

@@ -15,10 +15,10 @@ pub(crate) const MARKS: [(&str, &str); 4] = [
         "‡",
         "Noisy: repetitions are more than 15 % of their median apart, or other processes used more than 5 % of the processors.",
     ),
-    ("§", "Some repetitions failed or have no such figure, and are left out."),
+    ("§", "Some repetitions failed, and are left out."),
     (
         "¶",
-        "Requests or viewers failed, were answered with an error, or fewer than 90 % of the viewers were served: never the best.",
+        "Requests or viewers failed, were answered with an error, or fewer than 90 % of the viewers were served; or only some repetitions have the figure: never the best.",
     ),
 ];
 
@@ -27,11 +27,8 @@ pub(crate) const MARKS: [(&str, &str); 4] = [
 const SERVED: f64 = 90.0;
 
 /// Metrics that themselves tell how many were served, or how well.
-const OUTCOMES: [&str; 14] = [
+const OUTCOMES: [&str; 11] = [
     "errors",
-    "stalls",
-    "stalled",
-    "stall_seconds",
     "received_mean_s",
     "bit_rate_kbit",
     "unfinished",
@@ -44,11 +41,12 @@ const OUTCOMES: [&str; 14] = [
     "inflexion",
 ];
 
-/// Whether some requests or viewers were refused, or too few viewers were served. Good figures of the others say
-/// little then.
+/// Whether some requests or viewers were refused, or too few viewers were served, or some repetitions could not tell the
+/// figure. Good figures of the others say little then.
 pub(crate) fn neglects(trials: &[&Kept], metric: &str) -> bool {
     let refuses = |kept: &Kept| kept.metric("errors").is_some_and(|errors| errors > 0.0);
-    !OUTCOMES.contains(&metric) && trials.iter().any(|kept| refuses(kept) || !serves(kept))
+    !OUTCOMES.contains(&metric)
+        && (trials.iter().any(|kept| refuses(kept) || !serves(kept)) || lacks(trials, metric))
 }
 
 /// Whether a server served most viewers, if it had any.
@@ -57,11 +55,13 @@ fn serves(kept: &Kept) -> bool {
     served.is_none_or(|served| served >= SERVED)
 }
 
-/// Whether some repetitions are left out of a figure.
-fn leaves_out(trials: &[&Kept], metric: &str) -> bool {
-    let known = trials.iter().filter(|kept| kept.metric(metric).is_some()).count();
-    let failed = trials.iter().any(|kept| kept.trial.failed.is_some());
-    failed || (known > 0 && known < trials.len())
+/// Whether some repetitions of a case have a figure, and others do not, though they did not fail.
+fn lacks(trials: &[&Kept], metric: &str) -> bool {
+    let measured = || trials.iter().filter(|kept| kept.trial.failed.is_none());
+    measured().filter(|kept| kept.metric(metric).is_none()).any(|lacking| {
+        let same = |kept: &&&Kept| kept.trial.parameters == lacking.trial.parameters;
+        measured().filter(same).any(|kept| kept.metric(metric).is_some())
+    })
 }
 
 /// The marks of a measured figure.
@@ -69,7 +69,7 @@ pub(crate) fn marks(trials: &[&Kept], metric: &str) -> String {
     let doubts = [Doubt::Saturated, Doubt::Noisy].into_iter();
     let mut marks: String =
         doubts.filter(|doubt| doubt.applies(trials, metric)).map(Doubt::mark).collect();
-    if leaves_out(trials, metric) {
+    if trials.iter().any(|kept| kept.trial.failed.is_some()) {
         marks.push('§');
     }
     if neglects(trials, metric) {

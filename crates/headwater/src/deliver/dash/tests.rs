@@ -169,6 +169,10 @@ fn sets_keep_their_numbers_while_renditions_come_and_go() {
     renditions.publishers.push(v2);
     publish(&mut renditions, 60, &["a0", "v0", "v1", "v2"]);
     assert_eq!(renditions.sets()[0], ["v0", "v1"]);
+    // The first of them goes, with its audio.
+    renditions.audio = false;
+    renditions.publishers.remove(0);
+    publish(&mut renditions, 40, &["v1", "v2"]);
 }
 
 /// The dates that a playlist of HLS gives its segments, by file name, in milliseconds of their

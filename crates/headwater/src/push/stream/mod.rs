@@ -43,6 +43,7 @@ pub(super) struct Viewer {
     unit: Unit,
     from: From,
     choice: Choice,
+    alive: bool,
     mode: Mode,
 }
 
@@ -64,6 +65,7 @@ impl Viewer {
             unit: query.latency,
             from: query.from,
             choice: Choice { rendition: query.rendition, max: query.max },
+            alive: query.alive,
             mode: Mode::None,
         }
     }
@@ -169,10 +171,12 @@ impl std::convert::From<Ready> for Stir {
 
 impl Watching {
     fn new(viewer: Viewer, connection: Upgraded, grant: Grant, trace: Trace) -> Self {
-        let Viewer { push, stream, unit, choice, mode, .. } = viewer;
+        let Viewer { push, stream, unit, choice, alive, mode, .. } = viewer;
         let listed = push.list(StreamPath::Live(stream.name()), connection.peer, grant);
+        let mut session = Session::new(push, connection, listed, trace);
+        session.says_alive = alive;
         Self {
-            session: Session::new(push, connection, listed, trace),
+            session,
             unit,
             choice,
             mode,

@@ -252,12 +252,7 @@ fn crossing(
             (None, Some(note + blamed(at)))
         }
         None => {
-            let note = |failed| {
-                format!(
-                    "{label}: at {} {what}, the first value, every trial failed.",
-                    place(failed)
-                )
-            };
+            let note = |failed| format!("{label}: at {} {what} every trial failed.", place(failed));
             (None, failed.map(note))
         }
     }
