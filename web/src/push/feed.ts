@@ -186,11 +186,15 @@ export class Feed {
       wish.from = sought;
       this.empty();
     }
-    const url = new URL(wish.url);
-    url.searchParams.set('alive', '1');
-    if (wish.from !== 'live') url.searchParams.set('from', `${wish.from}`);
-    if (wish.rendition) url.searchParams.set('rendition', wish.rendition);
-    if (wish.max !== null) url.searchParams.set('max', `${wish.max}`);
+    let { url } = wish;
+    // URLSearchParams would write the query that there is in another way, and the server reads a plus as itself.
+    const ask = (name: string, value: string | number) => {
+      url += `${url.includes('?') ? '&' : '?'}${name}=${encodeURIComponent(value)}`;
+    };
+    ask('alive', 1);
+    if (wish.from !== 'live') ask('from', wish.from);
+    if (wish.rendition) ask('rendition', wish.rendition);
+    if (wish.max !== null) ask('max', wish.max);
     const socket = new WebSocket(url, 'headwater.v1');
     socket.binaryType = 'arraybuffer';
     this.socket = socket;

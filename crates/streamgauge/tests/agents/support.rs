@@ -68,12 +68,20 @@ pub(crate) async fn next(subscriber: &mut Subscriber) -> async_nats::Message {
 
 /// So many agents that answer calls for agents, by name.
 pub(crate) async fn hellos(client: &Client, count: usize) -> BTreeMap<String, Hello> {
+    hellos_until(client, |found| found.len() >= count).await
+}
+
+/// Calls agents until those that have answered are enough.
+async fn hellos_until(
+    client: &Client,
+    enough: impl Fn(&BTreeMap<String, Hello>) -> bool,
+) -> BTreeMap<String, Hello> {
     let inbox = client.new_inbox();
     let mut answers = client.subscribe(inbox.clone()).await.unwrap();
     let mut calls = tokio::time::interval(Duration::from_secs(1));
     let mut found = BTreeMap::new();
     let find = async {
-        while found.len() < count {
+        while !enough(&found) {
             tokio::select! {
                 // One that has just connected hears the next call.
                 _ = calls.tick() => {
@@ -174,15 +182,22 @@ pub(crate) async fn stand_in(
                 }
             }
             Some(asked) = asked.next() => {
-                if !passes(&wire::read::<Ask>(&asked.payload).unwrap().0) {
+                let ask = wire::read::<Ask>(&asked.payload).unwrap().0;
+                if !passes(&ask) {
                     continue;
                 }
+                let real = matches!(ask, Ask::Reserve { .. }).then(|| of.name.clone());
                 let (client, to) = (client.clone(), wire::subject(&of.id));
                 let Some(reply) = asked.reply else {
                     client.publish(to, asked.payload).await.unwrap();
                     continue;
                 };
                 under_way.spawn(async move {
+                    // The run called both. The other must have answered that before it is reserved in place of this
+                    // one, because it says then that it is busy. It answers calls in their order.
+                    if let Some(name) = real {
+                        hellos_until(&client, |found| found.contains_key(&name)).await;
+                    }
                     let answer = client.request(to, asked.payload).await.unwrap();
                     let answer = answers(wire::read::<Answer>(&answer.payload).unwrap().0);
                     client.publish(reply, wire::write(&answer, b"")).await.unwrap();
