@@ -229,7 +229,8 @@ impl Publisher {
             }
         };
 
-        let leads = inner.leader() == Some(index);
+        let leader = inner.leader();
+        let leads = leader == Some(index);
         source.translate(&mut sample, offset, inner.tracks[index].timescale());
         if leads {
             // What segments may last decides whether a pause before this sample ends the period.
@@ -237,9 +238,12 @@ impl Publisher {
                 self.stream.learn(inner, learnt);
             }
         }
-        let from = (said.saturating_add(offset), sample.sync);
-        if (leads || inner.is_main(publisher)) && !inner.breaks_off(index, from, now, ahead) {
-            return Err(Refused::TooOften);
+        if leads || inner.is_main(publisher) {
+            let tracks = (index, leader.unwrap_or(index));
+            let from = (said.saturating_add(offset), sample.sync);
+            if !inner.breaks_off(tracks, from, now, ahead) {
+                return Err(Refused::TooOften);
+            }
         }
         if inner.resume(index, sample.dts, now)? {
             self.stream.announce(inner);

@@ -73,8 +73,8 @@ const OBEDIENCE = 5_000;
 /** A connection that lasts this long is good, in milliseconds. */
 const PROVEN_AFTER = 5_000;
 /**
- * How long nothing may come, in milliseconds, beside twice the time between the server's signs of life. A connection
- * whose way has gone, for instance to another network, does not end by itself for minutes.
+ * Nothing may come for twice the time between the server's signs of life, and for this much longer, in milliseconds. A
+ * connection whose network has gone does not end by itself for minutes.
  */
 const SILENCE = 5_000;
 /** How long the server may take to explain a refusal, in milliseconds. */

@@ -397,9 +397,9 @@ fn period(number: u64, runs: &[Run], start: u64, media: u64) -> Period {
     Period { id: format!("p{number}"), start, duration: None, adaptation_sets: sets }
 }
 
-/// An adaptation set. A set keeps its `id` while others come and go (ISO/IEC 23009-1 5.3.3.2): a player finds the set
-/// that it plays by it. So that of the main video is always 1, whichever of its renditions are there, and others
-/// have the number of their first track.
+/// An adaptation set. A set keeps its `id` while other sets come and go (ISO/IEC 23009-1 5.3.3.2), because a player
+/// finds the set that it plays by this number. The main video has 1, whichever of its renditions are there. Other
+/// sets have a number that follows from their first track.
 fn set(
     first: &Run,
     content: Content,
@@ -435,8 +435,8 @@ fn is_aligned(a: &Run, b: &Run) -> bool {
     !cuts_through(a, b) && !cuts_through(b, a)
 }
 
-/// Whether `run` goes on with a segment where one of `other` is in its midst. Where its publisher came or came
-/// back, a segment begins anywhere: that does not count, because the sets must not change for it.
+/// Whether a segment of `run` ends, and the next one begins, in the midst of a segment of `other`. A segment without
+/// one before it does not count: its publisher came or came back at any time, and the sets must not change for that.
 fn cuts_through(run: &Run, other: &Run) -> bool {
     let millis = |s: &Segment, ticks| ticks_to_millis(ticks, s.header.track.timescale);
     let begins = |s: &Segment| millis(s, s.presents);

@@ -166,6 +166,15 @@ impl Session {
         self.send_queue.answer(messages::event(event));
     }
 
+    /// Tells a viewer that asked for it that the connection is there.
+    pub(super) fn tell_alive(&mut self) {
+        if self.says_alive {
+            let interval: Duration = self.push.origin.config.push.ping_interval.into();
+            let every = interval.as_secs_f64();
+            self.send_queue.push(messages::event(&Event::Alive { every }));
+        }
+    }
+
     pub(super) fn close(&mut self, code: CloseCode, reason: &str) {
         if !std::mem::replace(&mut self.over, true) {
             self.send_queue.push(frame::close(code, reason).into());
@@ -259,10 +268,7 @@ impl Session {
             // A viewer with data still to take need not be pinged.
             if !self.over && self.send_queue.is_empty() {
                 self.send_queue.push(frame::frame(Opcode::Ping, &[]).into());
-                if self.says_alive {
-                    let every = interval.as_secs_f64();
-                    self.send_queue.push(messages::event(&Event::Alive { every }));
-                }
+                self.tell_alive();
             }
         }
         Ok(())

@@ -674,6 +674,9 @@ fn numbers_that_no_machine_makes_are_refused() {
                         bad.push(with(|part, number| begun(part).presents = number));
                         bad.push(with(|part, number| begun(part).expected_end = Some(number)));
                         bad.push(with(|part, number| begun(part).period = number.unsigned_abs()));
+                        bad.push(with(|part, _| {
+                            (begun(part).period, begun(part).discontinuity) = (0, true);
+                        }));
                     }
                 }
                 Change::Window(window) => {

@@ -306,14 +306,15 @@ impl Inner {
         }
     }
 
-    /// Begins a period if the media from stream time `t` of a track of the main publisher do not continue
-    /// what came before: if that track and the leading one have paused for longer than a segment may last,
-    /// whichever of them goes on first. Times alone do not show that the leading track paused. Also begins one at a keyframe of the leading track if dates are off
-    /// by too much. Returns false if that happens too often. Dates count too, because a publisher's times
-    /// can make them wrong; a wall clock is never set so often.
+    /// Begins a period if the media from stream time `t` of track `index` do not continue what came before: if that
+    /// track and the leading one have paused for longer than a segment may last, whichever of them goes on first.
+    /// Whether the leading track has paused is a question of the wall clock, too: the times of another track may
+    /// leap alone. Also begins a period at a keyframe of the leading track if dates are off by too much. Returns
+    /// false if that happens too often. Dates count too, because a publisher's times can make them wrong; a wall
+    /// clock is never set so often.
     pub(crate) fn breaks_off(
         &mut self,
-        index: usize,
+        (index, leader): (usize, usize),
         (t, sync): (i64, bool),
         now: UnixMicros,
         ahead: i64,
@@ -326,7 +327,6 @@ impl Inner {
             track.packager.is_in(self.period)
                 && rescale(lasts, track.timescale(), 1_000_000) > longest
         };
-        let leader = self.leader().unwrap_or(index);
         let leads = leader == index;
         let quiet = self.tracks[leader].packager.quiet(now).as_micros();
         let is_quiet = i64::try_from(quiet).unwrap_or(i64::MAX) > longest / 2;

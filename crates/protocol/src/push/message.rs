@@ -20,9 +20,9 @@ pub enum Event {
         /// The reason.
         reason: Discontinuity,
     },
-    /// The connection is there. Comes with each ping, for viewers of a live stream that asked for it.
+    /// The connection is there. Comes after `hello` and with each ping, for viewers of a live stream that asked for it.
     Alive {
-        /// Seconds between these events, if nothing else keeps the viewer from taking them.
+        /// Seconds between pings.
         every: f64,
     },
     /// The stream has ended.

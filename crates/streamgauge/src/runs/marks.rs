@@ -57,10 +57,10 @@ fn serves(kept: &Kept) -> bool {
 
 /// Whether some repetitions of a case have a figure, and others do not, though they did not fail.
 fn lacks(trials: &[&Kept], metric: &str) -> bool {
-    let measured = || trials.iter().filter(|kept| kept.trial.failed.is_none());
-    measured().filter(|kept| kept.metric(metric).is_none()).any(|lacking| {
-        let same = |kept: &&&Kept| kept.trial.parameters == lacking.trial.parameters;
-        measured().filter(same).any(|kept| kept.metric(metric).is_some())
+    cases(trials).into_iter().any(|case| {
+        let measured = case.iter().filter(|kept| kept.trial.failed.is_none());
+        let has: Vec<bool> = measured.map(|kept| kept.metric(metric).is_some()).collect();
+        has.contains(&true) && has.contains(&false)
     })
 }
 
@@ -133,16 +133,21 @@ impl Doubt {
 
 /// Whether the repetitions of a case differ much.
 fn differs(trials: &[&Kept], metric: &str) -> bool {
-    let mut cases: Vec<(&_, Vec<f64>)> = Vec::new();
-    for kept in trials {
-        let Some(value) = kept.metric(metric) else { continue };
-        let parameters = &kept.trial.parameters;
-        match cases.iter_mut().find(|(other, _)| *other == parameters) {
-            Some((_, values)) => values.push(value),
-            None => cases.push((parameters, vec![value])),
+    cases(trials).into_iter().any(|case| {
+        let values = case.iter().filter_map(|kept| kept.metric(metric));
+        Summary::of(values).is_some_and(|summary| summary.spreads_beyond(NOISE))
+    })
+}
+
+/// The repetitions of each case: trials with the same parameters.
+fn cases<'a>(trials: &[&'a Kept]) -> Vec<Vec<&'a Kept>> {
+    let mut cases: Vec<Vec<&Kept>> = Vec::new();
+    for &kept in trials {
+        let same = |case: &&mut Vec<&Kept>| case[0].trial.parameters == kept.trial.parameters;
+        match cases.iter_mut().find(same) {
+            Some(case) => case.push(kept),
+            None => cases.push(vec![kept]),
         }
     }
-    let noisy =
-        |values: Vec<f64>| Summary::of(values).is_some_and(|summary| summary.spreads_beyond(NOISE));
-    cases.into_iter().any(|(_, values)| noisy(values))
+    cases
 }

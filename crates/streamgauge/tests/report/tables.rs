@@ -124,10 +124,13 @@ fn a_server_that_refuses_work_is_never_the_best() {
         let metrics = [("count", count), ("errors", errors), ("satisfied_percent", satisfied)];
         folder.keep(&trial("one", &[("clients", 1.0)], peer, 1, &metrics));
     }
+    // Only one of two repetitions could tell.
+    folder.keep(&trial("one", &[("clients", 1.0)], "e", 1, &[("count", 70.0)]));
+    folder.keep(&trial("one", &[("clients", 1.0)], "e", 2, &[("errors", 0.0)]));
     let report = made(&[place.path()]);
     let rows = markdown(&report, "**Table 1.**");
-    let cells: Vec<&String> = (2..6).map(|row| &rows[row][1]).collect();
-    assert_eq!(cells, ["**10.0**", "90.0¶", "9.0", "80.0¶"]);
+    let cells: Vec<&String> = (2..7).map(|row| &rows[row][1]).collect();
+    assert_eq!(cells, ["**10.0**", "90.0¶", "9.0", "80.0¶", "70.0¶"]);
     let text = fs::read_to_string(report.join("report.md")).unwrap();
     assert!(text.contains("¶ Requests or viewers failed"), "{text}");
 }

@@ -214,6 +214,8 @@ impl Watching {
             let behind = (follower.cursor.behind() * 1000.0).round() / 1000.0;
             self.session.listed.meter().is_behind(behind);
             self.session.say(&Event::Hello(Hello { behind: Some(behind), ..hello }));
+            // From now on the viewer knows how long nothing may come.
+            self.session.tell_alive();
             self.session.send_queue.push(header(follower)?);
         }
         if let Some(video) = self.video() {
