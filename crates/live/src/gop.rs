@@ -53,9 +53,9 @@ impl Learnt {
 /// The first frames of a stream's leading video.
 #[derive(Debug, Default)]
 pub(crate) struct Gop {
-    /// Presentation time of the first keyframe, in microseconds, and the number of frames since
-    /// then.
-    first: Option<(i64, i64)>,
+    /// Presentation and decode time of the first keyframe, in microseconds, and the number of frames
+    /// since then.
+    first: Option<(i64, i64, i64)>,
     /// Distance of the first two keyframes in microseconds, if it is round and short.
     before: Option<i64>,
     /// The most frames from one keyframe to the next, according to the encoder.
@@ -63,37 +63,41 @@ pub(crate) struct Gop {
 }
 
 impl Gop {
-    /// Takes a frame with presentation time `at`, in microseconds; `data` is its access unit.
-    /// Returns the result once it is known.
+    /// Takes the next frame in decode order, with its presentation and decode time in microseconds
+    /// and whether it is a keyframe; `data` is its access unit. Returns the result once it is known.
     pub(crate) fn observe(
         &mut self,
-        (at, sync): (i64, bool),
+        (pts, dts, sync): (i64, i64, bool),
         data: &[u8],
         settings: &Settings,
     ) -> Option<Learnt> {
         if settings.keyframe_distance <= settings.target_duration {
             return Some(Learnt::regular(settings));
         }
-        let Some((first, frames)) = &mut self.first else {
-            self.first = Some((at, 0));
+        let Some((first, decoded, frames)) = &mut self.first else {
+            self.first = Some((pts, dts, 0));
             self.most_frames = media::codec::keyframe_interval(data);
             return None;
         };
         *frames += 1;
-        let distance = at - *first;
+        let distance = pts - *first;
+        // The frame after the first keyframe is often presented after several others (B-frames), so
+        // decode times tell how long a frame lasts.
+        let glanced = dts - *decoded;
+        let lasts = glanced / *frames;
         let micros = |duration: Duration| i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
         let (regular, longest) =
             (micros(settings.target_duration), micros(settings.keyframe_distance));
-        let frame = (distance / *frames).min(SLACK);
+        let frame = lasts.min(SLACK);
         let result = |regular: bool| match regular {
             true => Learnt::regular(settings),
             false => Learnt::irregular(settings),
         };
         if let Some(most) = self.most_frames
-            && distance >= GLANCE
+            && glanced >= GLANCE
         {
             // An encoder that adds keyframes at scene changes stays below its own maximum.
-            let most = i64::from(most).saturating_mul(distance / *frames);
+            let most = i64::from(most).saturating_mul(lasts);
             return Some(result(most <= regular + frame));
         }
         if let Some(before) = self.before {
@@ -124,7 +128,8 @@ mod tests {
         let (mut gop, settings) = (Gop::default(), Settings::default());
         for frame in 0..1000 {
             let at = 1_000_000 + (frame as f64 * 1000.0 / rate).round() as i64 * 1000;
-            if let Some(learnt) = gop.observe((at, keyframes.contains(&frame)), data, &settings) {
+            let sync = keyframes.contains(&frame);
+            if let Some(learnt) = gop.observe((at, at, sync), data, &settings) {
                 return (learnt.target_duration.as_secs(), learnt.regular, frame);
             }
         }
@@ -207,5 +212,41 @@ mod tests {
         assert_eq!(learn(&[17], says("60").as_bytes()), (4, true, 5));
         assert_eq!(learn(&[60], says("250").as_bytes()), (10, false, 5));
         assert_eq!(learn(&[60], says("infinite").as_bytes()), (4, true, 60));
+    }
+
+    /// x264 and x265 encode the last frame of each group of B-frames before the others.
+    #[test]
+    fn frames_that_are_presented_later_change_nothing() {
+        for (rate, between, keyint, regular) in [
+            (25.0, 3, 50, true),
+            (24.0, 3, 96, true),
+            (30.0, 3, 90, true),
+            (60.0, 3, 240, true),
+            (25.0, 4, 100, true),
+            (25.0, 3, 102, false),
+            (30.0, 4, 250, false),
+        ] {
+            let says = format!("\0\0\0\x05x264 - core 164 - options: keyint={keyint} scenecut=40");
+            let time =
+                |frame: i64| 1_000_000 + (frame as f64 * 1000.0 / rate).round() as i64 * 1000;
+            let (mut gop, settings) = (Gop::default(), Settings::default());
+            let learnt = (0..600_i64).find_map(|frame| {
+                let (group, place) =
+                    ((frame - 1).div_euclid(between + 1), (frame - 1) % (between + 1));
+                // Of each group, the last frame is decoded first.
+                let shown = match (frame, place) {
+                    (0, _) => 0,
+                    (_, 0) => (group + 1) * (between + 1),
+                    _ => frame - 1,
+                };
+                let sync = frame == 0;
+                gop.observe((time(shown + 2), time(frame), sync), says.as_bytes(), &settings)
+            });
+            assert_eq!(
+                learnt.unwrap().regular,
+                regular,
+                "{rate} frames a second, {between} between"
+            );
+        }
     }
 }

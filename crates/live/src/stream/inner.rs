@@ -510,7 +510,8 @@ impl Inner {
             return None;
         }
         let TrackState { handle, packager, .. } = &self.tracks[index];
-        let at = rescale(sample.pts(), packager.header().track.timescale, 1_000_000);
+        let units = packager.header().track.timescale;
+        let at = rescale(sample.pts(), units, 1_000_000);
         if handle.kind == Kind::Video {
             // No segment is complete before it is known what segments may last.
             let ends = packager.must_end_segment(self.period);
@@ -519,7 +520,8 @@ impl Inner {
             if packager.window().newest().is_none() && packager.is_between_segments() {
                 self.tracks.iter_mut().for_each(|track| track.packager.list_from(at));
             }
-            let learnt = self.gop.observe((at, sample.sync), &sample.data, settings);
+            let times = (at, rescale(sample.dts, units, 1_000_000), sample.sync);
+            let learnt = self.gop.observe(times, &sample.data, settings);
             return learnt.or_else(|| ends.then(|| Learnt::irregular(settings)));
         }
         let first = *self.boundaries.starts.front()?;
