@@ -61,7 +61,7 @@ pub struct Document {
     pub wanted: f64,
     /// How many viewers may receive less.
     pub allowed: u32,
-    /// Whether the criterion was met.
+    /// Whether the criterion was met. After an interruption, only viewers that failed or are lost have not met it.
     pub passed: bool,
     /// Results of the viewers.
     pub viewers: Viewers,
@@ -94,7 +94,12 @@ pub fn run(arguments: &Arguments, crew: Option<&Crew>) -> anyhow::Result<Documen
     let outcome = fleet::run(plan, crew, Duration::from_secs(1), &mut recorder)?;
     let (folder, sum) = recorder.finish();
     let viewers = sum.finish();
-    let unsatisfied = u64::from(plan.viewers()) - viewers.satisfied.min(plan.viewers().into());
+    let unsatisfied = if outcome.interrupted {
+        // Nobody could get all media: only those count that failed before.
+        viewers.errors.values().sum::<u64>() + u64::from(outcome.lost)
+    } else {
+        u64::from(plan.viewers()) - viewers.satisfied.min(plan.viewers().into())
+    };
     let document = Document {
         verb: "viewers".to_owned(),
         url: arguments.url.clone(),

@@ -6,6 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets::NOTHING};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::judge::FAILED;
 use crate::lab::scenario::Better;
 use crate::runs::marks::MARKS;
 use crate::{Exit, number};
@@ -147,8 +148,11 @@ impl Document {
     /// ends as a saturated run does.
     pub fn exit(&self) -> Exit {
         if self.counts.worse > 0 {
-            Exit::Failed
-        } else if self.changes.iter().all(|change| change.marks.contains('†')) {
+            return Exit::Failed;
+        }
+        // Whether repetitions failed is told without figures.
+        let mut figures = self.changes.iter().filter(|change| change.metric != FAILED).peekable();
+        if figures.peek().is_some() && figures.all(|change| change.marks.contains('†')) {
             Exit::Saturated
         } else {
             Exit::Success

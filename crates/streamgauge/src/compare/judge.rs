@@ -10,6 +10,12 @@ use super::pairs::Pair;
 
 /// The share of repetitions without figures, which is compared as a metric is.
 pub(super) const FAILED: &str = "failed";
+/// Errors for each hundred requests, or for each hundred viewers where no requests are counted. A server that answers
+/// more requests in the same time may fail more of them, and is no worse for that.
+const ERRORS: &str = "errors_percent";
+/// What a load that finds out how many viewers a server serves is compared by, if it did not end with the same number
+/// of viewers everywhere. All other figures are of its last step, which more viewers make harder.
+const OF_ANY_SIZE: [&str; 2] = ["capacity", FAILED];
 
 /// The marks of figures that are not to be trusted.
 const DOUBTFUL: [char; 3] = ['†', '‡', '¶'];
@@ -27,14 +33,17 @@ pub(super) struct Rule {
 
 /// The metrics that can be compared, and which of their values are better.
 pub(super) fn metrics() -> impl Iterator<Item = (&'static str, Better)> {
-    metric::compared().chain([(FAILED, Better::Less)])
+    metric::compared().chain([(ERRORS, Better::Less), (FAILED, Better::Less)])
 }
 
 impl Rule {
     /// Compares all figures that both sides of a pair have.
     pub(super) fn judge(&self, pair: &Pair<'_>) -> Vec<Change> {
-        let wanted = |name: &str| self.metrics.is_empty() || self.metrics.iter().any(|m| m == name);
-        let metrics = metrics().filter(|(name, _)| wanted(name));
+        let is_wanted =
+            |name: &str| self.metrics.is_empty() || self.metrics.iter().any(|m| m == name);
+        let sizes = pair.sizes();
+        let fits = |name: &str| sizes.is_none() || OF_ANY_SIZE.contains(&name);
+        let metrics = metrics().filter(|(name, _)| is_wanted(name) && fits(name));
         metrics.filter_map(|(name, better)| self.change(pair, name, better)).collect()
     }
 
@@ -50,7 +59,11 @@ impl Rule {
         let interval = bootstrap::interval(&before, &after, statistic);
         let judged = interval.or(self.single.then_some((change, change)));
         let verdict = judged.map_or(Verdict::Single, |ends| self.verdict(ends, better));
-        let marks = if name == FAILED { String::new() } else { both_marks(pair, name) };
+        let marks = match name {
+            FAILED => String::new(),
+            ERRORS => both_marks(pair, "errors"),
+            _ => both_marks(pair, name),
+        };
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
         Some(Change {
             load: pair.load.to_owned(),
@@ -91,6 +104,10 @@ impl Rule {
 fn values(trials: &[&Kept], name: &str) -> Vec<f64> {
     let value = |kept: &&Kept| match name {
         FAILED => Some(f64::from(u8::from(kept.trial.failed.is_some()))),
+        ERRORS => {
+            let of = kept.metric("requests").or_else(|| kept.metric("clients"));
+            Some(kept.metric("errors")? / of.filter(|of| *of > 0.0)? * 100.0)
+        }
         name => kept.metric(name),
     };
     trials.iter().filter_map(value).collect()

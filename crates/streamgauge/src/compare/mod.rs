@@ -136,6 +136,20 @@ fn warnings(before: &Study, after: &Study, pairs: &Pairs<'_>) -> Vec<String> {
             earlier.scale, later.scale
         ));
     }
+    let (then, now) = (&earlier.instrument, &later.instrument);
+    let is_told = [then, now].iter().all(|instrument| !instrument.title.is_empty());
+    if is_told && !then.may_be(now) {
+        let (then, now) = (then.named(), now.named());
+        warnings.push(format!("streamgauge was {then} before and {now} after"));
+    }
+    for pair in pairs.pairs.iter().filter(|pair| pair.is_whole()) {
+        if let Some((least, most)) = pair.sizes() {
+            let name = pair.name();
+            warnings.push(format!(
+                "{name}: the last steps had {least} to {most} viewers, so only `capacity` is compared"
+            ));
+        }
+    }
     for load in &pairs.other_loads {
         warnings.push(format!("load {load} is another one in the later scenario: not compared"));
     }

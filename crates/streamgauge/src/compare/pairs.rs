@@ -109,6 +109,18 @@ impl Pair<'_> {
         !self.before.is_empty() && !self.after.is_empty()
     }
 
+    /// How many viewers the loads had, from the fewest to the most, if they were not the same everywhere: the last steps
+    /// of `capacity` differ.
+    pub(super) fn sizes(&self) -> Option<(f64, f64)> {
+        let trials = self.before.iter().chain(&self.after);
+        let clients = trials.filter_map(|kept| kept.metric("clients"));
+        let range = clients.fold(None, |range: Option<(f64, f64)>, clients| {
+            let (least, most) = range.unwrap_or((clients, clients));
+            Some((least.min(clients), most.max(clients)))
+        });
+        range.filter(|(least, most)| least != most)
+    }
+
     /// The case in words: `400 clients, 60 s`. Empty if the load has one case only.
     pub(super) fn case(&self) -> String {
         let Some(kept) = self.before.first().or(self.after.first()) else { return String::new() };

@@ -54,6 +54,10 @@ impl Loaded {
     fn capacity(&mut self, document: &Document<'_>) {
         document.copy(&mut self.metrics, "/capacity", "capacity", 1.0);
         document.copy(&mut self.metrics, "/inflexion", "inflexion", 1.0);
+        if let Some(lost) = document.0.pointer("/lost").and_then(Value::as_str) {
+            self.saturated = true;
+            self.warnings.push(format!("load: lost {lost}"));
+        }
         let Some(steps) = document.0.pointer("/steps").and_then(Value::as_array) else { return };
         for step in steps {
             let step = Document(step);

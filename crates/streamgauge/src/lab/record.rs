@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 
 /// Version of the form of these files. A file with another version is refused.
 pub const FORM: u32 = 1;
+/// The reason in the record of a trial that was interrupted.
+pub const INTERRUPTED: &str = "interrupted";
 
 /// A parameter of a case: `clients = 400`, `file = "4KiB"`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

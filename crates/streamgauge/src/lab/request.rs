@@ -42,7 +42,7 @@ pub struct Arguments {
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
     /// List the trials and how long they take, without running them
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub(super) list: bool,
     /// One document on standard output, docs/schema/run.schema.json
     #[arg(long)]

@@ -33,15 +33,9 @@ impl Tool {
                 Some(duration.saturating_add(multiplied(interval, batches - 1.0)))
             }
             Self::Capacity => {
-                let first = options.number("--start").unwrap_or(100.0);
-                let last = options.number("--max").unwrap_or(2000.0);
-                let step = options.number("--step").unwrap_or(100.0).max(1.0);
                 let duration = options.time("--duration").unwrap_or(Duration::from_secs(10));
                 let pause = options.time("--pause").unwrap_or(Duration::from_secs(1));
-                // If no bit rate is given, the first step is a viewer alone.
-                let alone = if options.text("--min-bitrate").is_some() { 0.0 } else { 1.0 };
-                let steps = ((last - first) / step).max(0.0).floor() + 1.0;
-                Some(multiplied(duration.saturating_add(pause), steps + alone))
+                Some(multiplied(duration.saturating_add(pause), options.steps()))
             }
             Self::Http => {
                 let duration = options.time("--duration").or_else(|| options.time("-d"));
@@ -66,9 +60,24 @@ impl Tool {
     /// The longest time that a load with these arguments may take.
     pub fn limit(self, arguments: &[String]) -> Duration {
         match self.length(arguments) {
-            Some(length) => length.saturating_add(GRACE),
+            Some(length) => length.saturating_add(self.waits(arguments)).saturating_add(GRACE),
             None => UNKNOWN + GRACE_OF_GUESS,
         }
+    }
+
+    /// How long a load with `--start-barrier` may wait until the last viewers have connected: in each step up to three
+    /// times `--timeout`.
+    fn waits(self, arguments: &[String]) -> Duration {
+        let options = Options(arguments);
+        let steps = match self {
+            Self::Viewers => 1.0,
+            Self::Capacity => options.steps(),
+            _ => return Duration::ZERO,
+        };
+        if !arguments.iter().any(|argument| argument == "--start-barrier") {
+            return Duration::ZERO;
+        }
+        multiplied(options.time("--timeout").unwrap_or(Duration::from_secs(10)), 3.0 * steps)
     }
 
     /// Reads the output of a foreign program as metrics (see [`metrics`](super::metrics)).
@@ -135,6 +144,16 @@ impl Options<'_> {
         self.text(name)?.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
+    /// How many steps `capacity` has at most.
+    fn steps(&self) -> f64 {
+        let first = self.number("--start").unwrap_or(100.0);
+        let last = self.number("--max").unwrap_or(2000.0);
+        let step = self.number("--step").unwrap_or(100.0).max(1.0);
+        // If no bit rate is given, the first step is a viewer alone.
+        let alone = if self.text("--min-bitrate").is_some() { 0.0 } else { 1.0 };
+        ((last - first) / step).max(0.0).floor() + 1.0 + alone
+    }
+
     fn time(&self, name: &str) -> Option<Duration> {
         let text = self.text(name)?;
         // Plain numbers of wrk and ab are seconds.
@@ -188,15 +207,16 @@ fn httperf(text: &str) -> Option<Metrics> {
     let reply = text.lines().find_map(|line| line.strip_prefix("Reply time [ms]: response"));
     let errors = text.lines().find_map(|line| line.strip_prefix("Errors: total"));
     let mut metrics = vec![
-        ("requests_per_second", labelled(text, "Request rate:")?),
         ("kb_per_second", labelled(text, "Net I/O:")?),
         ("errors", errors.and_then(first_number).unwrap_or_default() + httperf_refused(text)),
     ];
     let totals = text.lines().find(|line| line.starts_with("Total:"));
-    let requests = totals.and_then(|line| line.split_once("requests")).map(|(_, rest)| rest);
-    metrics.extend(requests.and_then(first_number).map(|n| ("requests", n)));
-    let replies = totals.and_then(|line| line.split_once("replies")).map(|(_, rest)| rest);
-    metrics.extend(replies.and_then(first_number).map(|n| ("responses", n)));
+    let total = |word: &str| totals?.split_once(word).and_then(|(_, rest)| first_number(rest));
+    metrics.extend(total("requests").map(|n| ("requests", n)));
+    let (replies, seconds) = (total("replies")?, total("test-duration")?);
+    metrics.push(("responses", replies));
+    // httperf's own rate is that of its requests, answered or not.
+    metrics.push(("requests_per_second", if seconds > 0.0 { replies / seconds } else { 0.0 }));
     metrics.extend(reply.and_then(first_number).map(|n| ("latency_mean_ms", n)));
     Some(metrics)
 }
@@ -294,6 +314,11 @@ mod tests {
         assert_eq!(Tool::Ab.limit(&["-n".to_owned(), "100".to_owned()]).as_secs(), 310);
         let given = ["u", "--duration", "10s"].map(str::to_owned);
         assert_eq!(Tool::Http.limit(&given).as_secs(), 40);
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let barrier = "u --start 1 --max 2 --step 1 --min-bitrate 1k --duration 4s --start-barrier";
+        assert_eq!(Tool::Capacity.limit(&words(barrier)).as_secs(), 2 * 5 + 2 * 30 + 30);
+        let viewers = "u --duration 4s --timeout 2s --start-barrier";
+        assert_eq!(Tool::Viewers.limit(&words(viewers)).as_secs(), 4 + 6 + 30);
     }
 
     /// The output in httperf's manual. httperf is in no package that tests need.
@@ -307,7 +332,7 @@ mod tests {
                     Errors: total 1 client-timo 1 socket-timo 0\n";
         let metrics = Tool::Httperf.parse(text, &["--num-conns=3000".to_owned()]).unwrap();
         for (name, value) in [
-            ("requests_per_second", 7141.8),
+            ("requests_per_second", 2999.0 / 0.42),
             ("kb_per_second", 2141.1),
             ("errors", 10.0),
             ("requests", 3000.0),

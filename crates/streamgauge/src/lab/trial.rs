@@ -18,9 +18,6 @@ use super::signals::Interrupted;
 use super::stage::Stage;
 use crate::files::replace_json;
 
-/// The text in the record of an interrupted trial.
-const INTERRUPTED: &str = "interrupted";
-
 impl Bench<'_> {
     /// Runs a trial and writes its results to its folder. A failure of the server is one of the
     /// results.
@@ -52,7 +49,8 @@ impl Bench<'_> {
         };
         if let Err(error) = self.conduct(trial, &folder, &mut kept) {
             let interrupted = error.is::<Interrupted>();
-            let why = if interrupted { INTERRUPTED.to_owned() } else { format!("{error:#}") };
+            let why =
+                if interrupted { record::INTERRUPTED.to_owned() } else { format!("{error:#}") };
             kept.failed = Some(why);
         }
         if trial.is_profile() {

@@ -162,16 +162,18 @@ impl Recording {
         let stopped = stop.clone();
         let interval = interval.max(Duration::from_millis(1));
         let thread = thread::Builder::new().name("meter".to_owned()).spawn(move || {
-            let mut turn = 1;
+            let (mut turn, mut taken) = (1, false);
             loop {
                 let next = meter.began() + interval.saturating_mul(turn);
                 thread::park_timeout(next.saturating_duration_since(Instant::now()));
-                // A sample that is due is taken even after a stop.
-                if Instant::now() >= next {
+                let is_over = stopped.load(Relaxed);
+                // A sample that is due is taken even after a stop. A measurement shorter than the interval has one, too.
+                if Instant::now() >= next || is_over && !taken {
                     sink(&meter.sample()?).map_err(Error::Sink)?;
+                    taken = true;
                     turn = following_turn(meter.began().elapsed(), interval);
                 }
-                if stopped.load(Relaxed) {
+                if is_over {
                     return Ok(());
                 }
             }

@@ -31,14 +31,15 @@ const METRICS: &[(&str, Tells)] = &[
     ("delivery_p50_ms", Less),
     ("delivery_p99_ms", Less),
     ("delivery_worst_ms", Less),
-    ("errors", Less),
+    ("errors", Used),
     ("first_byte_p99_ms", Less),
     // A hinted part is asked for before it exists, so its time depends on the stream.
     ("hinted_mean_ms", Nothing),
     ("hinted_p99_ms", Nothing),
     ("hit_percent", More),
     ("in_mbit_mean", Nothing),
-    ("inflexion", More),
+    // A server without one is the best. `capacity` says the same and is always there.
+    ("inflexion", Nothing),
     ("kb_per_second", More),
     ("kib_per_client", Used),
     ("late_p50_ms", Less),
@@ -72,8 +73,8 @@ const METRICS: &[(&str, Tells)] = &[
     ("played", More),
     ("playlist_mean_ms", Less),
     ("playlist_p99_ms", Less),
-    ("receive_prunes", Less),
-    ("receive_queue_drops", Less),
+    ("receive_prunes", Used),
+    ("receive_queue_drops", Used),
     ("received_bytes", Nothing),
     ("received_mean_s", More),
     // A blocking reload is answered when the stream has something new.
@@ -112,7 +113,7 @@ const METRICS: &[(&str, Tells)] = &[
     ("startup_p50_ms", Less),
     ("startup_p99_ms", Less),
     ("switches", Nothing),
-    ("tcp_retransmits", Less),
+    ("tcp_retransmits", Used),
     ("unfinished", Less),
     ("watched_s", Nothing),
 ];

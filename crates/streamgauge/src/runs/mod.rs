@@ -21,7 +21,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde::de::DeserializeOwned;
 
 use crate::files::bytes;
-use crate::lab::record::{FORM, Parameters, PeerVersion, Run, Trial, Value};
+use crate::lab::record::{FORM, INTERRUPTED, Parameters, PeerVersion, Run, Trial, Value};
 use crate::lab::scenario::{Load, Scenario};
 use crate::percentile;
 use crate::progress::Steps;
@@ -198,9 +198,9 @@ impl Kept {
         self.trial.metrics.get("responses").copied().filter(|count| count.is_finite())
     }
 
-    /// Whether its metrics count. Repetition 0 only has a profile.
+    /// Whether its metrics count. Repetition 0 only has a profile, and an interruption tells nothing of the server.
     pub(crate) fn counts(&self) -> bool {
-        self.trial.repetition > 0
+        self.trial.repetition > 0 && self.trial.failed.as_deref() != Some(INTERRUPTED)
     }
 
     /// The profile of the server, if there is one.
