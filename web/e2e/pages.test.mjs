@@ -290,14 +290,6 @@ describe('watch page', AT_ONCE, () => {
         name,
       );
       assert.ok((await stats(page)).paused, name);
-      console.log(
-        name,
-        performance.now(),
-        await page.evaluate(() => [
-          document.querySelector('video').readyState,
-          document.querySelector('video').currentTime,
-        ]),
-      );
     }
     await page.getByRole('button', { name: 'Play', exact: true }).click();
     await untilTime(page, (await position(page)) + 1);

@@ -12,6 +12,7 @@ import {
   stats,
   untilBegun,
   untilCondition,
+  untilEnough,
   untilTime,
 } from './support.mjs';
 import { makeTitles } from './titles.mjs';
@@ -52,6 +53,32 @@ function play(description, name, via, body, options) {
     }
   });
 }
+
+test('a chosen audio track stays chosen with another delivery', async () => {
+  const { page, complaints } = await openPage(browser);
+  try {
+    await page.goto(address('languages.mp4', 'hls'));
+    await untilBegun(page);
+    const choice = page.getByRole('combobox', { name: 'Audio' });
+    await choice.selectOption('German');
+    for (const [name, engine] of [
+      ['DASH', /^dash\.js/],
+      ['File', /^MediaSource/],
+    ]) {
+      await page.getByRole('radio', { name }).check();
+      await untilEnough(
+        () => stats(page),
+        (now) => engine.test(now.engine) && now.condition === 'playing',
+        name,
+      );
+      await choice.locator('option:checked', { hasText: 'German' }).waitFor({ state: 'attached' });
+      await untilTime(page, (await position(page)) + 1);
+    }
+    assert.deepEqual(complaints, []);
+  } finally {
+    await page.context().close();
+  }
+});
 
 for (const via of ['hls', 'dash', 'push']) {
   test(`what an edit list skips is not played over ${via}`, async (t) => {

@@ -25,6 +25,7 @@ import {
 } from './engines/engine';
 import { withReason } from './refusal';
 import { type Stall, StallMeter } from './stalls';
+import { Wishes } from './wishes';
 
 /**
  * Times of a visit's events, in milliseconds of `performance.now()`: the navigation to the page is
@@ -121,6 +122,7 @@ export class Session {
   private readonly stalls = new StallMeter();
   private readonly clock = new ServerClock();
   private readonly moments: Moments;
+  private readonly wishes = new Wishes();
   private readonly listeners = new Set<Listener>();
   /** Whether the viewer paused, by this page or by a media key. */
   private held = false;
@@ -250,17 +252,17 @@ export class Session {
   }
 
   chooseAudio(id: number): void {
-    this.engine?.chooseAudio(id);
+    if (this.engine) this.wishes.choose(this.engine, 'audio', id);
     this.tell();
   }
 
   chooseSubtitles(id: number | null): void {
-    this.engine?.chooseSubtitles(id);
+    if (this.engine) this.wishes.choose(this.engine, 'subtitles', id);
     this.tell();
   }
 
   chooseRendition(id: number | null): void {
-    this.engine?.chooseRendition?.(id);
+    if (this.engine) this.wishes.choose(this.engine, 'renditions', id);
     this.tell();
   }
 
@@ -494,6 +496,7 @@ export class Session {
       this.startup ??= (performance.now() - this.engineStarted) / 1000;
       this.beacon?.tell();
       this.stalls.firstFrame();
+      if (this.engine) this.wishes.repeat(this.engine);
       this.engineIs('playing');
     };
     this.shown = shown;

@@ -15,7 +15,8 @@ export const startFile: StartEngine = (video, url, { startAt, credentials }, eve
   const failed = (error: unknown) => {
     if (ended.signal.aborted) return;
     if (error instanceof FileFailure) {
-      events.failed({ kind: error.kind, what: error.what, detail: error.detail });
+      const { kind, what, detail, refused } = error;
+      events.failed({ kind, what, detail, ...(refused ? { refusedBy: url } : {}) });
     } else {
       const detail = [String(error), video.error?.message].filter(Boolean).join('; ');
       events.failed({ kind: 'media', what: 'The browser could not play the file.', detail });

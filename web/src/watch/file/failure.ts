@@ -4,6 +4,8 @@ import type { Failure } from '../condition';
 export class FileFailure extends Error {
   /** Whether another attempt may help. */
   passing = false;
+  /** Whether the server refused the request, and may say why. */
+  refused = false;
 
   constructor(
     readonly kind: Failure['kind'],

@@ -184,6 +184,7 @@ export class Ranges {
     if (status !== 206) {
       const failure = new FileFailure('network', httpFailure('The file', status), `status ${status}`);
       failure.passing = status >= 500;
+      failure.refused = status >= 400 && status < 500;
       throw failure;
     }
     const [, from, total] =
