@@ -1,7 +1,9 @@
 //! When frames are due, how long the newest frame lasts before the next one arrives, and how long
 //! access units of audio last.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use media::Sample;
 
@@ -56,7 +58,15 @@ pub(crate) struct Units {
     timescale: u32,
     /// For AAC, where every access unit decodes to the same number of samples. `None` for Opus.
     fixed: Option<UnitDuration>,
+    /// How many units in a row the source timed too late, or too early if negative.
+    off: i32,
 }
+
+/// AAC may be this much off its counted time for a while: encoders give one time to several units,
+/// or the time at which they got them.
+const JITTER: Duration = Duration::from_millis(120);
+/// After so many units of AAC in a row that are off in the same direction, the source is believed.
+const STEADILY: u32 = 10;
 
 impl Units {
     /// The durations of a track of AAC or Opus; `None` for any other track.
@@ -67,13 +77,45 @@ impl Units {
                 UnitDuration { ticks, rate: u64::from(rate.max(1)), rest: 0 }
             });
         let known = fixed.is_some() || matches!(track.codec, media::Codec::Opus(_));
-        known.then_some(Self { timescale: track.timescale, fixed })
+        known.then_some(Self { timescale: track.timescale, fixed, off: 0 })
     }
 
-    /// How far a source's time may be from the counted one before the source is believed: one
-    /// access unit. An access unit of Opus mostly lasts 20 ms.
-    pub(crate) fn tolerance(&self) -> i64 {
-        i64::from(self.fixed.map_or(self.timescale / 50, UnitDuration::next))
+    /// What a source tells whose next unit begins `gap` ticks after the end of the newest: `Greater`
+    /// if units are missing between them, `Less` if there is no room for this unit, else `Equal`.
+    /// The times of Opus come from RTP and are exact, so they are believed at once.
+    pub(crate) fn judge(&self, gap: i64) -> Ordering {
+        let side = self.side(gap);
+        let jitter = i64::try_from(JITTER.as_millis()).unwrap_or(0);
+        let is_small = gap.abs() <= rescale(jitter, 1000, self.timescale);
+        let may_pass = self.fixed.is_some() && is_small;
+        let steadily = self.off_with(side).unsigned_abs() >= STEADILY;
+        if may_pass && !steadily { Ordering::Equal } else { side }
+    }
+
+    /// Notes the gap before a unit.
+    pub(crate) fn note(&mut self, gap: i64) {
+        self.off = self.off_with(self.side(gap));
+    }
+
+    /// On which side of the counted time a unit is, if it is more than about one access unit away.
+    /// An access unit of Opus mostly lasts 20 ms.
+    fn side(&self, gap: i64) -> Ordering {
+        let unit = i64::from(self.fixed.map_or(self.timescale / 50, UnitDuration::next));
+        match gap {
+            // A period may begin up to a unit after its time, where the period before ends.
+            gap if gap < -unit * 3 / 2 => Ordering::Less,
+            gap if gap > unit => Ordering::Greater,
+            _ => Ordering::Equal,
+        }
+    }
+
+    /// `off` with one more unit.
+    fn off_with(&self, side: Ordering) -> i32 {
+        match side {
+            Ordering::Equal => 0,
+            Ordering::Greater => self.off.max(0).saturating_add(1),
+            Ordering::Less => self.off.min(0).saturating_sub(1),
+        }
     }
 
     /// How long `sample` lasts, in ticks.

@@ -229,6 +229,12 @@ impl Publisher {
             }
         };
 
+        if end.is_none() && said.saturating_add(offset) < 0 {
+            // It was captured before the timeline begins, and CMAF has no time for it. Video begins
+            // anew with a keyframe.
+            source.shut();
+            return Ok(());
+        }
         let leader = inner.leader();
         let leads = leader == Some(index);
         source.translate(&mut sample, offset, inner.tracks[index].timescale());
@@ -362,9 +368,16 @@ enum Gate {
 
 impl Source {
     fn new(track: u32, timescale: u32, described: (Codec, [u8; 3])) -> Self {
-        let is_video = described.0.kind() == Kind::Video;
-        let gate = if is_video { Gate::Shut } else { Gate::Open };
-        Self { track, timescale, described, clock: TrackClock::default(), gate }
+        let (clock, gate) = (TrackClock::default(), Gate::Open);
+        let mut source = Self { track, timescale, described, clock, gate };
+        source.shut();
+        source
+    }
+
+    /// Waits for a sample that decoding can start at. Audio can start at any.
+    fn shut(&mut self) {
+        let is_video = self.described.0.kind() == Kind::Video;
+        self.gate = if is_video { Gate::Shut } else { Gate::Open };
     }
 
     /// Whether to drop a sample because decoding cannot start at it. Samples are dropped for

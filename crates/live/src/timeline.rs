@@ -104,7 +104,9 @@ impl Timeline {
             if borrowed {
                 follows && plausible(t, shared, here, BESIDE)
             } else {
-                plausible(t, shared, here, AHEAD)
+                // What lies before the timeline begins is dropped. The rest is beside the other track.
+                let is_early = at < 0 && here.saturating_sub(at) <= BESIDE;
+                is_early || plausible(t, shared, here, AHEAD)
             }
         });
         let offset = shared.unwrap_or_else(|| here.saturating_sub(t));
@@ -156,6 +158,18 @@ mod tests {
         );
         assert_eq!(map(&mut timeline, &mut audio, 5_000, 520_000, here), Mapped::Offset(here));
         assert_eq!(map(&mut timeline, &mut video, 33_000, 533_000, here), Mapped::Offset(here));
+    }
+
+    #[test]
+    fn a_track_may_begin_before_the_timeline_does() {
+        let mut timeline = Timeline::default();
+        let (mut video, mut audio) = (TrackClock::default(), TrackClock::default());
+        map(&mut timeline, &mut video, 1_500_000, 0, ORIGIN);
+        assert_eq!(map(&mut timeline, &mut audio, 0, 0, ORIGIN), Mapped::Offset(-500_000));
+        // It catches up with the timeline. A clock of its own would not.
+        let mut other = TrackClock::default();
+        let here = ORIGIN + 4_000_000;
+        assert_eq!(map(&mut timeline, &mut other, 0, 4_000_000, here), Mapped::Offset(here));
     }
 
     #[test]

@@ -299,11 +299,12 @@ impl TrackState {
         if !was_silent && !self.missing {
             self.lateness = behind.min(*MISSING.end()).max(self.lateness - self.lateness / FORGETS);
         }
-        if let (Some(end), Some(tolerance)) = (self.packager.end(), self.packager.tolerance())
+        if let Some(end) = self.packager.end()
             && self.packager.is_in(at.0)
         {
-            let longest = self.packager.longest_segment();
-            let fills = was_silent || (tolerance..longest).contains(&(dts - end));
+            let gap = dts - end;
+            let is_short = gap < self.packager.longest_segment();
+            let fills = was_silent || is_short && self.packager.leaves_hole(gap);
             if fills && let Some(unit) = silence::access_unit(&self.packager.header().track.codec) {
                 self.fill(at, unit, (end, dts), now)?;
             }

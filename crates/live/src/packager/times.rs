@@ -1,5 +1,6 @@
 //! When samples are decoded, and for how long.
 
+use std::cmp::Ordering;
 use std::io;
 use std::time::Duration;
 
@@ -32,12 +33,12 @@ impl Timing {
 }
 
 impl Packager {
-    /// How far from the end of the last sample the next may begin and still follow on it, in the
-    /// track's timescale. `None` for video, whose samples do not know their durations.
-    pub(crate) fn tolerance(&self) -> Option<i64> {
+    /// Whether audio is missing before a sample that begins `gap` after the end of the last one, in
+    /// the track's timescale. Never for video, whose samples do not know their durations.
+    pub(crate) fn leaves_hole(&self, gap: i64) -> bool {
         match &self.timing {
-            Timing::Units(units) => Some(units.tolerance()),
-            Timing::Frames(_) => None,
+            Timing::Units(units) => units.judge(gap).is_gt(),
+            Timing::Frames(_) => false,
         }
     }
 
@@ -75,14 +76,15 @@ impl Packager {
             Timing::Frames(cadence) => cadence,
             Timing::Units(units) => {
                 let gap = end.map_or(0, |end| said - end);
-                // A period may begin up to a unit after its time, where the period before ends.
-                if !new_period && gap < -units.tolerance() * 3 / 2 {
+                let told = if new_period { Ordering::Greater } else { units.judge(gap) };
+                units.note(if new_period { 0 } else { gap });
+                if told.is_lt() {
                     tracing::debug!(track = self.header.track.id, gap, "overlapping audio dropped");
                     return Ok(false);
                 }
                 // Missing audio leaves a hole. Where possible `TrackState` has filled the hole with
                 // silence. Audio can be decoded from any access unit on.
-                let follows = !new_period && gap <= units.tolerance();
+                let follows = told.is_eq();
                 let at = if follows { end } else { end.map(|end| end.max(said)) };
                 if !follows && end.is_some() {
                     *changed |= self.flush(now)?;

@@ -181,3 +181,45 @@ fn a_gap_is_filled_although_no_time_passes() {
     assert_eq!(made.samples as i64, lasted, "there is a hole");
     assert!((units - lasted).abs() < 20, "{lasted} of {units} units");
 }
+
+/// The sizes of the access units of an audio track, and where it ends, in milliseconds of the publisher's time.
+/// `times` are those of its units.
+fn publish_audio(times: impl Iterator<Item = i64>) -> (Vec<u32>, i64) {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(1, audio_codec(48_000), 1000, *b"und", UnixMicros(START)).unwrap();
+    for time in times {
+        publisher
+            .sample(1, sample(time, true, 50), UnixMicros(START + time as u64 * 1000))
+            .unwrap();
+    }
+    let track = publisher.stream().track("a0").unwrap();
+    let window = track.window();
+    let parts = window.all().flat_map(|segment| &segment.parts);
+    let sizes = parts.flat_map(|part| part.samples.iter().map(|sample| sample.size)).collect();
+    (sizes, (window.newest().unwrap().end() - 48_000) / 48)
+}
+
+#[test]
+fn audio_with_one_time_for_several_units_keeps_them_all() {
+    for batch in [1, 2, 3, 4, 6] {
+        let (sizes, end) = publish_audio((0..600).map(|unit| unit / batch * batch * 64 / 3));
+        let made = sizes.iter().filter(|size| **size != 50).count();
+        assert_eq!(made, 0, "silence between batches of {batch}");
+        // The newest part is not complete.
+        assert!(sizes.len() > 575, "{} units of batches of {batch}", sizes.len());
+        assert_eq!(end, sizes.len() as i64 * 64 / 3, "batches of {batch}");
+    }
+}
+
+#[test]
+fn audio_that_misses_a_few_units_is_back_in_time_soon() {
+    let left_out = |unit: &i64| !(200..203).contains(unit);
+    let (sizes, end) = publish_audio((0..600).filter(left_out).map(|unit| unit * 64 / 3));
+    let first = sizes.iter().position(|size| *size != 50);
+    assert!(first.is_some_and(|first| (200..215).contains(&first)), "{first:?}");
+    // Within one unit of its time.
+    let made = sizes.iter().filter(|size| **size != 50).count();
+    assert!((2..=3).contains(&made), "{made} units of silence");
+    assert_eq!(end, sizes.len() as i64 * 64 / 3);
+}

@@ -314,6 +314,10 @@ impl Track {
             self.waiting = false;
             return Ok(());
         }
+        if header.is_empty() && config.is_some_and(|config| config.id == id) {
+            // Encoders send it between frames. It says nothing new, and the frames go on.
+            return Ok(());
+        }
         let parsed = within("bytes of a sequence header", header.len()).and_then(|()| {
             // The header is copied, so that a few bytes do not keep a whole receive buffer.
             let header = Bytes::copy_from_slice(header);
@@ -497,6 +501,19 @@ mod tests {
             _ => None,
         };
         events.iter().filter_map(limit).collect()
+    }
+
+    #[test]
+    fn an_empty_header_between_frames_changes_nothing() {
+        let mut demuxer = Demuxer::new();
+        let frame = || (VIDEO_CODED_FRAMES_X, vec![0, 0, 0, 2, 0x65, 0x88]);
+        let empty = (SEQUENCE_START, vec![]);
+        for (packet_type, body) in [(SEQUENCE_START, record(0)), frame(), empty, frame()] {
+            demuxer.handle_tag(TagKind::Video, 0, &tag(packet_type, [(0, body)]));
+        }
+        let events = events(&mut demuxer);
+        let samples = events.iter().filter(|event| matches!(event, Event::Sample { .. })).count();
+        assert_eq!((samples, events.len()), (2, 3), "{events:?}");
     }
 
     #[test]
