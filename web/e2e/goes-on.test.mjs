@@ -235,10 +235,13 @@ describe('pages go on', { concurrency: 4 }, () => {
     });
     try {
       await page.goto(`${origin.url}/watch/live/demo?via=llhls`);
-      // The first frame is there a moment before it plays, and a pause of an element that does not play is no pause.
-      await page.waitForFunction(() => document.querySelector('video')?.played.length > 0);
-      await page.evaluate(() => {
+      await page.waitForFunction(() => document.querySelector('video'));
+      await page.evaluate(async () => {
         const video = document.querySelector('video');
+        // The page plays what was paused before it has noticed that it plays. The event `playing` comes before this one.
+        await new Promise((played) => {
+          video.addEventListener('timeupdate', () => video.played.length > 0 && played());
+        });
         window.jumps = [];
         let at = video.currentTime;
         setInterval(() => {

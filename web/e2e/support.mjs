@@ -46,7 +46,7 @@ export const AGAIN = { maxRetries: 2 };
  */
 export async function startServer({ vod, config, demo = true, operated = false } = {}) {
   watchProcesses();
-  if (process.env.HEADWATER_URL && !vod && !config) {
+  if (process.env.HEADWATER_URL && !vod && config === undefined) {
     const url = process.env.HEADWATER_URL.replace(/\/$/, '');
     await untilLive(url);
     return { url, operators: url, stop: async () => {} };
@@ -308,16 +308,19 @@ export async function playBetween(page, begin, seconds, end) {
  * it does not matter how much the page has played by the time that the test looks.
  */
 export async function untilPlayed(page, from, to) {
-  await page.waitForFunction(
-    ([begin, end]) => {
+  const read = () =>
+    page.evaluate(() => {
       const { played } = document.querySelector('video');
-      // Browsers begin at a frame, and so a little later.
-      for (let i = 0; i < played.length; i++)
-        if (played.start(i) < begin + 0.1 && played.end(i) >= end) return true;
-      return false;
-    },
-    [from, to],
-  );
+      const ranges = Array.from({ length: played.length }, (_, i) => [played.start(i), played.end(i)]);
+      return { ranges, ...window.headwater.stats() };
+    });
+  const isPlayed = ({ ranges }) => {
+    // Browsers begin at a frame, and so a little later. A player may move by less than a frame where a decoder waits.
+    let end = from;
+    for (const range of ranges) if (range[0] < end + 0.1) end = Math.max(end, range[1]);
+    return end >= to;
+  };
+  await untilEnough(read, isPlayed, `not played from ${from} to ${to}`);
 }
 
 /** Makes the page note in `window.sought` where each seek from now on goes to, in seconds of the media. */
