@@ -47,6 +47,8 @@ pub(crate) struct Inner {
     pub(crate) period: u64,
     /// Whether a sample of this period has come.
     pub(super) period_begun: bool,
+    /// Whether the main publisher's clock has jumped, and a period is to begin for that.
+    pub(super) has_jumped: bool,
     pub(crate) publishers: Vec<Active>,
     pub(super) next_publisher: u64,
     pub(crate) tracks: Vec<TrackState>,
@@ -135,6 +137,7 @@ impl Inner {
             turns: Limiter::default(),
             period: 0,
             period_begun: false,
+            has_jumped: false,
             publishers: Vec::new(),
             next_publisher: 0,
             tracks: Vec::new(),
@@ -262,7 +265,8 @@ impl Inner {
     }
 
     /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline. The
-    /// track's media end at `end`. If the clock of the main publisher jumps, a period begins. If
+    /// track's media end at `end`. If the clock of the main publisher jumps, a period begins with the
+    /// next keyframe of the leading track: a player that begins a period anew shows nothing before. If
     /// another publisher's clock jumps, its samples are moved to where the stream is now, which
     /// affects no other publisher. `None` if the clock jumps too often.
     pub(crate) fn place(
@@ -285,9 +289,7 @@ impl Inner {
             if !self.turns_of(publisher).allows(now) {
                 return None;
             }
-            if main {
-                self.next_period();
-            }
+            self.has_jumped |= main;
         }
         self.begin_period(ahead);
         Some(mapped)
@@ -319,6 +321,12 @@ impl Inner {
         now: UnixMicros,
         ahead: i64,
     ) -> bool {
+        let leads = leader == index;
+        // The jump itself was counted.
+        if leads && sync && self.has_jumped {
+            self.next_period();
+            self.begin_period(ahead);
+        }
         let longest = self.learnt.map_or(i64::MAX, |learnt| {
             i64::try_from(learnt.target_duration.as_micros()).unwrap_or(i64::MAX)
         });
@@ -327,7 +335,6 @@ impl Inner {
             track.packager.is_in(self.period)
                 && rescale(lasts, track.timescale(), 1_000_000) > longest
         };
-        let leads = leader == index;
         let quiet = self.tracks[leader].packager.quiet(now).as_micros();
         let is_quiet = i64::try_from(quiet).unwrap_or(i64::MAX) > longest / 2;
         let paused = has_paused(&self.tracks[index])
@@ -426,7 +433,7 @@ impl Inner {
     /// with the tags.
     pub(crate) fn next_period(&mut self) {
         self.period += u64::from(self.period_begun);
-        self.period_begun = false;
+        (self.period_begun, self.has_jumped) = (false, false);
     }
 
     /// The track whose keyframes decide where segments end: of the tracks with samples the one that

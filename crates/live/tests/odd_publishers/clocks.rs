@@ -106,6 +106,31 @@ fn dates_do_not_leap_with_a_publishers_clock() {
     }
 }
 
+/// A camera whose clock is set between two keyframes.
+#[test]
+fn a_clock_that_jumps_between_keyframes_begins_a_period_with_the_next() {
+    let registry = Registry::new(Settings::default());
+    let mut publisher = publisher(&registry);
+    publisher.track(0, video_codec(31), 1000, *b"und", UnixMicros(START)).unwrap();
+    for frame in 0..600i64 {
+        let millis = frame * 100 / 3 - if frame < 307 { 0 } else { 2_000 };
+        let now = UnixMicros(START + frame as u64 * 33_333);
+        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
+    }
+    let window = publisher.stream().track("v0").unwrap().window();
+    let begun: Vec<_> = window.all().filter(|segment| segment.discontinuity).collect();
+    assert_eq!(begun.len(), 1);
+    assert!(begun[0].parts[0].independent);
+    let frame = begun[0].start / 3000 - 30;
+    assert!((358..=360).contains(&frame), "at frame {frame}");
+    let units: usize = window.all().flat_map(|s| &s.parts).map(|part| part.samples.len()).sum();
+    assert!(units > 590, "{units} frames");
+    for pair in window.all().collect::<Vec<_>>().windows(2) {
+        let gap = pair[1].start - pair[0].end();
+        assert!((0..3_000).contains(&gap), "{gap}");
+    }
+}
+
 /// The audio's times leap ahead, and the video's do not: that is a hole in the audio, and no pause of the stream.
 #[test]
 fn audio_that_leaps_alone_begins_no_period() {
