@@ -5,6 +5,8 @@ use rtp::VIDEO_RATE;
 /// A step back of video by less than this comes of B-frames, or where video was put beside audio, in RTP
 /// units. A longer one is a jump of the publisher's clock.
 const SECOND: i64 = VIDEO_RATE as i64;
+/// Sender reports put video up to this much back beside audio (`rtp::clock`), in RTP units.
+const BELIEVED: i64 = 10 * SECOND;
 
 /// The order of frames. RTP tells when a frame is shown, and frames come in the order of decoding.
 #[derive(Debug, Default)]
@@ -32,7 +34,8 @@ impl Order {
     /// The decode time and the presentation time of a frame that is shown at `presents`, all in RTP
     /// units.
     pub(super) fn place(&mut self, presents: i64) -> (i64, i64) {
-        let close = |last: &i64| (*last - SECOND..=*last).contains(&presents);
+        let reach = if self.moved { BELIEVED } else { SECOND };
+        let close = |last: &i64| (*last - reach..=*last).contains(&presents);
         let presents = match self.latest.filter(close) {
             // It is no B-frame, so it is shown after those before it. Viewers of WebRTC would otherwise
             // take the step for B-frames.
@@ -67,6 +70,23 @@ mod tests {
         // It was moved back by two frames, and shows those that come after those that were shown.
         let later = placed(&mut order, &[3000, 6000, 9000, 12_000]);
         assert_eq!(later, [(6001, 6001), (6002, 6002), (9000, 9000), (12_000, 12_000)]);
+    }
+
+    /// The first frames of an encoder that looks ahead come long after their audio.
+    #[test]
+    fn video_that_is_put_far_back_waits_for_its_audio() {
+        let mut order = Order { reorders: true, ..Order::default() };
+        let late = 4 * SECOND;
+        assert_eq!(placed(&mut order, &[late]), [(late, late)]);
+        order.moved();
+        let times = [late - 3 * SECOND, late - SECOND, late, late + 3000];
+        let held = [late + 1, late + 2, late + 3, late + 3000].map(|time| (time, time));
+        assert_eq!(placed(&mut order, &times), held);
+        // From here on, a long step back is a jump of the clock again.
+        assert_eq!(
+            placed(&mut order, &[late - 2 * SECOND]),
+            [(late - 2 * SECOND, late - 2 * SECOND)]
+        );
     }
 
     #[test]
