@@ -280,12 +280,19 @@ async fn signal_of(
     let request = webrtc::Request { method, path, uri, headers, peer, body, signed };
     let answer = match &control.webrtc {
         Some(server) => webrtc::respond(server, &request).await,
-        None => None,
+        None => webrtc::is_signal(path).then(no_webrtc),
     };
     answer.unwrap_or_else(|| {
         let allow = [(header::ALLOW, "GET, HEAD, OPTIONS")];
         (StatusCode::METHOD_NOT_ALLOWED, allow, "only GET and HEAD\n").into_response()
     })
+}
+
+/// Answers WHIP and WHEP where there is no WebRTC. An empty `Allow` says that the configuration leaves no method (RFC
+/// 9110 10.2.1).
+fn no_webrtc() -> Response {
+    let allow = [(header::ALLOW, "")];
+    (StatusCode::METHOD_NOT_ALLOWED, allow, "there is no WebRTC here\n").into_response()
 }
 
 /// Tells whether new viewers and publishers are welcome. From the signal to end on they are not,

@@ -1,7 +1,7 @@
 //! The command line of the origin.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -145,7 +145,7 @@ fn main() -> ExitCode {
 fn become_another(limits: &confine::Limits, program: &Path, arguments: &[OsString]) -> ExitCode {
     let error = confine::run(limits, program, arguments);
     // An error is ignored: it could not be reported either.
-    let _ = writeln!(std::io::stderr(), "[fatal] {}: {error}", program.display());
+    let _ = writeln!(io::stderr(), "[fatal] {}: {error}", program.display());
     ExitCode::from(126)
 }
 
@@ -159,11 +159,14 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Prints a command's output.
-fn say(line: &str) {
-    #[expect(clippy::print_stdout, reason = "the command's output")]
-    {
-        println!("{line}");
+/// Prints a command's output. A reader that has gone wants no more of it, which is no failure.
+fn say(text: &str) -> anyhow::Result<()> {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("standard output")
+        }
+        _ => Ok(()),
     }
 }
 
@@ -190,11 +193,7 @@ fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
             served?;
         }
         Command::Check { config } => {
-            let text = Config::load(config.as_deref())?.to_toml()?;
-            #[expect(clippy::print_stdout, reason = "the command's output")]
-            {
-                print!("{text}");
-            }
+            say(&Config::load(config.as_deref())?.to_toml()?)?;
         }
         Command::Doctor { config, json } => {
             let config = Config::load_for_any_machine(config.as_deref())?;
@@ -202,7 +201,9 @@ fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
             let report = runtime.block_on(doctor::run(&config));
             // A look at a file that does not answer may still wait.
             runtime.shutdown_background();
-            say(&if json { serde_json::to_string_pretty(&report)? } else { report.to_string() });
+            let text =
+                if json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
+            say(&format!("{text}\n"))?;
             return Ok(ExitCode::from(u8::from(report.problems > 0)));
         }
         Command::Sign(Sign { path, expires, address, config, key }) => {
@@ -211,12 +212,14 @@ fn run(command: Command, logging: &log::Logging) -> anyhow::Result<ExitCode> {
                 None => Config::load(config.as_deref())?.access.signing_key,
             };
             anyhow::ensure!(!key.as_os_str().is_empty(), "access.signing_key is not set");
-            say(&signed(&path, expires.map(Into::into), address, &key)?);
+            let signed = signed(&path, expires.map(Into::into), address, &key)?;
+            say(&format!("{signed}\n"))?;
         }
         Command::HashPassword => {
             let mut password = String::new();
-            std::io::stdin().read_line(&mut password).context("standard input")?;
-            say(&hashed(password.trim_end_matches(['\r', '\n']))?);
+            io::stdin().read_line(&mut password).context("standard input")?;
+            let hashed = hashed(password.trim_end_matches(['\r', '\n']))?;
+            say(&format!("{hashed}\n"))?;
         }
         Command::Publish { input, url, repeat, fast, stamp } => {
             let options = publish::Options { repeat, fast, stamp };

@@ -97,6 +97,9 @@ fn what_cannot_be_read_is_neither_well_nor_a_problem() {
         assert_eq!(finished.status.code(), Some(2), "{finished:?}");
         assert!(finished.stderr.contains(expected) && finished.stdout.is_empty(), "{finished:?}");
     }
+    let finished = run_by(folder.path(), &format!("{DOCTOR} >/dev/full"), MODEST);
+    assert_eq!(finished.status.code(), Some(2), "{finished:?}");
+    assert!(finished.stderr.contains("standard output: "), "{finished:?}");
 }
 
 #[test]

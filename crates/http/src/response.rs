@@ -248,6 +248,7 @@ fn reason(status: u16) -> &'static str {
         206 => "Partial Content",
         304 => "Not Modified",
         400 => "Bad Request",
+        401 => "Unauthorized",
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
@@ -257,6 +258,7 @@ fn reason(status: u16) -> &'static str {
         416 => "Range Not Satisfiable",
         422 => "Unprocessable Content",
         426 => "Upgrade Required",
+        429 => "Too Many Requests",
         431 => "Request Header Fields Too Large",
         500 => "Internal Server Error",
         503 => "Service Unavailable",
@@ -273,6 +275,19 @@ mod tests {
         let response = Response::new(200).header("X-Name", "a\r\nSet-Cookie: b\0");
         assert_eq!(response.head, b"HTTP/1.1 200 OK\r\nX-Name: a  Set-Cookie: b \r\n");
         assert_eq!(response.headers().collect::<Vec<_>>(), [("X-Name", "a  Set-Cookie: b ")]);
+    }
+
+    #[test]
+    fn refusals_have_a_reason() {
+        for (status, reason) in [
+            (401, "Unauthorized"),
+            (403, "Forbidden"),
+            (429, "Too Many Requests"),
+            (503, "Service Unavailable"),
+        ] {
+            let expected = format!("HTTP/1.1 {status} {reason}\r\n");
+            assert_eq!(Response::new(status).head, expected.as_bytes());
+        }
     }
 
     #[test]

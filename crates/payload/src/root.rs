@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +18,8 @@ use crate::{Answer, FileState, FileVersion, OpenFile};
 const RETRIES: usize = 8;
 
 /// The place of files that are served. The kernel keeps paths inside a folder, symbolic links
-/// included (`openat2` with `RESOLVE_BENEATH`).
+/// included (`openat2` with `RESOLVE_BENEATH`). A link may leave the folder on its way, as every
+/// absolute one does, if it leads back into the folder.
 #[derive(Debug, Clone)]
 pub struct Root(Location);
 
@@ -256,8 +258,38 @@ impl Root {
             }
             opened = open();
         }
+        if matches!(opened, Err(Errno::XDEV)) && is_plain(path) {
+            let inside = back_inside(&root, path, cached)?;
+            // Without links nothing leads out of the root, whatever was changed since the look.
+            let resolve = resolve | ResolveFlags::NO_SYMLINKS;
+            opened = openat2(&root, inside, flags | OFlags::CLOEXEC, Mode::empty(), resolve);
+        }
         Ok(opened?.into())
     }
+}
+
+/// Whether a path by itself stays below the folder where it begins.
+fn is_plain(path: &str) -> bool {
+    !path.starts_with('/') && path.split('/').all(|name| name != "..")
+}
+
+/// Where in the root a path ends whose links leave the root on their way. It opens places only
+/// (`O_PATH`), which reads no file and waits for no pipe.
+///
+/// # Errors
+/// The error of the system; [`Errno::XDEV`] where the path ends outside.
+fn back_inside(root: &OwnedFd, path: &str, cached: ResolveFlags) -> rustix::io::Result<PathBuf> {
+    let resolve = cached | ResolveFlags::NO_MAGICLINKS;
+    let end = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+    let real = |place: &OwnedFd| {
+        let link = format!("/proc/self/fd/{}", place.as_raw_fd());
+        std::fs::read_link(link).map_err(|_| Errno::XDEV)
+    };
+    let (root, end) = (real(root)?, real(&end)?);
+    // Compares whole names: `/media-2` is not below `/media`.
+    let inside = end.strip_prefix(root).map_err(|_| Errno::XDEV)?;
+    let is_root = inside.as_os_str().is_empty();
+    Ok(if is_root { PathBuf::from(".") } else { inside.to_owned() })
 }
 
 /// Whether an answer may wait for a disk or for a store.
@@ -274,5 +306,64 @@ impl Wait {
     /// because the kernel does not support such attempts (`RESOLVE_CACHED` needs Linux 5.12).
     pub fn is_needed(error: &io::Error) -> bool {
         matches!(Errno::from_io_error(error), Some(Errno::AGAIN | Errno::INVAL | Errno::NOSYS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_may_leave_the_folder_if_they_lead_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, beside) = (folder.path().join("media"), folder.path().join("media-2"));
+        for place in [&root, &beside] {
+            std::fs::create_dir_all(place.join("films")).unwrap();
+            std::fs::write(place.join("films/a.mp4"), "film").unwrap();
+        }
+        for (to, link) in [
+            (root.join("films/a.mp4"), "file"),
+            (root.join("films"), "folder"),
+            (root.clone(), "root"),
+            (PathBuf::from("../media/films"), "round"),
+            (beside.join("films/a.mp4"), "beside"),
+            (folder.path().to_owned(), "above"),
+            (root.join("none"), "dangling"),
+            (PathBuf::from("/proc/self/cwd"), "magic"),
+        ] {
+            symlink(to, root.join(link)).unwrap();
+        }
+        // The root itself may be reached by a link.
+        let other = folder.path().join("by-link");
+        symlink(&root, &other).unwrap();
+        for root in [Root::new(&root), Root::new(&other)] {
+            for path in [
+                "file",
+                "folder/a.mp4",
+                "root/folder/a.mp4",
+                "round/a.mp4",
+                "above/media/films/a.mp4",
+            ] {
+                let (_, metadata) = root.open(path).unwrap();
+                assert_eq!(metadata.len, 4, "{path}");
+            }
+            assert_eq!(root.list("folder", 10).unwrap(), Some(vec!["a.mp4".to_owned()]));
+            assert!(root.stat("root", Wait::AsLongAsItTakes).unwrap().is_dir());
+            for path in ["beside", "above/media-2/films/a.mp4"] {
+                let error = root.open(path).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::CrossesDevices, "{path}");
+            }
+            assert_eq!(root.open("dangling").unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert!(root.stat("magic", Wait::AsLongAsItTakes).is_err());
+        }
+        // Only links may leave it.
+        let film = root.join("films/a.mp4");
+        let root = Root::new(&root);
+        for path in [film.to_str().unwrap(), "../media/films/a.mp4"] {
+            let error = root.open(path).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::CrossesDevices, "{path}");
+        }
     }
 }

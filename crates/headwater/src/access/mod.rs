@@ -395,19 +395,26 @@ pub enum Door {
 }
 
 /// Whether a request may be for operators at all: what `[access]` says counts besides. No page of another site may have
-/// sent it, nor one whose owner points its name to this machine (DNS rebinding).
+/// sent it, nor one whose owner points its name to this machine (DNS rebinding). Programs that speak HTTP/1.0 need not
+/// name a host.
 pub(crate) fn may_operate(
     control: &config::Control,
     door: Door,
     peer: SocketAddr,
     (uri, headers): (&Uri, &HeaderMap),
 ) -> bool {
-    let Some(host) = page::host(uri, headers) else { return false };
-    let is_named = || {
-        page::is_own_name(&host)
-            || control.hosts.iter().any(|name| name.eq_ignore_ascii_case(host.host()))
+    let host = page::host(uri, headers);
+    let is_ours = match &host {
+        Some(host) => page::is_own_page(host, headers),
+        None => page::is_nameless(uri, headers),
     };
-    page::is_own_page(&host, headers)
+    let is_named = || {
+        host.as_ref().is_none_or(|host| {
+            page::is_own_name(host)
+                || control.hosts.iter().any(|name| name.eq_ignore_ascii_case(host.host()))
+        })
+    };
+    is_ours
         && match door {
             Door::Control => {
                 let is_open = control.hosts.is_empty() && !control.listen.ip().is_loopback();

@@ -43,6 +43,12 @@ pub(super) fn host(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     host.filter(|host| uri.authority().is_none_or(|other| other == host))
 }
 
+/// Whether a request names no host at all, and no page either. Browsers always name a host, so none sent it.
+pub(super) fn is_nameless(uri: &Uri, headers: &HeaderMap) -> bool {
+    let is_named = ["host", "origin", "sec-fetch-site"].iter().any(|it| headers.contains_key(*it));
+    uri.authority().is_none() && !is_named
+}
+
 /// Whether a page loaded under this name can only be ours. The owner of any other name can point it
 /// to this machine, and then the owner's page has the same origin as ours (DNS rebinding).
 pub(super) fn is_own_name(host: &Authority) -> bool {

@@ -67,10 +67,13 @@ pub(super) fn answer(
     text: Bytes,
 ) -> Response {
     let validators = Validators { etag: Some(etag), modified: None };
-    let response = match validators.evaluate(request) {
-        Precondition::Proceed => Response::new(200).header("Content-Type", content_type).body(text),
-        Precondition::NotModified => Response::new(304),
-        Precondition::Failed => Response::new(412),
+    let (response, cache_control) = match validators.evaluate(request) {
+        Precondition::Proceed => {
+            (Response::new(200).header("Content-Type", content_type).body(text), cache_control)
+        }
+        Precondition::NotModified => (Response::new(304), cache_control),
+        // This answer concerns only this request.
+        Precondition::Failed => (Response::new(412), "no-store"),
     };
     response.header("Cache-Control", cache_control).header("ETag", format_args!("\"{etag}\""))
 }
@@ -156,6 +159,23 @@ pub(super) fn language(track: &Track) -> Option<String> {
     media::language::tag(track.header().track.language)
 }
 
+/// The delivery directives of a request. No player encodes them, but a client may.
+fn directives(request: &Request) -> Result<hls::Request, hls::RequestError> {
+    let query = request.query().unwrap_or_default();
+    // Values of other parameters often are, such as those of CMCD.
+    let is_encoded = |parameter: &str| {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        name.contains('%') || (name.starts_with("_HLS_") && value.contains('%'))
+    };
+    if !query.split('&').any(is_encoded) {
+        return hls::Request::parse(query);
+    }
+    let directives = request.query_pairs().filter(|(name, _)| name.starts_with("_HLS_"));
+    // A decoded `&` begins no other parameter.
+    let decoded = directives.map(|(name, value)| format!("{name}={value}").replace('&', "%26"));
+    hls::Request::parse(&decoded.collect::<Vec<_>>().join("&"))
+}
+
 /// Serves `TRACK/media.m3u8`, with delivery directives.
 pub(super) async fn media(
     request: &Request,
@@ -165,7 +185,7 @@ pub(super) async fn media(
     track: &str,
 ) -> Response {
     let Some(track) = stream.track(track) else { return not_found() };
-    let asked = match hls::Request::parse(request.query().unwrap_or_default()) {
+    let asked = match directives(request) {
         Ok(asked) => asked,
         Err(error) => return Response::text(400, error),
     };

@@ -204,6 +204,12 @@ mod tests {
             ("demo/v0/initmp4", None),
         ] {
             assert_eq!(live(path), expected, "{path}");
+            // A stream may have a name that ends as those of WHIP and WHEP.
+            let Some((stream, _)) = expected else { continue };
+            for name in ["a/whip", "a/whep"] {
+                let path = path.replacen(stream, name, 1);
+                assert!(live(&path).is_some() && !crate::webrtc::is_signal(&path), "{path}");
+            }
         }
     }
 

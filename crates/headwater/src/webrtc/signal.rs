@@ -38,6 +38,9 @@ pub(crate) const MOST_OFFER: usize = 64 << 10;
 /// The type of what peers and the origin tell each other of ICE (RFC 8840).
 const SDP_FRAGMENT: &str = "application/trickle-ice-sdpfrag";
 
+/// Names of a live stream's resources (`deliver/route.rs`), which name no session: a stream may be called `a/whip`.
+const RESOURCES: [&str; 6] = ["index.m3u8", "manifest.mpd", "live.mp4", "live.flv", "push", "cmcd"];
+
 /// A request to publish or play by WebRTC.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
@@ -84,7 +87,9 @@ pub(crate) fn stream_of(path: &str) -> Option<&str> {
     target(path).map(|target| target.stream)
 }
 
+/// A slash at the end of a path says nothing.
 fn target(path: &str) -> Option<Target<'_>> {
+    let path = path.trim_end_matches('/');
     let of = |resource, session| {
         let resource: &str = resource;
         let (stream, kind) = resource.rsplit_once('/')?;
@@ -96,21 +101,22 @@ fn target(path: &str) -> Option<Target<'_>> {
         (!stream.is_empty()).then_some(Target { stream, publishes, resource, session })
     };
     let (before, last) = path.rsplit_once('/')?;
-    of(path, None).or_else(|| of(before, Some(last)))
+    of(path, None).or_else(|| of(before, Some(last)).filter(|_| !RESOURCES.contains(&last)))
 }
 
 /// Answers a request. `None` if its path is not for WebRTC.
 pub(crate) async fn respond(server: &Server, request: &Request<'_>) -> Option<Response> {
     let target = target(request.path)?;
+    let methods = if target.session.is_some() { "DELETE, PATCH" } else { "POST" };
+    let allow = || [(header::ALLOW, format!("{methods}, OPTIONS"))];
     let mut response = match (request.method.as_str(), target.session) {
         ("POST", None) => post(server, request, &target).await,
         ("PATCH", Some(id)) => patch(server, request, &target, id),
         ("DELETE", Some(id)) => end(server, &target, id),
-        ("OPTIONS", _) => Ok(StatusCode::NO_CONTENT.into_response()),
+        ("OPTIONS", _) => Ok((StatusCode::NO_CONTENT, allow()).into_response()),
         _ => {
-            let methods = if target.session.is_some() { "DELETE, PATCH" } else { "POST" };
-            let allow = [(header::ALLOW, format!("{methods}, OPTIONS"))];
-            Ok((StatusCode::METHOD_NOT_ALLOWED, allow, format!("only {methods}\n")).into_response())
+            let why = format!("only {methods}\n");
+            Ok((StatusCode::METHOD_NOT_ALLOWED, allow(), why).into_response())
         }
     }
     .unwrap_or_else(|(status, why)| (status, format!("{why}\n")).into_response());
@@ -589,7 +595,13 @@ mod tests {
         assert_eq!(of("a/b/whep"), Some(("a/b", false, "a/b/whep", None)));
         assert_eq!(of("a/whep/x"), Some(("a", false, "a/whep", Some("x"))));
         assert_eq!(of("a/whip/whip"), Some(("a/whip", true, "a/whip/whip", None)));
-        for path in ["a", "whip", "/whip", "a/index.m3u8", "a/whip/x/y", "a/WHIP"] {
+        assert_eq!(of("a/whip/"), of("a/whip"));
+        assert_eq!(of("a/whep/x//"), of("a/whep/x"));
+        for path in ["a", "whip", "/whip", "whip/", "/", "a/index.m3u8", "a/whip/x/y", "a/WHIP"] {
+            assert_eq!(of(path), None, "{path}");
+        }
+        // Of the streams `a/whip` and `a/whep`.
+        for path in ["a/whip/index.m3u8", "a/whep/push", "a/whip/cmcd/", "a/whip/v0/init.mp4"] {
             assert_eq!(of(path), None, "{path}");
         }
     }

@@ -1,6 +1,7 @@
 //! The listener of operators, and how little of it viewers have.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
 use testkit::http::Client;
 use testkit::{NO_ARGUMENTS, Server, http};
@@ -82,6 +83,39 @@ fn at_the_default_address_this_machine_has_it_at_the_public_listener() {
     assert_eq!(ask(&server, "DELETE", "/api/v1/sessions/1", &[], b"").status(), 404);
 }
 
+/// The first line of the answer to a request of HTTP/1.0 with these header fields.
+#[track_caller]
+fn old_status(at: SocketAddr, path: &str, fields: &str) -> String {
+    let mut socket = TcpStream::connect(at).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket.write_all(format!("GET {path} HTTP/1.0\r\n{fields}\r\n").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    socket.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned()
+}
+
+/// HTTP/1.0 needs no `Host`, and some programs that collect metrics send none.
+#[test]
+fn programs_need_not_name_a_host() {
+    let named = operated("[control]\nhosts = [\"ops.example\"]\n");
+    let (_folder, public) = server("");
+    for path in ["/metrics", "/api/v1/streams"] {
+        for (at, fields, expected) in [
+            (named.control.unwrap(), "", "200 OK"),
+            (named.control.unwrap(), "Host: ops.example\r\n", "200 OK"),
+            (named.control.unwrap(), "Host: other.example\r\n", "403 Forbidden"),
+            (named.control.unwrap(), "Origin: http://elsewhere.example\r\n", "403 Forbidden"),
+            (named.control.unwrap(), "Origin: null\r\n", "403 Forbidden"),
+            (named.control.unwrap(), "Sec-Fetch-Site: cross-site\r\n", "403 Forbidden"),
+            (public.http, "", "200 OK"),
+            (public.http, "X-Forwarded-For: 192.0.2.1\r\n", "403 Forbidden"),
+        ] {
+            let found = old_status(at, path, fields);
+            assert!(found.ends_with(expected), "{path} {fields}: {found}");
+        }
+    }
+}
+
 /// A proxy in front of the operators' listener.
 #[test]
 fn operators_come_by_the_names_that_are_configured() {
@@ -112,6 +146,10 @@ fn errors_of_the_api_are_problem_details() {
         assert_eq!(told["status"], status, "{path}");
         assert!(told["detail"].as_str().unwrap().starts_with(detail), "{path}: {told}");
     }
+    // A request that never gets there is refused with a line of text.
+    let refused = server.get("/api/v1/../streams");
+    assert_eq!(refused.status(), 404);
+    assert_eq!(refused.header("Content-Type"), Some("text/plain; charset=utf-8"));
     let wrong = ask(&server, "POST", "/api/v1/streams", &[], b"");
     assert_eq!((wrong.status(), wrong.header("Allow")), (405, Some("GET,HEAD")));
     assert_eq!(wrong.header("Content-Type"), Some("application/problem+json"));

@@ -62,3 +62,25 @@ fn check_prints_what_is_in_effect_and_reads_it_back() {
     std::fs::write(&again, &printed).unwrap();
     assert_eq!(check(&again), printed);
 }
+
+/// A disk that is full, and a reader that has gone.
+#[test]
+fn output_that_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("key"), "a secret that has at least 32 bytes").unwrap();
+    let run = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, BINARY]).current_dir(folder.path());
+        Program::spawn(&mut command).wait(LIMIT)
+    };
+    for command in ["check", "sign live/x --key key", "hash-password"] {
+        let full = run(&format!("echo password | \"$0\" {command} >/dev/full"));
+        assert_eq!(full.status.code(), Some(2), "{command}: {full:?}");
+        assert!(full.stderr.contains("standard output: "), "{command}: {}", full.stderr);
+        assert_eq!(full.stderr.lines().count(), 1, "{command}: {}", full.stderr);
+        // The shell is the pipe's only reader, and stops to be one.
+        let pipe = "rm -f gone; mkfifo gone; exec 3<>gone 4>gone 3<&-";
+        let gone = run(&format!("{pipe}; echo password | \"$0\" {command} >&4"));
+        assert_eq!((gone.status.code(), &*gone.stderr), (Some(0), ""), "{command}");
+    }
+}

@@ -79,14 +79,31 @@ fn links() {
     symlink("/etc/hostname", origin.vod("absolute")).unwrap();
     symlink("..", origin.vod("above")).unwrap();
     symlink("loop", origin.vod("loop")).unwrap();
+    // Absolute links may lead to the root's own files, and to nothing else.
+    let root = origin.vod("").canonicalize().unwrap();
+    std::fs::create_dir(root.with_extension("beside")).unwrap();
+    std::fs::write(root.with_extension("beside").join("file.bin"), b"outside").unwrap();
+    for (to, link) in [
+        (root.join("folder/file.bin"), "whole"),
+        (root.join("folder"), "whole-folder"),
+        (root.join("none.bin"), "dangling"),
+        (root.with_extension("beside"), "beside"),
+    ] {
+        symlink(to, origin.vod(link)).unwrap();
+    }
     let mut client = origin.client();
+    for path in ["/vod/in", "/vod/folder/up", "/vod/whole", "/vod/whole-folder/file.bin"] {
+        let answer = client.get(path, &[]);
+        assert_eq!((answer.status(), answer.text()), (200, "inside"), "{path}");
+    }
     let mut status = |path: &str| client.get(path, &[]).status();
-    assert_eq!(status("/vod/in"), 200);
-    assert_eq!(status("/vod/folder/up"), 200);
-    for path in ["/vod/out", "/vod/absolute", "/vod/above/outside.bin", "/vod/loop"] {
+    assert_eq!(status("/vod/dangling"), 404);
+    for path in
+        ["/vod/out", "/vod/absolute", "/vod/above/outside.bin", "/vod/beside/file.bin", "/vod/loop"]
+    {
         assert_eq!(status(path), 404, "{path}");
     }
-    assert_eq!(origin.server.whole_log().matches("leads out of the VOD root").count(), 3);
+    assert_eq!(origin.server.whole_log().matches("leads out of the VOD root").count(), 4);
 }
 
 #[test]

@@ -105,7 +105,19 @@ fn requests_to_sessions() {
     assert_eq!((allowed.status(), allowed.header("allow")), (405, Some("POST, OPTIONS")));
     let allowed = ask(&server, "OPTIONS", "/live/a/b/whip", &[("Origin", "http://x")], b"");
     assert_eq!((allowed.status(), allowed.header("accept-post")), (204, Some("application/sdp")));
+    assert_eq!(allowed.header("allow"), Some("POST, OPTIONS"));
     assert_eq!(allowed.header("access-control-allow-origin"), Some("*"));
+    let allowed = ask(&server, "OPTIONS", &session, &[], b"");
+    assert_eq!((allowed.status(), allowed.header("allow")), (204, Some("DELETE, PATCH, OPTIONS")));
+
+    // A slash at the end says nothing.
+    let allowed = server.get("/live/a/b/whip/");
+    assert_eq!((allowed.status(), allowed.header("allow")), (405, Some("POST, OPTIONS")));
+    let other = post(&server, "/live/a/other/whip/", OFFER);
+    assert_eq!(other.status(), 201, "{}", other.text());
+    let other = other.header("location").unwrap();
+    assert!(other.starts_with("/live/a/other/whip/") && !other.contains("//"), "{other}");
+    assert_eq!(ask(&server, "DELETE", &format!("{other}/"), &[], b"").status(), 200);
 
     assert_eq!(server.metric("headwater_webrtc_sessions"), 1);
     assert_eq!(ask(&server, "DELETE", &session, &[], b"").status(), 200);
@@ -194,6 +206,32 @@ fn without_webrtc_there_is_nothing() {
     let server = server("[webrtc]\nenabled = false");
     assert_eq!(server.webrtc, None);
     assert_eq!(post(&server, "/live/x/whip", OFFER).status(), 405);
+    // No method is allowed, and none is named.
+    for method in ["GET", "OPTIONS", "POST", "DELETE"] {
+        for path in ["/live/x/whip", "/live/x/whep", "/live/x/whep/session"] {
+            let answer = ask(&server, method, path, &[], b"");
+            assert_eq!(
+                (answer.status(), answer.header("allow"), answer.text()),
+                (405, Some(""), "there is no WebRTC here\n"),
+                "{method} {path}"
+            );
+        }
+    }
+    assert_eq!(server.get("/live/x/index.m3u8").status(), 404);
+}
+
+#[test]
+fn a_stream_may_be_called_whip() {
+    let server = server("");
+    let clip = testkit::clip("mp4/surround.mp4");
+    let publisher = server.publish(clip, &server.rtmp_url("live/a/whip"), &["--loop"]);
+    for resource in ["index.m3u8", "manifest.mpd"] {
+        let path = format!("/live/a/whip/{resource}");
+        server.get_until(&path, LIMIT, |answer| answer.status() == 200);
+    }
+    let none = ask(&server, "DELETE", "/live/a/whip/session", &[], b"");
+    assert_eq!((none.status(), none.text()), (404, "no such session\n"));
+    drop(publisher);
 }
 
 #[test]

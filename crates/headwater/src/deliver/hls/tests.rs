@@ -335,8 +335,48 @@ fn ahead_of_its_audio(now: UnixMicros) -> Publisher {
 }
 
 fn request(query: &str) -> Request {
-    let mut head = BytesMut::from(&*format!("GET /{query} HTTP/1.1\r\nHost: x\r\n\r\n"));
+    request_with(query, "")
+}
+
+fn request_with(query: &str, field: &str) -> Request {
+    let head = format!("GET /{query} HTTP/1.1\r\nHost: x\r\n{field}\r\n");
+    let mut head = BytesMut::from(&*head);
     Request::parse(&mut head, (Ipv4Addr::LOCALHOST, 1).into(), 100).unwrap().unwrap()
+}
+
+#[test]
+fn directives_may_be_encoded() {
+    let asked = |query: &str| directives(&request(query));
+    let plain = asked("?_HLS_msn=12&_HLS_part=3&_HLS_skip=YES").unwrap();
+    assert_eq!((plain.msn, plain.part, plain.skip), (Some(12), Some(3), Skip::Yes));
+    for query in [
+        "?_HLS_msn=%312&_HLS_part=%33&_HLS_skip=Y%45S",
+        "?%5FHLS_msn=12&_HLS%5Fpart=3&_HLS_skip=YES",
+        "?CMCD=a%3D1&_HLS_msn=12&_HLS_part=3&_HLS_skip=YES",
+        "?x=%26_HLS_msn=1&_HLS_msn=1%32&_HLS_part=3&_HLS_skip=YES",
+    ] {
+        assert_eq!(asked(query), Ok(plain), "{query}");
+    }
+    let wrong = Err(hls::RequestError::Number("_HLS_msn"));
+    for query in ["?_HLS_msn=%31x", "?_HLS_msn=1%26_HLS_part=2", "?_HLS_msn=%2B1"] {
+        assert_eq!(asked(query), wrong, "{query}");
+    }
+    assert_eq!(asked("?x=%26_HLS_msn=%31"), Ok(hls::Request::default()));
+}
+
+#[test]
+fn of_a_failed_precondition_nothing_is_kept() {
+    for (field, status, cache_control) in [
+        ("", 200, "max-age=1"),
+        ("If-None-Match: \"1\"\r\n", 304, "max-age=1"),
+        ("If-Match: \"0\"\r\n", 412, "no-store"),
+    ] {
+        let request = request_with("", field);
+        let answer = answer(&request, CONTENT_TYPE, "max-age=1", "1", Bytes::new());
+        let found = answer.headers().find(|(name, _)| *name == "Cache-Control");
+        let found = found.map(|(_, value)| value);
+        assert_eq!((answer.status(), found), (status, Some(cache_control)), "{field}");
+    }
 }
 
 fn send_audio(publisher: &mut Publisher, millis: std::ops::Range<i64>, now: UnixMicros) {
