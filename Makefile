@@ -1,5 +1,5 @@
-# What there is to do with this repository. Each target is a script in scripts/, so that it can
-# also be run by hand; `make help` lists them.
+# What there is to do with this repository. Most targets are scripts in scripts/, which can also be
+# run by hand; `make help` lists the targets.
 
 .DEFAULT_GOAL := help
 .PHONY: help run cluster check test repeat corpus interop build fmt lint bench bench-media-plane bench-faults calibrate audit simulate fuzz peers figures clean

@@ -62,7 +62,7 @@ if [ "$purpose" = test ]; then
         :gstreamer1.0-plugins-bad :gstreamer1.0-plugins-ugly :gstreamer1.0-libav
         cvlc:vlc-bin :vlc-plugin-base
         rtmpdump:rtmpdump
-        nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf
+        nginx:nginx :libnginx-mod-rtmp varnishd:varnish ab:apache2-utils wrk:wrk httperf:httperf h2load:nghttp2-client
         promtool:prometheus pebble:pebble
         python3:python3 :python3-venv :python3-websockets openssl:openssl make:make runuser:util-linux
         :time pgrep:procps

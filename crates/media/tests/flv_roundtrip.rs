@@ -528,7 +528,7 @@ fn files_that_are_none() {
     file[end - 1] = 99;
     let mut reader = Reader::new();
     reader.handle_bytes(&file);
-    assert_eq!(reader.poll_tag().unwrap().unwrap().payload_position(), 24);
+    assert_eq!(reader.poll_tag().unwrap().unwrap().position, 13);
     assert_eq!(reader.poll_tag(), Ok(None));
     assert_eq!((reader.finish(), reader.wrong_back_links()), (Ok(()), 1));
     file.extend_from_slice(&[77; 20]);

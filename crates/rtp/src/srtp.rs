@@ -13,9 +13,6 @@ use aws_lc_rs::{constant_time, hmac};
 #[cfg(test)]
 mod tests;
 
-/// Bytes by which [`Sender::protect`] makes a packet longer, at most.
-pub const MOST_TAG: usize = 16;
-
 /// Labels of the key derivation, RFC 3711 4.3.2. Those of SRTCP are three higher.
 const ENCRYPTION: u8 = 0;
 const AUTHENTICATION: u8 = 1;

@@ -9,7 +9,7 @@ use crate::{Error, Micros};
 
 /// Longest playlist that is read, in bytes.
 pub const MAX_SIZE: usize = 8 << 20;
-/// Most segments, parts and renditions of a playlist.
+/// Most entries of any list in a playlist or a manifest: segments, parts, renditions and so on.
 const MAX_ENTRIES: usize = 100_000;
 
 /// Either kind of playlist.
@@ -388,7 +388,8 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn limit(entries: usize) -> Result<(), Error> {
+/// Refuses a further entry of a list that has as many as a playlist or a manifest may list.
+pub(crate) fn limit(entries: usize) -> Result<(), Error> {
     if entries < MAX_ENTRIES {
         Ok(())
     } else {
@@ -396,7 +397,8 @@ fn limit(entries: usize) -> Result<(), Error> {
     }
 }
 
-fn bad(what: &str, value: &str) -> Error {
+/// The error for a value that cannot be read.
+pub(crate) fn bad(what: &str, value: &str) -> Error {
     let shown: String = value.chars().take(60).collect();
     Error::manifest(format!("{what}: {shown:?}"))
 }

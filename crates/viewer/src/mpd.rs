@@ -3,6 +3,7 @@
 //! timeline or with numbers and a duration, and whole files named by `BaseURL`. A level inherits
 //! what it does not say itself from the level above.
 
+use crate::hls::{bad, limit};
 use crate::playback::Track;
 use crate::text_time::{date, duration};
 use crate::xml::{Event, Reader, attributes, unescape};
@@ -10,8 +11,6 @@ use crate::{Error, Micros};
 
 /// Longest manifest that is read, in bytes.
 pub const MAX_SIZE: usize = 8 << 20;
-/// Most entries of any list in a manifest.
-const MAX_ENTRIES: usize = 100_000;
 
 /// `MPD`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -195,19 +194,6 @@ pub fn parse(text: &str) -> Result<Manifest, Error> {
         return Err(Error::manifest("dynamic manifest without availabilityStartTime"));
     }
     Ok(manifest)
-}
-
-fn limit(entries: usize) -> Result<(), Error> {
-    if entries < MAX_ENTRIES {
-        Ok(())
-    } else {
-        Err(Error::manifest(format!("more than {MAX_ENTRIES} entries")))
-    }
-}
-
-fn bad(what: &str, value: &str) -> Error {
-    let shown: String = value.chars().take(60).collect();
-    Error::manifest(format!("{what}: {shown:?}"))
 }
 
 fn integer<T: std::str::FromStr>(what: &str, value: &str) -> Result<T, Error> {

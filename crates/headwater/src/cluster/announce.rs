@@ -9,11 +9,11 @@ use std::time::Duration;
 use cluster::presence::{self, Announcement, Report, Seats, Streams};
 use futures_util::StreamExt;
 use live::Stream;
-use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::Cluster;
+use crate::machine;
 
 /// The least time between two messages of announcements. Many streams may begin at once, and each announcement has all
 /// streams. One of several messages takes as much longer. So a node sends at most five messages a second, and the first
@@ -147,14 +147,14 @@ struct Load {
 
 impl Load {
     fn new() -> Self {
-        Self { since: Instant::now(), used: processor_time(), thousandths: 0 }
+        Self { since: Instant::now(), used: machine::processor_time(), thousandths: 0 }
     }
 
     /// The share in thousandths, over about the last second.
     fn thousandths(&mut self) -> u16 {
         let elapsed = self.since.elapsed();
         if elapsed >= MEASURED {
-            let used = processor_time();
+            let used = machine::processor_time();
             let processors = available_parallelism().map_or(1, usize::from);
             let whole = elapsed.as_micros().saturating_mul(processors as u128).max(1);
             let share = used.saturating_sub(self.used).as_micros().saturating_mul(1000) / whole;
@@ -163,11 +163,4 @@ impl Load {
         }
         self.thousandths
     }
-}
-
-/// The processor time that this program has used.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }

@@ -308,7 +308,7 @@ impl Copying<'_> {
                     continue;
                 }
             };
-            // Who had the stream before may not know yet that it has it no longer.
+            // The node that had the stream before may not know yet that another node has it now.
             if epoch != self.holder.epoch {
                 self.cluster.refused.inc();
                 continue;

@@ -64,13 +64,6 @@ pub struct Tag {
     pub position: u64,
 }
 
-impl Tag {
-    /// Where the payload starts, in bytes from the start of the file.
-    pub fn payload_position(&self) -> u64 {
-        self.position + TAG_HEADER as u64
-    }
-}
-
 impl Default for Reader {
     fn default() -> Self {
         Self::new()

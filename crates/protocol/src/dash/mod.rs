@@ -25,7 +25,3 @@ pub const PROFILE_LOW_LATENCY: &str = "http://www.dashif.org/guidelines/low-late
 pub const UTC_HTTP_XSDATE: &str = "urn:mpeg:dash:utc:http-xsdate:2014";
 /// [`UtcTiming::scheme`]: `value` is a URL whose body is an ISO 8601 time.
 pub const UTC_HTTP_ISO: &str = "urn:mpeg:dash:utc:http-iso:2014";
-/// [`UtcTiming::scheme`]: `value` is a URL whose answer has a Date header.
-pub const UTC_HTTP_HEAD: &str = "urn:mpeg:dash:utc:http-head:2014";
-/// [`UtcTiming::scheme`]: `value` is the time itself.
-pub const UTC_DIRECT: &str = "urn:mpeg:dash:utc:direct:2014";

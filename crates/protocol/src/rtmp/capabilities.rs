@@ -1,6 +1,6 @@
 use super::amf0::Value;
 
-/// A FourCC, or `*` for any, and what the side can do with it: [`Capabilities::CAN_DECODE`] and so
+/// A FourCC, or `*` for any, and what the side can do with it: [`Capabilities::CAN_FORWARD`] and so
 /// on.
 pub type FourCcInfo = (String, u32);
 
@@ -22,10 +22,6 @@ pub struct Capabilities {
 const MAX_FOURCCS: usize = 64;
 
 impl Capabilities {
-    /// FourCcInfoMask: can decode.
-    pub const CAN_DECODE: u32 = 1;
-    /// FourCcInfoMask: can encode.
-    pub const CAN_ENCODE: u32 = 2;
     /// FourCcInfoMask: can forward.
     pub const CAN_FORWARD: u32 = 4;
     /// CapsExMask: understands the request to reconnect.

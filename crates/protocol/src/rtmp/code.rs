@@ -33,8 +33,6 @@ pub const PLAY_FAILED: &str = "NetStream.Play.Failed";
 pub const PLAY_STOP: &str = "NetStream.Play.Stop";
 /// Everything was played (in an `onPlayStatus` data message).
 pub const PLAY_COMPLETE: &str = "NetStream.Play.Complete";
-/// The stream's publisher appeared.
-pub const PLAY_PUBLISH_NOTIFY: &str = "NetStream.Play.PublishNotify";
 /// The stream's publisher went.
 pub const PLAY_UNPUBLISH_NOTIFY: &str = "NetStream.Play.UnpublishNotify";
 /// Paused.

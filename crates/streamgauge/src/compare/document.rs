@@ -6,10 +6,12 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets::NOTHING};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::judge::FAILED;
 use crate::lab::scenario::Better;
 use crate::runs::marks::MARKS;
 use crate::{Exit, number};
+
+/// The share of repetitions without figures, which is compared as a metric is.
+pub(super) const FAILED: &str = "failed";
 
 /// What `compare` prints with `--json`. Changes are shares of the value before: 0.1 is a tenth more.
 #[derive(Debug, Serialize, JsonSchema)]

@@ -5,11 +5,9 @@ use crate::runs::bootstrap::Statistic;
 use crate::runs::marks::marks;
 use crate::runs::{Kept, bootstrap, metric};
 
-use super::document::{Change, Sample, Verdict};
+use super::document::{Change, FAILED, Sample, Verdict};
 use super::pairs::Pair;
 
-/// The share of repetitions without figures, which is compared as a metric is.
-pub(super) const FAILED: &str = "failed";
 /// Errors for each hundred requests, or for each hundred viewers where no requests are counted. A server that answers
 /// more requests in the same time may fail more of them, and is no worse for that.
 const ERRORS: &str = "errors_percent";

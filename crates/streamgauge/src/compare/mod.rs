@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Only this server; may be repeated
     #[arg(long = "peer", value_name = "NAME")]
     peers: Vec<String>,
-    /// Only this metric, or `failed`, the share of repetitions without figures; may be repeated
+    /// Only this metric, `errors_percent`, or `failed`, the share of repetitions without figures; may be repeated
     #[arg(long = "metric", value_name = "NAME")]
     metrics: Vec<String>,
     /// Judge figures with a single repetition, too, although nothing tells how much they vary

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::scenario::{Load, Publisher, Tool};
 
 /// The Debian packages of programs.
-const PACKAGES: [(&str, &str); 10] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("ab", "apache2-utils"),
     ("ffmpeg", "ffmpeg"),
     ("ffprobe", "ffmpeg"),
@@ -17,7 +17,6 @@ const PACKAGES: [(&str, &str); 10] = [
     ("perf", "linux-perf"),
     ("taskset", "util-linux"),
     ("tc", "iproute2"),
-    ("vegeta", "vegeta"),
     ("wrk", "wrk"),
 ];
 

@@ -19,7 +19,7 @@ pub(super) const AT_ONCE: usize = 8;
 
 /// Known objects beyond this number are forgotten if no playlist has listed them for a while.
 const KNOWN: usize = 20_000;
-/// That while.
+/// A playlist has to list such an object again within this time.
 const LISTED: Duration = Duration::from_secs(120);
 
 /// A node that is far ahead waits for the others until they have answered nothing more for so long.

@@ -65,7 +65,5 @@ enum Line<M> {
 
 /// Time since the start of the machine, the same in all its processes.
 pub fn monotonic() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
