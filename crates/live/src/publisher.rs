@@ -208,8 +208,6 @@ impl Publisher {
         inner.tracks[index].last_sample = now;
         inner.tracks[index].over = None;
         inner.publishers[publisher].owns(source.track);
-        inner.tracks[index].began.get_or_insert(now);
-
         let ahead = self.stream.ahead();
         if inner.begin(now, ahead) {
             self.stream.announce(inner);
@@ -235,6 +233,7 @@ impl Publisher {
             source.shut();
             return Ok(());
         }
+        inner.tracks[index].began.get_or_insert(now);
         let leader = inner.leader();
         let leads = leader == Some(index);
         source.translate(&mut sample, offset, inner.tracks[index].timescale());

@@ -289,7 +289,8 @@ impl Inner {
             if !self.turns_of(publisher).allows(now) {
                 return None;
             }
-            self.has_jumped |= main;
+            // A period that is to begin anyway begins with this sample.
+            self.has_jumped |= main && self.period_begun;
         }
         self.begin_period(ahead);
         Some(mapped)
@@ -340,8 +341,8 @@ impl Inner {
         let paused = has_paused(&self.tracks[index])
             && (leads || is_quiet && has_paused(&self.tracks[leader]));
         if self.period_begun && (paused || leads && sync && self.dates.is_off(ahead)) {
-            // The period is one of the whole stream, whoever publishes its leading track.
-            if !self.turns.allows(now) {
+            // The period is one of the whole stream, whoever publishes its leading track. A jump was counted already.
+            if !self.has_jumped && !self.turns.allows(now) {
                 return false;
             }
             // If the publisher's clock leapt ahead, the new period's dates must know that already.
@@ -521,7 +522,8 @@ impl Inner {
         let at = rescale(sample.pts(), units, 1_000_000);
         if handle.kind == Kind::Video {
             // No segment is complete before it is known what segments may last.
-            let ends = packager.must_end_segment(self.period);
+            let ends = packager.must_end_segment(self.period)
+                || self.has_jumped && sample.sync && !packager.is_between_segments();
             // hls.js cannot place audio that begins long before video, and stands still later on
             // (docs/player.md). So playlists begin with the video.
             if packager.window().newest().is_none() && packager.is_between_segments() {

@@ -547,33 +547,36 @@ fn a_pause_is_made_up_for_or_lasts_one_part_or_is_a_discontinuity() {
     }
 }
 
-/// ffmpeg sends the new configuration of each track right before its next sample.
+/// ffmpeg sends the new configuration of each track right before its next sample. The source may be another one, whose
+/// clock is 5 s behind.
 #[test]
 fn configurations_that_change_one_after_the_other_make_one_period() {
-    let registry = Registry::new(Settings::default());
-    let mut publisher = publisher(&registry);
-    let mut units = 0;
-    for frame in 0..600i64 {
-        let millis = frame * 100 / 3;
-        let now = UnixMicros(START + millis as u64 * 1000);
-        let changed = frame >= 300;
-        let level = if changed { 40 } else { 31 };
-        publisher.track(0, video_codec(level), 1000, *b"und", now).unwrap();
-        publisher.sample(0, sample(millis, frame % 60 == 0, 100), now).unwrap();
-        // The audio's comes some frames later.
-        let language = if frame >= 303 { *b"deu" } else { *b"und" };
-        publisher.track(1, audio_codec(48_000), 1000, language, now).unwrap();
-        while frame % 4 == 3 && units * 1024 / 48 <= millis {
-            publisher.sample(1, sample(units * 1024 / 48, true, 50), now).unwrap();
-            units += 1;
+    for behind in [0, 5_000] {
+        let registry = Registry::new(Settings::default());
+        let mut publisher = publisher(&registry);
+        let mut units = 0;
+        for frame in 0..600i64 {
+            let millis = frame * 100 / 3;
+            let now = UnixMicros(START + millis as u64 * 1000);
+            let (level, behind) = if frame >= 300 { (40, behind) } else { (31, 0) };
+            publisher.track(0, video_codec(level), 1000, *b"und", now).unwrap();
+            publisher.sample(0, sample(millis - behind, frame % 60 == 0, 100), now).unwrap();
+            // The audio's comes some frames later.
+            let language = if frame >= 303 { *b"deu" } else { *b"und" };
+            publisher.track(1, audio_codec(48_000), 1000, language, now).unwrap();
+            while frame % 4 == 3 && units * 1024 / 48 <= millis {
+                let unit = sample(units * 1024 / 48 - behind, true, 50);
+                publisher.sample(1, unit, now).unwrap();
+                units += 1;
+            }
         }
-    }
-    for name in ["v0", "a0"] {
-        let window = publisher.stream().track(name).unwrap().window();
-        let begun: Vec<_> = window.all().filter(|segment| segment.discontinuity).collect();
-        assert_eq!(begun.len(), 1, "{name}");
-        assert_eq!(begun[0].period, 1, "{name}");
-        assert!(window.listed().count() >= 9, "{name}");
+        for name in ["v0", "a0"] {
+            let window = publisher.stream().track(name).unwrap().window();
+            let begun: Vec<_> = window.all().filter(|segment| segment.discontinuity).collect();
+            assert_eq!(begun.len(), 1, "{name}, {behind} ms behind");
+            assert_eq!(begun[0].period, 1, "{name}, {behind} ms behind");
+            assert!(window.listed().count() >= 9, "{name}, {behind} ms behind");
+        }
     }
 }
 

@@ -103,8 +103,9 @@ fn values(trials: &[&Kept], name: &str) -> Vec<f64> {
     let value = |kept: &&Kept| match name {
         FAILED => Some(f64::from(u8::from(kept.trial.failed.is_some()))),
         ERRORS => {
-            let of = kept.metric("requests").or_else(|| kept.metric("clients"));
-            Some(kept.metric("errors")? / of.filter(|of| *of > 0.0)? * 100.0)
+            let positive = |name| kept.metric(name).filter(|count| *count > 0.0);
+            let of = positive("requests").or_else(|| positive("clients"))?;
+            Some(kept.metric("errors")? / of * 100.0)
         }
         name => kept.metric(name),
     };
