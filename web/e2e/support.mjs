@@ -312,7 +312,7 @@ export async function untilPlayed(page, from, to) {
     page.evaluate(() => {
       const { played } = document.querySelector('video');
       const ranges = Array.from({ length: played.length }, (_, i) => [played.start(i), played.end(i)]);
-      return { ranges, ...window.headwater.stats() };
+      return { ranges, ...window.headwater?.stats() };
     });
   const isPlayed = ({ ranges }) => {
     // Browsers begin at a frame, and so a little later. A player may move by less than a frame where a decoder waits.

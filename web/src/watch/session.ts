@@ -101,6 +101,8 @@ const QUICK_LOOKS = 30;
  */
 const STUCK_AFTER = 8_000;
 const STUCK_AT_START_AFTER = 15_000;
+/** An engine that fails this soon after it got the viewer's choices may fail because of them, in milliseconds. */
+const DOUBTFUL_FOR = 20_000;
 const CLOCK_EVERY = 60_000;
 
 type Listener = () => void;
@@ -123,6 +125,8 @@ export class Session {
   private readonly clock = new ServerClock();
   private readonly moments: Moments;
   private readonly wishes = new Wishes();
+  /** When an engine last got choices that an engine before had. */
+  private repeatedAt = Number.NEGATIVE_INFINITY;
   private readonly listeners = new Set<Listener>();
   /** Whether the viewer paused, by this page or by a media key. */
   private held = false;
@@ -342,6 +346,8 @@ export class Session {
   }
 
   private happen(happening: Happening): void {
+    const fails = happening.type === 'failed' || happening.type === 'stuck';
+    if (fails && performance.now() - this.repeatedAt < DOUBTFUL_FOR) this.wishes.forget();
     this.facts = next(this.facts, happening);
     this.described = condition(this.facts);
     this.steer();
@@ -496,7 +502,7 @@ export class Session {
       this.startup ??= (performance.now() - this.engineStarted) / 1000;
       this.beacon?.tell();
       this.stalls.firstFrame();
-      if (this.engine) this.wishes.repeat(this.engine);
+      if (this.engine && this.wishes.repeat(this.engine)) this.repeatedAt = performance.now();
       this.engineIs('playing');
     };
     this.shown = shown;

@@ -87,11 +87,39 @@ describe('the choices of the viewer', () => {
     expect(after.orders).toEqual(['subtitles null']);
   });
 
-  it('tell tracks with the same label apart by their number', () => {
+  it('are in the same place where labels do not tell', () => {
     const wishes = new Wishes();
-    wishes.choose(engineOf({ audio: tracks(['English', 'English']) }).engine, 'audio', 1);
-    const after = engineOf({ audio: tracks(['English', 'English']), chosenAudio: 0 });
+    wishes.choose(engineOf({ audio: tracks(['German', 'German'], 2) }).engine, 'audio', 3);
+    for (const labels of [
+      ['German', 'German'],
+      ['German', 'de 2'],
+      ['a0', 'a1'],
+    ]) {
+      const after = engineOf({ audio: tracks(labels), chosenAudio: 0 });
+      expect(wishes.repeat(after.engine)).toBe(true);
+      expect(after.orders).toEqual(['audio 1']);
+    }
+    const other = engineOf({ audio: tracks(['a0', 'a1', 'a2']), chosenAudio: 0 });
+    expect(wishes.repeat(other.engine)).toBe(false);
+  });
+
+  it('are for a rendition whatever its bit rate is by now', () => {
+    const wishes = new Wishes();
+    const rendition = (rate: number) => ({
+      renditions: [{ id: 0, key: 'v1', label: `360p, ${rate} kbit/s` }],
+    });
+    wishes.choose(engineOf(rendition(598)).engine, 'renditions', 0);
+    const after = engineOf(rendition(612));
     wishes.repeat(after.engine);
-    expect(after.orders).toEqual(['audio 1']);
+    expect(after.orders).toEqual(['rendition 0']);
+  });
+
+  it('can be forgotten', () => {
+    const wishes = new Wishes();
+    wishes.choose(engineOf({ audio: tracks(['English', 'German']) }).engine, 'audio', 1);
+    wishes.forget();
+    const after = engineOf({ audio: tracks(['English', 'German']), chosenAudio: 0 });
+    expect(wishes.repeat(after.engine)).toBe(false);
+    expect(after.orders).toEqual([]);
   });
 });

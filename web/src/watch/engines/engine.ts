@@ -43,6 +43,8 @@ export interface EngineEvents {
 export interface Choice {
   id: number;
   label: string;
+  /** What names the track, where its label may change. */
+  key?: string;
 }
 
 /** The tracks to choose from, and the chosen ones. Null means no subtitles. */

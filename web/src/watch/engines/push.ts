@@ -48,6 +48,7 @@ const start =
           ...NO_CHOICES,
           renditions: renditions.map(({ name, bitrate, resolution }, id) => ({
             id,
+            key: name,
             label: [shortly(resolution) ?? name, bitrate > 0 ? format.bitrate(bitrate) : '']
               .filter(Boolean)
               .join(', '),
