@@ -13,6 +13,7 @@ import {
   startBrowser,
   startServer,
   stats,
+  untilBegun,
   untilCondition,
   untilEnough,
   untilState,
@@ -235,10 +236,10 @@ describe('pages go on', { concurrency: 4 }, () => {
     });
     try {
       await page.goto(`${origin.url}/watch/live/demo?via=llhls`);
-      await page.waitForFunction(() => document.querySelector('video'));
+      await untilBegun(page);
       await page.evaluate(async () => {
         const video = document.querySelector('video');
-        // The page plays what was paused before it has noticed that it plays. The event `playing` comes before this one.
+        // The page plays what is paused before it has noticed that it plays. The event `playing` comes before this one.
         await new Promise((played) => {
           video.addEventListener('timeupdate', () => video.played.length > 0 && played());
         });

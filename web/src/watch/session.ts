@@ -590,8 +590,10 @@ export class Session {
       // The server's list is read first: an engine that waits for a lost publisher is not stuck.
       await this.look();
       if (timer !== this.stuckTimer) return;
-      // A browser may load nothing of a source that is not to play.
-      const waits = this.held && this.video.paused && this.facts.engine === 'starting';
+      // A browser may load nothing of a source that is not to play, and may not play what it has before it is asked.
+      const { paused, readyState } = this.video;
+      const isIdle = this.held || readyState >= HTMLMediaElement.HAVE_CURRENT_DATA;
+      const waits = paused && isIdle && this.facts.engine === 'starting';
       if (!waits) this.happen({ type: 'stuck' });
       // While the publisher is away, or the server does not answer, the event had no effect. The
       // publisher may be back at the next try.
