@@ -89,13 +89,13 @@ fn a_known_change_is_found_with_its_interval() {
             ("latency_p50_ms", &STEADY),
             ("server_us_per_request", &STEADY),
             ("requests_per_second", &STEADY),
-            ("clients", &STEADY),
+            ("load_seconds", &STEADY),
         ],
         &[
             ("latency_p50_ms", &slower),
             ("server_us_per_request", &cheaper),
             ("requests_per_second", &as_fast),
-            ("clients", &slower),
+            ("load_seconds", &slower),
         ],
     );
     let (status, document) = runs.document(&[]);
@@ -108,7 +108,7 @@ fn a_known_change_is_found_with_its_interval() {
     assert!(0.15 < low && low < 0.2 && 0.2 < high && high < 0.25, "{low} to {high}");
     assert_eq!(verdict(&document, "server_us_per_request"), "better");
     assert_eq!(verdict(&document, "requests_per_second"), "same");
-    // How many clients there were says nothing about the server.
+    // How long the load took says nothing about the server.
     assert_eq!(document["changes"].as_array().unwrap().len(), 3);
     assert_eq!(document["counts"]["worse"], 1);
     // The same command gives the same document.
@@ -192,16 +192,51 @@ fn doubtful_figures_do_not_count() {
     // A server that refuses work is fast. The refusals themselves are worse.
     let faster = times(0.5);
     let refused = Runs::new(
-        &[("latency_p50_ms", &STEADY), ("errors", &[0.0; 5])],
-        &[("latency_p50_ms", &faster), ("errors", &[7.0, 9.0, 30.0, 12.0, 8.0])],
+        &[("latency_p50_ms", &STEADY), ("errors", &[0.0; 5]), ("requests", &[100.0; 5])],
+        &[
+            ("latency_p50_ms", &faster),
+            ("errors", &[7.0, 9.0, 30.0, 12.0, 8.0]),
+            ("requests", &[100.0; 5]),
+        ],
     );
     let (status, document) = refused.document(&[]);
     assert_eq!(status, Some(1));
-    assert_eq!(verdict(&document, "errors"), "worse");
+    assert_eq!(verdict(&document, "errors_percent"), "worse");
     assert_eq!(
         (&document["counts"]["better"], &document["counts"]["worse"]),
         (&0.into(), &1.into())
     );
+}
+
+/// A server that answers more requests may fail as much more of them. Viewers over RTMP make no requests that count.
+#[test]
+fn errors_are_a_share_of_what_was_asked() {
+    let runs = Runs::new(
+        &[("errors", &[100.0; 5]), ("requests", &[10_000.0; 5]), ("clients", &[50.0; 5])],
+        &[("errors", &[130.0; 5]), ("requests", &[13_000.0; 5]), ("clients", &[50.0; 5])],
+    );
+    let (status, document) = runs.document(&[]);
+    assert_eq!((status, verdict(&document, "errors_percent")), (Some(0), "same"));
+    let runs = Runs::new(
+        &[("errors", &[0.0; 5]), ("requests", &[0.0; 5]), ("clients", &[50.0; 5])],
+        &[("errors", &[10.0; 5]), ("requests", &[0.0; 5]), ("clients", &[50.0; 5])],
+    );
+    let (status, document) = runs.document(&[]);
+    assert_eq!((status, verdict(&document, "errors_percent")), (Some(1), "worse"));
+    assert_eq!(change(&document, "errors_percent")["after"]["median"], 20.0);
+}
+
+/// Other figures are of the last step, which is harder with more viewers.
+#[test]
+fn last_steps_of_other_sizes_are_compared_by_their_capacity() {
+    let runs = Runs::new(
+        &[("capacity", &[400.0; 5]), ("clients", &[500.0; 5]), ("served_percent", &[95.0; 5])],
+        &[("capacity", &[600.0; 5]), ("clients", &[700.0; 5]), ("served_percent", &[80.0; 5])],
+    );
+    let (status, document) = runs.document(&[]);
+    assert_eq!((status, verdict(&document, "capacity")), (Some(0), "better"));
+    assert_eq!(document["changes"].as_array().unwrap().len(), 1);
+    assert!(document["warnings"][0].as_str().unwrap().contains("500 to 700 viewers"));
 }
 
 #[test]
