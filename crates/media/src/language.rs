@@ -1,4 +1,4 @@
-//! Turns the language codes of files (ISO 639-2/T, three letters) into the language tags of
+//! Turns the language codes of files (ISO 639-2, three letters) into the language tags of
 //! playlists and manifests (RFC 5646).
 
 /// Language tag for a code. `None` where the source names no language (`und`), says that there is
@@ -16,7 +16,8 @@ pub fn tag(code: [u8; 3]) -> Option<String> {
     Some(short.map_or_else(long, str::to_owned))
 }
 
-/// ISO 639-2/T codes that have a two-letter code in ISO 639-1: three letters, then two.
+/// ISO 639-2 codes that have a two-letter code in ISO 639-1: three letters, then two. Files have
+/// those of 639-2/T. What was copied from Matroska may have those of 639-2/B, which come last here.
 const SHORT: &str = "\
     aaraa abkab afraf akaak amham araar argan asmas avaav aveae aymay azeaz bakba bambm belbe \
     benbn bisbi bodbo bosbs brebr bulbg catca cescs chach chece chucu chvcv corkw cosco crecr \
@@ -30,7 +31,9 @@ const SHORT: &str = "\
     sagsg sansa sinsi slksk slvsl smese smosm snasn sndsd somso sotst spaes sqisq srdsc srpsr \
     sswss sunsu swasw swesv tahty tamta tattt telte tgktg tgltl thath tirti tonto tsntn tsots \
     tuktk turtr twitw uigug ukruk urdur uzbuz venve vievi volvo wlnwa wolwo xhoxh yidyi yoryo \
-    zhaza zhozh zulzu";
+    zhaza zhozh zulzu \
+    albsq armhy baqeu burmy chizh czecs dutnl frefr geoka gerde greel iceis macmk maomi mayms \
+    perfa rumro slosk tibbo welcy";
 
 #[cfg(test)]
 mod tests {
@@ -41,6 +44,7 @@ mod tests {
         let tag = |code| tag(code);
         assert_eq!(tag(*b"eng").as_deref(), Some("en"));
         assert_eq!(tag(*b"deu").as_deref(), Some("de"));
+        assert_eq!(tag(*b"ger").as_deref(), Some("de"));
         assert_eq!(tag(*b"zul").as_deref(), Some("zu"));
         assert_eq!(tag(*b"fil").as_deref(), Some("fil"));
         assert_eq!(

@@ -544,3 +544,24 @@ mod fragments {
         assert_eq!(index.tracks[0].samples.len(), 2);
     }
 }
+
+/// Some writers put an empty table into each track.
+#[test]
+fn audio_frames_are_sync_samples_whatever_the_table_says() {
+    let mut file = file(moov(&three_with(&[full(b"stss", 0, 0, &[0])]), None, &[]));
+    assert!(read(&file).tracks[0].samples.iter().all(|sample| !sample.sync));
+    let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();
+    file[handler..handler + 4].copy_from_slice(b"soun");
+    assert!(read(&file).tracks[0].samples.iter().all(|sample| sample.sync));
+}
+
+/// Files that browsers write have no sequence header in the record.
+#[test]
+fn the_size_of_av1_may_be_in_the_entry_alone() {
+    let mut entry = vec![0; 78];
+    entry[24..28].copy_from_slice(&[1, 64, 0, 240]);
+    entry.extend(boxed(b"av1C", &[0x81, 0x00, 0x0c, 0x00]));
+    let stsd = boxed(b"stsd", &join(&[vec![0, 0, 0, 0, 0, 0, 0, 1], boxed(b"av01", &entry)]));
+    let file = file(moov(&three_with(&[stsd]), None, &[]));
+    assert_eq!(read(&file).tracks[0].track.codec.resolution(), Some((320, 240)));
+}

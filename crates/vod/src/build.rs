@@ -287,7 +287,7 @@ fn one_of_each(audios: &mut Vec<Candidate>, sources: &[Source]) -> Vec<LeftOut> 
 /// Properties by which a listener distinguishes audio tracks.
 #[derive(Debug, Clone, PartialEq)]
 struct Heard {
-    language: [u8; 3],
+    language: Option<String>,
     label: Option<String>,
     channels: Option<u16>,
     codec: std::mem::Discriminant<media::Codec>,
@@ -296,7 +296,7 @@ struct Heard {
 impl Heard {
     fn of(audio: &Candidate) -> Self {
         Self {
-            language: audio.index.track.language,
+            language: media::language::tag(audio.index.track.language),
             label: audio.index.label.clone(),
             channels: audio.codec.audio().map(|(_, channels)| channels),
             codec: std::mem::discriminant(&audio.codec),

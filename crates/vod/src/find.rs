@@ -122,7 +122,7 @@ impl Contents {
 
 /// Version of the packaging itself. It must be increased whenever the bytes of a segment change,
 /// because caches keep segments forever.
-const FORM: u32 = 3;
+const FORM: u32 = 4;
 
 /// The files that may be the title at `path`, found by their names alone.
 #[derive(Debug)]

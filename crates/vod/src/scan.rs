@@ -24,7 +24,10 @@ impl Scan {
         let mut votes = 0u32;
         for (number, sample) in track.samples.iter().enumerate() {
             let description = *scan.description.get_or_insert(sample.description);
-            mixed |= description != sample.description;
+            // Some writers describe the same samples several times.
+            let described = |at: u16| track.descriptions.get(usize::from(at));
+            mixed |= description != sample.description
+                && described(description) != described(sample.description);
             scan.bytes = scan.bytes.saturating_add(sample.size.into());
             if votes == 0 {
                 scan.usual = sample.duration;

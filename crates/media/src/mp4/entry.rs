@@ -39,7 +39,13 @@ fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
     let codec = match &entry.kind {
         b"avc1" | b"avc3" => Codec::Avc(record(video(entry)?, b"avcC", avc::Config::parse)?),
         b"hvc1" | b"hev1" => Codec::Hevc(record(video(entry)?, b"hvcC", hevc::Config::parse)?),
-        b"av01" => Codec::Av1(record(video(entry)?, b"av1C", av1::Config::parse)?),
+        b"av01" => {
+            let mut config = record(video(entry)?, b"av1C", av1::Config::parse)?;
+            if config.width == 0 {
+                (config.width, config.height) = size(entry)?;
+            }
+            Codec::Av1(config)
+        }
         b"Opus" => Codec::Opus(record(audio(entry, version)?, b"dOps", opus::Config::parse)?),
         b"mp4a" if kind == Kind::Audio => return mpeg4_audio(audio(entry, version)?),
         _ => return Ok(None),
@@ -51,6 +57,12 @@ fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
 fn video(mut entry: Body) -> Result<Body, Error> {
     entry.take(78)?;
     Ok(entry)
+}
+
+/// The width and height in VisualSampleEntry, 14496-12 12.1.3.
+fn size(mut entry: Body) -> Result<(u32, u32), Error> {
+    entry.take(24)?;
+    Ok((entry.u16()?.into(), entry.u16()?.into()))
 }
 
 /// Skips the fields of AudioSampleEntry, 14496-12 12.2.3, or of QuickTime's audio description. The
@@ -92,8 +104,12 @@ fn mpeg4_audio(entry: Body) -> Result<Option<Codec>, Error> {
     };
     let Some(config) = decoder_specific(esds)? else { return Ok(None) };
     let record = Bytes::copy_from_slice(config.data);
-    let config = aac::Config::parse(record).map_err(|error| error.offset(config.at))?;
-    Ok(Some(Codec::Aac(config)))
+    match aac::Config::parse(record) {
+        Ok(config) => Ok(Some(Codec::Aac(config))),
+        // Such a track, of xHE-AAC for instance, is left out. The others play.
+        Err(Error::Unsupported { .. }) => Ok(None),
+        Err(error) => Err(error.offset(config.at)),
+    }
 }
 
 /// The AudioSpecificConfig in `esds`, ISO/IEC 14496-1 7.2.6; `None` where the stream is not AAC

@@ -31,6 +31,13 @@ const PIFF: [u8; 16] = 0xa239_4f52_5a9b_4f14_a244_6c42_7c64_8df4_u128.to_be_byte
 /// sample_is_non_sync_sample, one of the sample flags, 8.8.3.1.
 const NON_SYNC: u32 = 0x1_0000;
 
+/// Whether the sample flags are those of a sync sample. Some encoders only say with
+/// sample_depends_on that a frame needs others.
+fn is_sync(flags: u32) -> bool {
+    let depends_on = (flags >> 24) & 3;
+    flags & NON_SYNC == 0 && depends_on != 1
+}
+
 /// Adds the samples of one `moof` to its tracks. A broken track fragment is a problem of its track
 /// only, and the samples read before that stay.
 ///
@@ -170,7 +177,7 @@ fn read_run(
         cts,
         duration,
         // For audio, writers set different flags here. All audio frames are sync samples.
-        sync: audio || sample_flags & NON_SYNC == 0,
+        sync: audio || is_sync(sample_flags),
         offset,
         size,
         description: context.description,
@@ -195,4 +202,24 @@ fn read_run(
     }
     context.end = offset;
     Ok(dts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_need_others_are_no_sync_samples() {
+        // As ffmpeg writes them, and as encoders do that set only sample_depends_on; 0 and 3 tell nothing.
+        for (flags, sync) in [
+            (0x0200_0000, true),
+            (0x0101_0000, false),
+            (0x0100_0000, false),
+            (0, true),
+            (0x0300_0000, true),
+            (0x0001_0000, false),
+        ] {
+            assert_eq!(is_sync(flags), sync, "{flags:#x}");
+        }
+    }
 }

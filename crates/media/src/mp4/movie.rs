@@ -201,7 +201,7 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     }
     let count = descriptions.len();
     state.index.descriptions = descriptions;
-    progressive::read(stbl, count, &mut state.builder)
+    progressive::read(stbl, (state.kind, count), &mut state.builder)
 }
 
 /// How many bytes of a track's name are read.

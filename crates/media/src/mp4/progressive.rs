@@ -3,7 +3,7 @@
 
 use super::boxes::Body;
 use super::table::{Builder, SampleEntry};
-use crate::Error;
+use crate::{Error, Kind};
 
 /// The boxes of a sample table, not yet read.
 struct Boxes<'a> {
@@ -17,7 +17,11 @@ struct Boxes<'a> {
 
 /// Reads a sample table into `builder`. Where the tables disagree, the samples read before that
 /// stay there. `descriptions` is the number of entries in `stsd`.
-pub(super) fn read(stbl: Body, descriptions: usize, builder: &mut Builder) -> Result<(), Error> {
+pub(super) fn read(
+    stbl: Body,
+    (kind, descriptions): (Kind, usize),
+    builder: &mut Builder,
+) -> Result<(), Error> {
     let mut boxes =
         Boxes { stts: None, ctts: None, stss: None, sizes: None, stsc: None, offsets: None };
     for child in stbl.children() {
@@ -45,7 +49,9 @@ pub(super) fn read(stbl: Body, descriptions: usize, builder: &mut Builder) -> Re
     builder.check(sizes.count.into(), (sizes.name, sizes.at))?;
     let mut times = Times::parse(boxes.stts.ok_or_else(|| missing("stts"))?)?;
     let mut composition = boxes.ctts.map(Composition::parse).transpose()?;
-    let mut sync = boxes.stss.map(Sync::parse).transpose()?;
+    // All audio frames are sync samples, whatever some writers say.
+    let sync = boxes.stss.filter(|_| kind != Kind::Audio);
+    let mut sync = sync.map(Sync::parse).transpose()?;
     let mut chunks = Chunks::parse(boxes.stsc.ok_or_else(|| missing("stsc"))?, descriptions)?;
     let offsets = Offsets::parse(boxes.offsets.ok_or_else(|| missing("stco"))?)?;
 
