@@ -223,13 +223,13 @@ impl Session {
     /// Notes the result of a write. Call this after each attempt to write. `some`: the connection
     /// took bytes. `all`: nothing is left for the viewer.
     pub(super) fn took(&mut self, some: bool, all: bool) {
+        if some && self.blocked.is_some() {
+            // There was no room before and there is now, so the viewer has taken something.
+            self.unanswered = 0;
+        }
         if all {
             self.blocked = None;
         } else if some || self.blocked.is_none() {
-            if self.blocked.is_some() {
-                // There was no room before and there is now, so the viewer has taken something.
-                self.unanswered = 0;
-            }
             let timeout = self.push.origin.config.http.send_timeout;
             self.blocked = Some(Box::new(Patience::new(timeout.into())));
         }

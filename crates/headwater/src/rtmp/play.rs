@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Transport;
@@ -16,6 +17,9 @@ use crate::broadcast::{self, Burst, Container, Follower, Subscription};
 use crate::deliver::flv::{converted, metadata, sequence_header};
 use crate::sessions::Meter;
 use crate::wire;
+
+/// How often a player looks whether a stream has tracks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 pub(super) type Broadcasts = broadcast::Broadcasts<Messages>;
 
@@ -130,7 +134,16 @@ impl Play {
             if !self.stream.ready().await {
                 return Ok(None);
             }
-            let Some(mut cursor) = Cursor::new(&self.stream, self.limits) else { return Ok(None) };
+            // A publisher that returns is there before its tracks are.
+            let mut cursor = loop {
+                if let Some(cursor) = Cursor::new(&self.stream, self.limits) {
+                    break cursor;
+                }
+                if self.stream.state().status == live::Status::Ended {
+                    return Ok(None);
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            };
             out.push(announce(&mut cursor)?);
             self.meter.is_behind(cursor.behind());
             self.mode = Mode::Alone(Box::new(Follower::new(cursor)));

@@ -456,7 +456,9 @@ async fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
     let hevc = find(|codec| carried(codec) == Some(Format::H265));
     let audio = find(|codec| matches!(codec, Codec::Opus(_)));
     let aac = find(|codec| matches!(codec, Codec::Aac(_)));
-    if state.tracks.is_empty() {
+    // A publisher that returns is there before its tracks are.
+    let has_none = !state.tracks.iter().any(|track| track.is_present());
+    if state.tracks.is_empty() || has_none && state.status != live::Status::Ended {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the stream has no media yet".to_owned()));
     }
     // Audio alone is for streams that have nothing else.

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::mem::{Discriminant, discriminant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ const HEVC_SETS: std::ops::RangeInclusive<u8> = 32..=35;
 /// How many segments tell whether a stream has B-frames.
 const LOOKED_AT: usize = 8;
 
+/// Why a track's feed ends whose codec is not the one that its viewers have agreed on.
+const ANOTHER_CODEC: &str = "the stream goes on with another codec";
 /// Why WebRTC cannot show a stream.
 pub(in crate::webrtc) const B_FRAMES: &str = "the stream has B-frames, which WebRTC cannot show";
 
@@ -125,6 +128,8 @@ struct State {
     next: u64,
     period: u64,
     last: Option<i64>,
+    /// The codec of all frames, whatever its configuration.
+    codec: Option<Discriminant<Codec>>,
     over: Option<&'static str>,
 }
 
@@ -137,7 +142,8 @@ impl Feeds {
     pub(in crate::webrtc) fn of(&self, track: &Arc<Track>) -> Rc<Feed> {
         let mut feeds = self.0.borrow_mut();
         let key = Arc::as_ptr(track).addr();
-        if let Some(feed) = feeds.get(&key).and_then(Weak::upgrade) {
+        if let Some(feed) = feeds.get(&key).and_then(Weak::upgrade).filter(|it| it.over().is_none())
+        {
             return feed;
         }
         feeds.retain(|_, feed| feed.strong_count() > 0);
@@ -238,6 +244,11 @@ impl Feed {
         }
         state.whole |= sample.sync;
         let codec = &header.track.codec;
+        let kind = discriminant(codec);
+        if *state.codec.get_or_insert(kind) != kind {
+            drop(state);
+            return Some(self.end(ANOTHER_CODEC));
+        }
         let payloads = if state.whole { payloads(sample, codec) } else { None };
         let Some(payloads) = payloads else {
             drop(state);
@@ -544,6 +555,30 @@ pub(super) mod tests {
         assert_eq!(keep(3103, 0), (Some(3102), 1024));
         // After a jump of the clock, what was before is as good as gone.
         assert_eq!(keep(-5000, 10), (Some(-5000), 1));
+    }
+
+    #[tokio::test]
+    async fn another_codec_ends_it() {
+        let test = async {
+            let (_registry, mut publisher) = publisher();
+            publish(&mut publisher, 0..30, 0);
+            let track = publisher.stream().track("v0").unwrap();
+            let feeds = Feeds::default();
+            let feed = feeds.of(&track);
+            publish(&mut publisher, 50..60, 0);
+            settle().await;
+            assert_eq!(feed.over(), None);
+            let [vps, sps, pps] = testkit::hevc_sets().map(|set| [Bytes::from(set)]);
+            let record = hevc::record(&vps, &sps, &pps).unwrap();
+            let video = Codec::Hevc(hevc::Config::parse(record).unwrap());
+            publisher.track(0, video, 1000, *b"und", START).unwrap();
+            publish(&mut publisher, 100..102, 0);
+            settle().await;
+            assert_eq!(feed.over(), Some(ANOTHER_CODEC));
+            // Those who come now agree on the codec that there is now.
+            assert_eq!(feeds.of(&track).over(), None);
+        };
+        LocalSet::new().run_until(test).await;
     }
 
     #[tokio::test]
