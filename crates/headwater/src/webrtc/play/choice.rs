@@ -56,10 +56,18 @@ fn renditions(state: &State, codec: Codec, made: Option<&Arc<Track>>) -> Vec<Ren
             && carried(&track.header().track.codec) == Some(codec)
             && !has_b_frames(track)
     };
-    let tracks = state.tracks.iter().filter(usable).chain(made);
-    let rated = tracks.filter_map(|track| Some((track, track.bitrate()?.0)));
-    let mut renditions: Vec<_> =
-        rated.map(|(track, bits)| Rendition { track: Arc::clone(track), bits }).collect();
+    let rate = |track: &Arc<Track>| Some(track.bitrate()?.0);
+    let rated = state.tracks.iter().filter(usable).filter_map(|track| Some((track, rate(track)?)));
+    // What a companion makes is in no window, so its rate is taken to be that of the video that it is made of.
+    let is_source = |track: &&Arc<Track>| {
+        track.kind == Kind::Video && track.is_present() && has_b_frames(track)
+    };
+    let of_source = || state.tracks.iter().filter(is_source).filter_map(rate).max();
+    let made = made.and_then(|track| Some((track, of_source()?)));
+    let mut renditions: Vec<_> = rated
+        .chain(made)
+        .map(|(track, bits)| Rendition { track: Arc::clone(track), bits })
+        .collect();
     renditions.sort_by_key(|rendition| rendition.bits);
     renditions
 }
@@ -282,6 +290,25 @@ mod tests {
             publisher.sample(0, sample, START).unwrap();
         }
         publisher
+    }
+
+    #[test]
+    fn what_a_companion_makes_is_a_rendition() {
+        let registry = Registry::new(Settings::default());
+        let high = publish(&registry, None, 2_000, true);
+        let low = publish(&registry, Some("low"), 500, false);
+        let stream = Arc::clone(high.stream());
+        let described = stream.state().tracks[0].header().track.clone();
+        let made = live::Unlisted::new(described).unwrap();
+        let all = renditions(&stream.state(), Codec::H264, Some(made.track()));
+        assert_eq!(all.len(), 2);
+        assert!(Arc::ptr_eq(&all[1].track, made.track()));
+        let now = Instant::now();
+        let made = Arc::clone(made.track());
+        let mut choice =
+            Choice::new(Arc::clone(&stream), Codec::H264, Some(Arc::clone(&made)), None, now);
+        assert!(choice.decide(&made, now).is_none(), "it stays where it is");
+        drop((high, low));
     }
 
     #[test]
