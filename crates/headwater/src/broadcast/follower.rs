@@ -101,9 +101,9 @@ impl Follower {
         Self { cursor, headers }
     }
 
-    /// A follower that has the newest header of each track.
-    pub fn told(cursor: Cursor) -> Self {
-        let headers = cursor.tracks().map(|track| Some(track.header().msn)).collect();
+    /// A follower that has these headers of the tracks.
+    pub fn told(cursor: Cursor, headers: &[Arc<Header>]) -> Self {
+        let headers = headers.iter().map(|header| Some(header.msn)).collect();
         Self { cursor, headers }
     }
 

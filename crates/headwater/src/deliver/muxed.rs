@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Body, BodyStream, Piece, Request, Response};
 use live::cursor::{Cursor, Next};
 use live::wait::ready;
-use live::{Delivery, Part, Segment, Stream, Track, Viewing};
+use live::{Delivery, Header, Part, Segment, Stream, Track, Viewing};
 use media::flv::Message;
 
 use super::flv::{converted, metadata, packetizer, sequence_header};
@@ -48,9 +48,14 @@ trait Mux: Container + 'static {
     /// a change.
     const CHANGES: bool;
 
-    /// Makes the bytes before the first part. `behind` is how many seconds the first part is behind
-    /// live.
-    fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error>;
+    /// Makes the bytes before the first part. `headers` are those of the tracks' first parts, which may
+    /// not be the newest. `behind` is how many seconds the first part is behind live.
+    fn start(
+        &self,
+        tracks: &[Arc<Track>],
+        headers: &[Arc<Header>],
+        behind: f64,
+    ) -> Result<Bytes, media::Error>;
 }
 
 async fn respond<M: Mux>(
@@ -68,8 +73,9 @@ async fn respond<M: Mux>(
         return Response::text(503, "the stream has no keyframe yet").header("Retry-After", 1);
     };
     let tracks: Vec<_> = cursor.tracks().cloned().collect();
+    let headers = cursor.headers();
     let behind = cursor.behind();
-    let start = match mux.start(&tracks, behind) {
+    let start = match mux.start(&tracks, &headers, behind) {
         Ok(start) => start,
         Err(error) => return Response::text(406, error),
     };
@@ -83,7 +89,7 @@ async fn respond<M: Mux>(
     listed.meter().is_behind(behind);
     let viewer = Viewer {
         origin: Arc::clone(origin),
-        follower: Follower::told(cursor),
+        follower: Follower::told(cursor, &headers),
         mux,
         start: Some(start),
         stream: Arc::clone(stream),
@@ -225,8 +231,12 @@ struct Mp4;
 impl Mux for Mp4 {
     const CHANGES: bool = false;
 
-    fn start(&self, tracks: &[Arc<Track>], _: f64) -> Result<Bytes, media::Error> {
-        let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
+    fn start(
+        &self,
+        _: &[Arc<Track>],
+        headers: &[Arc<Header>],
+        _: f64,
+    ) -> Result<Bytes, media::Error> {
         let tracks: Vec<_> = headers.iter().map(|header| &header.track).collect();
         media::cmaf::header(&tracks)
     }
@@ -248,11 +258,15 @@ struct Flv;
 impl Mux for Flv {
     const CHANGES: bool = true;
 
-    fn start(&self, tracks: &[Arc<Track>], behind: f64) -> Result<Bytes, media::Error> {
+    fn start(
+        &self,
+        tracks: &[Arc<Track>],
+        headers: &[Arc<Header>],
+        behind: f64,
+    ) -> Result<Bytes, media::Error> {
         let has = |kind| tracks.iter().any(|track| track.kind == kind);
         let mut out =
             media::flv::file_header(has(media::Kind::Audio), has(media::Kind::Video)).to_vec();
-        let headers: Vec<_> = tracks.iter().map(|track| track.header()).collect();
         out.extend_from_slice(&Message::metadata(0, &metadata(tracks, behind))?.tag());
         for header in headers {
             out.extend_from_slice(&packetizer(&header.track)?.sequence_header(0)?.tag());
@@ -297,10 +311,11 @@ mod tests {
 
     /// A viewer that has the headers.
     fn viewer<M: Mux>(origin: &Arc<Origin>, stream: &Arc<Stream>, mux: M) -> Viewer<M> {
-        let cursor = Cursor::new(stream, origin.viewer_limits()).unwrap();
+        let mut cursor = Cursor::new(stream, origin.viewer_limits()).unwrap();
+        let headers = cursor.headers();
         Viewer {
             origin: Arc::clone(origin),
-            follower: Follower::told(cursor),
+            follower: Follower::told(cursor, &headers),
             mux,
             start: None,
             stream: Arc::clone(stream),
@@ -386,5 +401,40 @@ mod tests {
         let frames: Vec<u32> =
             frames.iter().map(|data| u32::from_be_bytes(data[..].try_into().unwrap())).collect();
         assert_eq!(frames, (0..900).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_new_viewer_has_the_headers_of_its_first_parts() {
+        let origin = Arc::new(Origin::new(Config::default()));
+        let start = UnixMicros(1_700_000_000_000_000);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = origin.registry.publish("x", info, start).unwrap();
+        let audio = |config: &'static [u8]| {
+            media::Codec::Aac(media::codec::aac::Config::parse(Bytes::from_static(config)).unwrap())
+        };
+        publisher.track(0, codecs().0, 1000, *b"und", start).unwrap();
+        publisher.track(1, audio(b"\x11\x90"), 1000, *b"und", start).unwrap();
+        let mut units = 0;
+        for frame in 0..170u32 {
+            let now = start.after(Duration::from_millis(40) * frame);
+            let millis = i64::from(frame) * 40;
+            let sample =
+                |dts, sync| Sample { dts, cts: 0, duration: 0, sync, data: b"data"[..].into() };
+            publisher.sample(0, sample(millis, frame.is_multiple_of(100)), now).unwrap();
+            if frame == 150 {
+                publisher.track(1, audio(b"\x11\x88"), 1000, *b"und", now).unwrap();
+            }
+            while units * 64 / 3 <= millis {
+                publisher.sample(1, sample(units * 64 / 3, true), now).unwrap();
+                units += 1;
+            }
+        }
+        let stream = Arc::clone(publisher.stream());
+        let mut viewer = viewer(&origin, &stream, Mp4);
+        let headers = viewer.follower.cursor.headers();
+        let newest: Vec<_> = viewer.follower.cursor.tracks().map(|track| track.header()).collect();
+        assert!(headers.iter().zip(&newest).any(|(first, newest)| first.msn != newest.msn));
+        let parts = viewer.next().await.unwrap().unwrap();
+        assert!(parts.len() > 10, "{} parts", parts.len());
     }
 }
