@@ -456,9 +456,14 @@ async fn watched(server: &Server, name: &str) -> Result<Tracks, Refused> {
     let hevc = find(|codec| carried(codec) == Some(Format::H265));
     let audio = find(|codec| matches!(codec, Codec::Opus(_)));
     let aac = find(|codec| matches!(codec, Codec::Aac(_)));
-    // A publisher that returns is there before its tracks are.
-    let has_none = !state.tracks.iter().any(|track| track.is_present());
-    if state.tracks.is_empty() || has_none && state.status != live::Status::Ended {
+    // A publisher that returns is there before its tracks are, and its audio may come first.
+    let has = |kind: Kind, present: bool| {
+        state.tracks.iter().any(|track| track.kind == kind && track.is_present() == present)
+    };
+    let awaits_video = has(Kind::Video, false) && !has(Kind::Video, true);
+    let has_none = !has(Kind::Video, true) && !has(Kind::Audio, true);
+    let is_live = state.status != live::Status::Ended;
+    if state.tracks.is_empty() || is_live && (awaits_video || has_none) {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the stream has no media yet".to_owned()));
     }
     // Audio alone is for streams that have nothing else.

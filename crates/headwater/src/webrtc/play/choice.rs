@@ -58,11 +58,12 @@ fn renditions(state: &State, codec: Codec, made: Option<&Arc<Track>>) -> Vec<Ren
     };
     let rate = |track: &Arc<Track>| Some(track.bitrate()?.0);
     let rated = state.tracks.iter().filter(usable).filter_map(|track| Some((track, rate(track)?)));
-    // What a companion makes is in no window, so its rate is taken to be that of the video that it is made of.
+    // What a companion makes is in no window, so its rate is taken to be that of the video that it is made of: the
+    // first one of the codec (`webrtc::signal`).
     let is_source = |track: &&Arc<Track>| {
-        track.kind == Kind::Video && track.is_present() && has_b_frames(track)
+        track.is_present() && carried(&track.header().track.codec) == Some(codec)
     };
-    let of_source = || state.tracks.iter().filter(is_source).filter_map(rate).max();
+    let of_source = || rate(state.tracks.iter().find(is_source)?);
     let made = made.and_then(|track| Some((track, of_source()?)));
     let mut renditions: Vec<_> = rated
         .chain(made)
