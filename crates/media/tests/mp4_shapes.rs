@@ -547,7 +547,7 @@ mod fragments {
 
 /// Some writers put an empty table into each track.
 #[test]
-fn audio_frames_are_sync_samples_whatever_the_table_says() {
+fn audio_with_an_empty_table_of_sync_samples_has_all() {
     let mut file = file(moov(&three_with(&[full(b"stss", 0, 0, &[0])]), None, &[]));
     assert!(read(&file).tracks[0].samples.iter().all(|sample| !sample.sync));
     let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();
