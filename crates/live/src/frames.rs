@@ -86,7 +86,7 @@ impl Units {
     pub(crate) fn judge(&self, gap: i64) -> Ordering {
         let side = self.side(gap);
         let jitter = i64::try_from(JITTER.as_millis()).unwrap_or(0);
-        let is_small = gap.abs() <= rescale(jitter, 1000, self.timescale);
+        let is_small = gap.unsigned_abs() <= rescale(jitter, 1000, self.timescale).unsigned_abs();
         let may_pass = self.fixed.is_some() && is_small;
         let steadily = self.off_with(side).unsigned_abs() >= STEADILY;
         if may_pass && !steadily { Ordering::Equal } else { side }

@@ -565,3 +565,18 @@ fn the_size_of_av1_may_be_in_the_entry_alone() {
     let file = file(moov(&three_with(&[stsd]), None, &[]));
     assert_eq!(read(&file).tracks[0].track.codec.resolution(), Some((320, 240)));
 }
+
+/// The other tracks of the file can be played.
+#[test]
+fn audio_of_an_object_type_that_is_not_supported_is_another_codec() {
+    let decoder = [0x40, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 3, 0xf9, 0x46, 0x40];
+    let esds = [&[0, 0, 0, 0, 3, 23, 0, 0, 0, 4, 18][..], &decoder].concat();
+    let entry = [vec![0; 28], boxed(b"esds", &esds)].concat();
+    let stsd = boxed(b"stsd", &join(&[vec![0, 0, 0, 0, 0, 0, 0, 1], boxed(b"mp4a", &entry)]));
+    let mut file = file(moov(&three_with(&[stsd]), None, &[]));
+    let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();
+    file[handler..handler + 4].copy_from_slice(b"soun");
+    let index = read(&file);
+    assert_eq!(index.tracks[0].problem, None);
+    assert!(matches!(index.tracks[0].track.codec, media::Codec::Other(_)));
+}

@@ -273,19 +273,27 @@ fn is_plain(path: &str) -> bool {
     !path.starts_with('/') && path.split('/').all(|name| name != "..")
 }
 
-/// Where in the root a path ends whose links leave the root on their way. It opens places only
-/// (`O_PATH`), which reads no file and waits for no pipe.
+/// Where in the root a path ends whose links leave the root on their way.
 ///
 /// # Errors
-/// The error of the system; [`Errno::XDEV`] where the path ends outside.
+/// The error of the system; [`Errno::XDEV`] where the path leads out.
 fn back_inside(root: &OwnedFd, path: &str, cached: ResolveFlags) -> rustix::io::Result<PathBuf> {
-    let resolve = cached | ResolveFlags::NO_MAGICLINKS;
-    let end = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve);
-    if let (Err(Errno::NOTDIR), Some((before, _))) = (&end, path.rsplit_once('/')) {
-        // A link to a file outside, and a name behind it: what matters is that the link leads out.
-        back_inside(root, before, cached)?;
+    let end = end_inside(root, path, cached);
+    if matches!(end, Err(Errno::NOTDIR)) {
+        // A name behind a link to a file outside: the link leads out. The search ends at the first part of the path
+        // that is no folder of the root, however many names a request has behind that.
+        for (at, _) in path.match_indices('/') {
+            end_inside(root, &path[..at], cached)?;
+        }
     }
-    let end = end?;
+    end
+}
+
+/// Where in the root a path ends. It opens places only (`O_PATH`), which reads no file and waits for
+/// no pipe.
+fn end_inside(root: &OwnedFd, path: &str, cached: ResolveFlags) -> rustix::io::Result<PathBuf> {
+    let resolve = cached | ResolveFlags::NO_MAGICLINKS;
+    let end = openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
     let real = |place: &OwnedFd| {
         let link = format!("/proc/self/fd/{}", place.as_raw_fd());
         std::fs::read_link(link).map_err(|_| Errno::XDEV)
@@ -357,7 +365,8 @@ mod tests {
             let listed = root.list("folder", 10).unwrap().unwrap();
             assert!(listed.contains(&"a.mp4".to_owned()), "{listed:?}");
             assert!(root.stat("root", Wait::AsLongAsItTakes).unwrap().is_dir());
-            for path in ["beside", "beside/index.m3u8", "above/media-2/films/a.mp4"] {
+            let long = format!("beside{}", "/x".repeat(2000));
+            for path in ["beside", "beside/v0/init.mp4", &long, "above/media-2/films/a.mp4"] {
                 let error = root.open(path).unwrap_err();
                 assert_eq!(error.kind(), io::ErrorKind::CrossesDevices, "{path}");
             }

@@ -275,6 +275,16 @@ fn without_a_file_the_csv_is_written_as_it_is_measured() {
 }
 
 #[test]
+fn a_measurement_shorter_than_its_interval_has_a_sample() {
+    let mut command = meter(&["--duration", "100ms", "--interval", "1h", "--json"]);
+    let output = Program::output(&mut command, LIMIT);
+    let document: Value = serde_json::from_slice(&output).unwrap();
+    assert_eq!(document["samples"], 1);
+    assert!(document["elapsed"].as_f64().unwrap() >= 0.1, "{document}");
+    assert!(document["memory"]["max"].as_f64().unwrap() > 0.0, "{document}");
+}
+
+#[test]
 fn unmeasurable_targets_are_refused() {
     for (arguments, reason) in [
         (&["--pid", "2147483647"][..], "/proc"),

@@ -3,6 +3,9 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use bytes::Bytes;
+use media::flv::TagKind;
+use protocol::rtmp::ClientEvent;
 use testkit::{eventually, rtmp};
 
 use crate::support::{self, LIMIT, OFFER, ask, post, server};
@@ -232,6 +235,32 @@ fn a_stream_may_be_called_whip() {
     let none = ask(&server, "DELETE", "/live/a/whip/session", &[], b"");
     assert_eq!((none.status(), none.text()), (404, "no such session\n"));
     drop(publisher);
+}
+
+/// It is there before its tracks are. A viewer who comes then is told to wait, and a player of RTMP waits.
+#[test]
+fn viewers_wait_for_the_tracks_of_a_publisher_that_returns() {
+    let server = server("");
+    let header = [&b"\x17\x00\0\0\0"[..], &testkit::avc_record(31)].concat();
+    let frame = b"\x17\x01\0\0\0\0\0\0\x02\x65\x88";
+    let send = |client: &mut rtmp::Client, from: u32| {
+        client.tag(TagKind::Video, from, header.clone().into());
+        for number in 0..100 {
+            client.tag(TagKind::Video, from + number * 40, Bytes::from_static(frame));
+        }
+    };
+    let mut first = rtmp::Client::publish(server.rtmp, "live/x");
+    send(&mut first, 0);
+    server.get_until("/live/x/manifest.mpd", LIMIT, |answer| answer.status() == 200);
+    drop(first);
+    let mut second = rtmp::Client::publish(server.rtmp, "live/x");
+    server.get_until("/live/x/manifest.mpd", LIMIT, |answer| answer.status() == 503);
+    let answer = post(&server, "/live/x/whep", OFFER);
+    assert_eq!(answer.status(), 503, "{}", answer.text());
+    assert!(answer.text().contains("has no media yet"), "{}", answer.text());
+    let mut player = rtmp::Client::play(server.rtmp, "live/x");
+    send(&mut second, 0);
+    player.until(|event| matches!(event, ClientEvent::Video { .. })).unwrap();
 }
 
 #[test]

@@ -266,7 +266,7 @@ impl Inner {
 
     /// Places time `t` of a publisher's track, in microseconds, on the stream's timeline. The
     /// track's media end at `end`. If the clock of the main publisher jumps, a period begins with the
-    /// next keyframe of the leading track: a player that begins a period anew shows nothing before. If
+    /// next keyframe of the leading track, because players show nothing of a period before its first keyframe. If
     /// another publisher's clock jumps, its samples are moved to where the stream is now, which
     /// affects no other publisher. `None` if the clock jumps too often.
     pub(crate) fn place(

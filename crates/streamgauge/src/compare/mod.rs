@@ -146,7 +146,7 @@ fn warnings(before: &Study, after: &Study, pairs: &Pairs<'_>) -> Vec<String> {
         if let Some((least, most)) = pair.sizes() {
             let name = pair.name();
             warnings.push(format!(
-                "{name}: the last steps had {least} to {most} viewers, so only `capacity` is compared"
+                "{name}: the last steps had {least} to {most} viewers, so only `capacity` and `failed` are compared"
             ));
         }
     }

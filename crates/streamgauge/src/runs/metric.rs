@@ -38,7 +38,7 @@ const METRICS: &[(&str, Tells)] = &[
     ("hinted_p99_ms", Nothing),
     ("hit_percent", More),
     ("in_mbit_mean", Nothing),
-    // A server without one is the best. `capacity` says the same and is always there.
+    // The best server has no inflexion point. `capacity` says the same and is always there.
     ("inflexion", Nothing),
     ("kb_per_second", More),
     ("kib_per_client", Used),

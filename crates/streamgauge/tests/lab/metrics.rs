@@ -185,3 +185,13 @@ fn output_of_other_tools_is_read() {
     let metrics = Tool::Ab.parse(&text, &arguments(&words)).unwrap();
     assert_eq!((metrics["responses"], metrics["errors"]), (20.0, 20.0), "{text}");
 }
+
+/// The steps after it were not run, so the capacity may be too low.
+#[test]
+fn a_capacity_that_lost_an_agent_is_not_trusted() {
+    let document = json!({ "capacity": 300, "steps": [], "lost": "agent b in this step" });
+    let loaded = Loaded::of(Tool::Capacity, &document);
+    assert!(loaded.saturated);
+    assert_eq!(loaded.warnings, ["load: lost agent b in this step"]);
+    assert!(!Loaded::of(Tool::Capacity, &json!({ "capacity": 300, "steps": [] })).saturated);
+}

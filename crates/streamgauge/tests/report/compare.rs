@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use streamgauge::lab::record::Run;
+use streamgauge::lab::record::{INTERRUPTED, PeerVersion, Run};
 use tempfile::TempDir;
 
 use crate::common::assert_published;
@@ -256,6 +256,13 @@ fn repetitions_that_fail_are_worse() {
         assert_eq!((ended, verdict(&document, "failed")), (Some(status), judged), "{failed}");
         assert_eq!(document["changes"].as_array().unwrap().len(), changes, "{failed}");
     }
+    // An interruption tells nothing of the server.
+    let runs = Runs::new(&[("latency_p50_ms", &STEADY)], &[("latency_p50_ms", &STEADY)]);
+    let mut kept = trial("one", &[("clients", 1.0)], "a", 1, &[]);
+    kept.failed = Some(INTERRUPTED.to_owned());
+    Folder { path: runs.after.clone() }.keep(&kept);
+    let (status, document) = runs.document(&[]);
+    assert_eq!((status, document["changes"].as_array().unwrap().len()), (Some(0), 1));
 }
 
 #[test]
@@ -269,6 +276,16 @@ fn what_else_differs_is_said() {
     assert_eq!(document["only_after"], serde_json::json!(["one, 2 clients, a"]));
     let warnings = document["warnings"].to_string();
     assert!(warnings.contains("logical processors 8 before, 9 after"), "{warnings}");
+    for (path, build) in [(&runs.before, "1a2b"), (&runs.after, "3c4d")] {
+        let folder = Folder { path: path.clone() };
+        let mut run = folder.read_run();
+        let [title, version, build] = ["streamgauge", "0.1.0", build].map(str::to_owned);
+        run.instrument = PeerVersion { title, version, build };
+        folder.run(&run);
+    }
+    let warnings = runs.document(&[]).1["warnings"].to_string();
+    let builds = "streamgauge was 0.1.0 (build 1a2b) before and 0.1.0 (build 3c4d) after";
+    assert!(warnings.contains(builds), "{warnings}");
 
     // A load that asks for something else is not compared, and there is no other.
     fs::write(runs.after.join("scenario.toml"), SMALL.replace("\"x\"", "\"y\"")).unwrap();
