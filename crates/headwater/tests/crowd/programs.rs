@@ -125,7 +125,7 @@ fn by_h2load() {
 }
 
 #[test]
-#[ignore = "needs vegeta, which Debian 12 does not have"]
+#[ignore = "needs vegeta, which Debian 12 does not have: cargo test --test crowd -- --ignored"]
 fn by_vegeta() {
     let (server, url) = site();
     let script = format!(
