@@ -23,6 +23,12 @@ use crate::{Body, BodyStream, Piece};
 /// in a file are copied in blocks of this length, one at a time.
 const BLOCK: usize = 16 << 10;
 
+/// How many bytes at the end of a region are copied. hyper may keep the last blocks of a payload
+/// until the connection ends: of HTTP/2 `h2::SEND` and a block. If they were shared, each could keep
+/// 1 MiB of a live window. The blocks before them are shared, because hyper asks for the last ones
+/// only after it has sent those.
+const COPIED: usize = 4 * BLOCK;
+
 /// Progress of a payload, for the code that watches its time limit.
 #[derive(Debug)]
 pub(crate) struct Progress {
@@ -93,7 +99,10 @@ impl Content {
     ) -> Self {
         let (ready, stream) = match body {
             Body::Empty => return Self::empty(),
-            Body::Pieces(pieces) => (pieces.into(), None),
+            Body::Pieces(mut pieces) => {
+                pieces.retain(|piece| !piece.is_empty());
+                (pieces.into(), None)
+            }
             // hyper checks that a payload has the announced length.
             Body::Stream(stream) | Body::Sized(_, stream) => (VecDeque::new(), Some(stream)),
         };
@@ -125,28 +134,35 @@ struct Streaming {
 impl Media {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
+            // The time limit of a payload ends when hyper has its last block. hyper takes a block
+            // when the peer has room for its first byte. So the last byte is a block of its own.
+            let is_last = self.stream.is_none() && self.ready.len() == 1;
             match self.ready.front_mut() {
                 Some(piece) if piece.is_empty() => {
                     self.ready.pop_front();
                 }
                 Some(Piece::Bytes(bytes)) => {
-                    let block = bytes.split_to(bytes.len().min(BLOCK));
+                    let most = if is_last { (bytes.len() - 1).max(1) } else { bytes.len() };
+                    let block = bytes.split_to(most.min(BLOCK));
                     return Poll::Ready(Some(Ok(block)));
                 }
                 Some(Piece::Region(region)) => {
-                    let bytes = region.to_bytes();
-                    self.ready[0] = Piece::Bytes(bytes);
-                }
-                Some(Piece::File { .. }) => {
-                    return match ready!(self.poll_file(cx)) {
-                        Ok(block) => Poll::Ready(block.map(Ok)),
-                        // hyper ends the response early.
-                        Err(broken) => {
-                            log_short(self.peer, &broken);
-                            Poll::Ready(Some(Err(io::Error::other(broken.to_string()))))
-                        }
+                    let (block, rest) = (region.slice(0..BLOCK), region.slice(BLOCK..region.len()));
+                    let block = match region.len() <= COPIED {
+                        true => Bytes::copy_from_slice(block.as_ref()),
+                        false => block.to_bytes(),
                     };
+                    *region = rest;
+                    self.put_first(block);
                 }
+                Some(Piece::File { .. }) => match ready!(self.poll_file(cx)) {
+                    Ok(block) => self.put_first(block),
+                    // hyper ends the response early.
+                    Err(broken) => {
+                        log_short(self.peer, &broken);
+                        return Poll::Ready(Some(Err(io::Error::other(broken.to_string()))));
+                    }
+                },
                 None => {
                     let Some(streaming) = &mut self.stream else { return Poll::Ready(None) };
                     match ready!(streaming.poll_next(cx)) {
@@ -158,10 +174,18 @@ impl Media {
         }
     }
 
-    /// A block of the file at the front; `None` if the front is not a file.
-    fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, Broken>> {
+    /// Puts a block before the rest of the piece that it was taken from.
+    fn put_first(&mut self, block: Bytes) {
+        match self.ready.front_mut() {
+            Some(rest) if rest.is_empty() => *rest = block.into(),
+            _ => self.ready.push_front(block.into()),
+        }
+    }
+
+    /// Takes a block from the file at the front. It is empty if the front is not a file.
+    fn poll_file(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
         let Some(Piece::File { file, range, version }) = self.ready.front_mut() else {
-            return Poll::Ready(Ok(None));
+            return Poll::Ready(Ok(Bytes::new()));
         };
         let source = self.sources.of(file, *version)?;
         let resident = ready!(self.ahead.poll(&source, range, &self.tally, cx));
@@ -169,7 +193,7 @@ impl Media {
         let end = range.end.min(resident).min(range.start + BLOCK as u64);
         let bytes = source.copy_checked(range.start..end)?;
         range.start = end;
-        Poll::Ready(Ok(Some(bytes)))
+        Poll::Ready(Ok(bytes))
     }
 }
 
@@ -232,6 +256,79 @@ impl hyper::body::Body for Content {
                 media.stream.is_none() && media.ready.iter().all(Piece::is_empty)
             }
             Inner::Control(body) => body.is_end_stream(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use hyper::body::Body as _;
+    use payload::memory::{Account, Arena, Memory};
+
+    use super::*;
+    use crate::counters::Counters;
+    use crate::net::{Drain, Gate};
+
+    fn content(pieces: Vec<Piece>) -> Content {
+        let counters = Arc::new(Counters::new(Arc::new(Gate::new(1, None)), 1));
+        let (tally, drain) = (OwnTally::new(&counters, 0), Drain::default().begun());
+        let peer = (Ipv4Addr::LOCALHOST, 1).into();
+        Content::media(Body::Pieces(pieces), peer, Progress::new(&Rc::default()), tally, drain)
+    }
+
+    /// All blocks of a payload.
+    async fn blocks(content: &mut Content) -> Vec<Bytes> {
+        let mut blocks = Vec::new();
+        while !content.is_end_stream() {
+            let block = poll_fn(|cx| pin!(&mut *content).poll_frame(cx)).await;
+            blocks.push(block.unwrap().unwrap().into_data().unwrap());
+        }
+        blocks
+    }
+
+    #[tokio::test]
+    async fn last_blocks_keep_no_memory_of_a_window() {
+        for length in [1, 2, 1000, 300_000] {
+            let memory = Memory::new(u64::MAX);
+            let mut arena = Arena::new(&memory, Account::open(memory.budget())).unwrap();
+            let bytes: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let region = arena.store(&bytes).unwrap();
+            let mut content = content(vec![region.into()]);
+            let mut blocks = blocks(&mut content).await;
+            drop((content, arena));
+            assert_eq!(blocks.concat(), bytes);
+            // hyper has no more than the last three and the last byte.
+            blocks.drain(..blocks.len().saturating_sub(4));
+            assert_eq!(memory.budget().used(), 0, "{length} bytes");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_byte_of_a_payload_is_a_block_of_its_own() {
+        use std::io::Write as _;
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 2 * BLOCK]).unwrap();
+        let file = Arc::new(file.into());
+        let file =
+            |length| Piece::File { file: Arc::clone(&file), range: 0..length, version: None };
+        let bytes = |length| Piece::Bytes(Bytes::from(vec![7; length]));
+        for (pieces, expected) in [
+            (vec![], vec![]),
+            (vec![bytes(1), bytes(0)], vec![1]),
+            (vec![bytes(2)], vec![1, 1]),
+            (vec![bytes(10), bytes(10), bytes(0)], vec![10, 9, 1]),
+            (vec![bytes(BLOCK + 1)], vec![BLOCK, 1]),
+            (vec![bytes(10), file(10)], vec![10, 9, 1]),
+            (vec![file(2 * BLOCK as u64)], vec![BLOCK, BLOCK - 1, 1]),
+        ] {
+            let lengths: Vec<_> =
+                blocks(&mut content(pieces)).await.iter().map(Bytes::len).collect();
+            assert_eq!(lengths, expected);
         }
     }
 }

@@ -17,6 +17,7 @@ use axum::http::{self, HeaderValue, StatusCode};
 use bytes::{Bytes, BytesMut};
 use hyper::body::{Body, Incoming};
 use hyper::service::{Service, service_fn};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::AbortHandle;
 use tracing::debug;
@@ -27,8 +28,12 @@ use crate::io::{Io, Stream};
 use crate::net::request_id;
 use crate::refusal::{self, MAX_CONTENT, MAX_DISCARD, log_stall};
 use crate::shared::Shared;
+use crate::upgrade::{Held, Switch, Transport, Upgraded};
 use crate::upload::Upload;
 use crate::{BadRequest, Handler, Request, Response};
+
+/// The place for the function that receives a connection after the 101 which hyper sends.
+type Slot = Rc<Cell<Option<Switch>>>;
 
 /// Serves a connection with hyper to its end. If a head that has begun is not finished in time, the
 /// connection is returned.
@@ -36,15 +41,19 @@ use crate::{BadRequest, Handler, Request, Response};
 /// The extensions of each request contain the peer's address as [`ConnectInfo`]. The router runs on
 /// the runtime that called [`Server::run`](super::Server::run). So it cannot block the worker, and
 /// tasks it spawns outlive the worker.
-pub(crate) async fn serve<S: Stream, H: Handler>(
+pub(crate) async fn serve<S: Stream + Into<Box<dyn Transport>>, H: Handler>(
     io: Io<S>,
     shared: Rc<Shared<H>>,
 ) -> Option<Io<S>> {
     let (peer, stalled) = (io.peer(), io.stalled());
-    let service = service_fn(|request| {
+    let slot = Slot::default();
+    let service = service_fn(|request: hyper::Request<Incoming>| {
         let shared = Rc::clone(&shared);
         let progress = Progress::new(&stalled);
-        async move { Ok::<_, Infallible>(answer(&shared, peer, request, progress).await) }
+        // hyper leaves the connection open after a 101 only if the request asked for one.
+        let asks = request.extensions().get::<OnUpgrade>().is_some();
+        let slot = asks.then(|| Rc::clone(&slot));
+        async move { Ok::<_, Infallible>(answer(&shared, peer, request, progress, slot).await) }
     });
     let mut connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -69,6 +78,26 @@ pub(crate) async fn serve<S: Stream, H: Handler>(
         let io = parts.io.into_inner();
         return (!parts.read_buf.is_empty() && !io.is_waiting()).then_some(io);
     }
+    if result.is_ok()
+        && let Some(Switch(switch)) = slot.take()
+    {
+        let parts = connection.into_parts();
+        let io = parts.io.into_inner();
+        // hyper does not wait until the end of the 101 is taken.
+        if io.is_waiting() {
+            debug!(%peer, "closed: the peer did not read its answers");
+            return None;
+        }
+        let (transport, replay, permit) = io.into_parts();
+        switch(Upgraded {
+            transport: transport.into(),
+            input: [parts.read_buf, replay].concat().into(),
+            peer,
+            drain: shared.worker.drain.clone(),
+            held: Held::new(&shared.counters, &shared.worker, permit),
+        });
+        return None;
+    }
     lost(&shared, peer, &stalled, result);
     None
 }
@@ -91,16 +120,19 @@ pub(crate) fn lost<H: Handler>(
 
 /// Answers a request. While the server drains, the answer is the last on its connection. hyper ends
 /// the connection then, but it may have taken the request before, and says so only if it is told.
+/// With a `slot`, the connection may change its protocol.
 pub(crate) async fn answer<H: Handler>(
     shared: &Rc<Shared<H>>,
     peer: SocketAddr,
     request: hyper::Request<Incoming>,
     progress: Rc<Progress>,
+    slot: Option<Slot>,
 ) -> http::Response<Content> {
     // HTTP/2 has no such field.
     let is_http1 = request.version() != http::Version::HTTP_2;
-    let mut response = answer_by_plane(shared, peer, request, progress).await;
-    if is_http1 && shared.worker.drain.has_begun() {
+    let mut response = answer_by_plane(shared, peer, request, progress, slot).await;
+    let goes_on = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if is_http1 && !goes_on && shared.worker.drain.has_begun() {
         response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -112,8 +144,9 @@ async fn answer_by_plane<H: Handler>(
     peer: SocketAddr,
     mut request: hyper::Request<Incoming>,
     progress: Rc<Progress>,
+    slot: Option<Slot>,
 ) -> http::Response<Content> {
-    let to = To { peer, bare: is_bare(&request), progress };
+    let to = To { peer, bare: is_bare(&request), progress, slot };
     match media_request(shared, peer, &request) {
         Ok(Some(mut media)) => {
             count(&shared.tally().requests, 1);
@@ -265,15 +298,19 @@ struct To {
     /// Whether to send the answer without its payload.
     bare: bool,
     progress: Rc<Progress>,
+    /// Present if the connection can change its protocol.
+    slot: Option<Slot>,
 }
 
 impl To {
     /// Converts a response for hyper, which adds `Date` and the framing.
-    fn convert<H>(self, shared: &Shared<H>, response: Response) -> http::Response<Content> {
-        let response = match response.status() {
-            101 => Response::text(426, "only on a connection of its own, by HTTP/1.1"),
-            _ => response,
-        };
+    fn convert<H>(self, shared: &Shared<H>, mut response: Response) -> http::Response<Content> {
+        match (response.take_switch(), &self.slot) {
+            (Some(switch), Some(slot)) => slot.set(Some(switch)),
+            // HTTP/2 has no field `Upgrade` that could say more (RFC 9113 8.2.2).
+            _ if response.status() == 101 => response = Response::text(426, "only by HTTP/1.1"),
+            _ => {}
+        }
         let status = StatusCode::from_u16(response.status());
         let mut converted = http::Response::new(Content::empty());
         *converted.status_mut() = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

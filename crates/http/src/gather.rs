@@ -45,6 +45,11 @@ impl<S: Stream> Gather<S> {
         }
     }
 
+    /// Whether written bytes wait for the peer.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.borrow().io.is_waiting()
+    }
+
     fn with<T>(
         &self,
         call: impl FnOnce(Pin<&mut Io<S>>) -> Poll<io::Result<T>>,

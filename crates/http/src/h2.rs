@@ -81,7 +81,7 @@ pub(crate) async fn drive<S: Stream, H: Handler>(
         async move {
             let progress = PROGRESS.with(Rc::clone);
             // hyper and the stream's task move the future several times.
-            let answer = Box::pin(control::answer(&shared, peer, request, progress));
+            let answer = Box::pin(control::answer(&shared, peer, request, progress, None));
             Ok::<_, Infallible>(answer.await)
         }
     });
@@ -104,16 +104,18 @@ pub(crate) async fn drive<S: Stream, H: Handler>(
     );
     let config = &shared.config;
     let result = tokio::select! {
-        result = gathered(connection.as_mut(), &io) => result,
+        result = gathered(connection.as_mut(), &io, &activity) => result,
         () = shared.worker.drain.begun() => {
             connection.as_mut().graceful_shutdown();
-            gathered(connection, &io).await
+            gathered(connection, &io, &activity).await
         }
         () = activity.idle(config.head_timeout, config.idle_timeout) => {
             connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(FAREWELL, gathered(connection, &io)).await {
-                Ok(result) => result,
-                Err(_) => return debug!(%peer, "closed: idle"),
+            activity.rest();
+            tokio::select! {
+                result = gathered(connection, &io, &activity) => result,
+                // The peer may have made another request before it heard of the end.
+                () = activity.idle(FAREWELL, FAREWELL) => return debug!(%peer, "closed: idle"),
             }
         }
     };
@@ -121,10 +123,15 @@ pub(crate) async fn drive<S: Stream, H: Handler>(
 }
 
 /// Runs a connection to its end, and sends what each of its turns wrote.
-async fn gathered<S: Stream, F: Future>(mut connection: Pin<&mut F>, io: &Gather<S>) -> F::Output {
+async fn gathered<S: Stream, F: Future>(
+    mut connection: Pin<&mut F>,
+    io: &Gather<S>,
+    activity: &Activity,
+) -> F::Output {
     poll_fn(|cx| {
         let result = connection.as_mut().poll(cx);
         io.poll_send(cx);
+        activity.sends(io.is_waiting());
         result
     })
     .await
@@ -187,25 +194,48 @@ async fn watch(future: impl Future<Output = ()>, progress: &Progress, timeout: D
     .await
 }
 
-/// Records when a connection has streams.
+/// Records when a connection has streams, or bytes that wait for the peer.
 struct Activity {
     open: Cell<usize>,
-    /// When a stream last ended; at first, when the connection began.
+    /// Whether bytes wait for the peer. Those of a stream may wait after its task has ended.
+    sends: Cell<bool>,
+    /// When the last stream or wait ended; at first, when the connection began.
     since: Cell<Instant>,
     served: Cell<bool>,
 }
 
 impl Activity {
     fn new() -> Self {
-        Self { open: Cell::new(0), since: Cell::new(Instant::now()), served: Cell::new(false) }
+        Self {
+            open: Cell::new(0),
+            sends: Cell::new(false),
+            since: Cell::new(Instant::now()),
+            served: Cell::new(false),
+        }
     }
 
-    /// Ready when there has been no stream for too long.
+    /// Tells whether bytes wait for the peer.
+    fn sends(&self, sends: bool) {
+        if self.sends.replace(sends) && !sends {
+            self.rest();
+        }
+    }
+
+    /// Begins the idle time.
+    fn rest(&self) {
+        self.since.set(Instant::now());
+    }
+
+    fn is_busy(&self) -> bool {
+        self.open.get() > 0 || self.sends.get()
+    }
+
+    /// Ready when the connection has been idle for too long.
     async fn idle(&self, first: Duration, between: Duration) {
         loop {
             let timeout = if self.served.get() { between } else { first };
             let now = Instant::now();
-            let since = if self.open.get() == 0 { self.since.get() } else { now };
+            let since = if self.is_busy() { now } else { self.since.get() };
             if since + timeout <= now {
                 return;
             }
@@ -228,7 +258,7 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.open.set(self.0.open.get() - 1);
-        self.0.since.set(Instant::now());
+        self.0.rest();
     }
 }
 
@@ -295,5 +325,20 @@ mod tests {
         let ((), ended) = tokio::join!(activity.idle(FIRST, BETWEEN), streams);
         assert_eq!(began.elapsed(), FIRST / 2 + BETWEEN * 5);
         assert_eq!(ended.elapsed(), BETWEEN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_does_not_idle_while_bytes_wait_for_its_peer() {
+        let (began, activity) = (Instant::now(), Activity::new());
+        let waits = async {
+            for _ in 0..2 {
+                activity.sends(true);
+                tokio::time::sleep(FAREWELL * 3).await;
+                activity.sends(false);
+                tokio::time::sleep(FAREWELL / 2).await;
+            }
+        };
+        let ((), ()) = tokio::join!(activity.idle(FAREWELL, FAREWELL), waits);
+        assert_eq!(began.elapsed(), FAREWELL * 15 / 2);
     }
 }

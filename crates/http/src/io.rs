@@ -100,9 +100,9 @@ impl<S: Stream> Io<S> {
         self.stall.is_some()
     }
 
-    /// The stream. Bytes that were to be read again are lost.
-    pub(crate) fn into_stream(self) -> (S, Permit) {
-        (self.stream, self.permit)
+    /// The stream, and the bytes that were to be read again before those of the stream.
+    pub(crate) fn into_parts(self) -> (S, Bytes, Permit) {
+        (self.stream, self.replay, self.permit)
     }
 
     /// Whether a write failed because the peer took no byte for too long.

@@ -131,6 +131,9 @@ pub struct Config {
     /// How long a peer may take no byte of the data for it before its connection is closed, which
     /// happens up to a quarter of this time later. Default: 30 s.
     pub stall_timeout: Duration,
+    /// How long a peer may take for an answer that keeps memory of a live window
+    /// ([`Piece::Region`]). Regions of at most 16 KiB are copied, and keep none. Default: 5 min.
+    pub region_timeout: Duration,
     /// Time limit for responses in progress after the shutdown signal. Default: 10 s.
     pub grace: Duration,
     /// Most connections at a time over all workers. Default: 16,000. Each takes a file descriptor.
@@ -156,6 +159,7 @@ impl Default for Config {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(30),
+            region_timeout: Duration::from_secs(300),
             grace: Duration::from_secs(10),
             max_connections: 16_000,
             max_connections_per_address: None,

@@ -38,7 +38,7 @@ pub(crate) fn refused(
     response
 }
 
-/// Counts and logs a request of which a part did not come in time, and answers it.
+/// Counts, logs and answers a request whose `part` did not come in time.
 pub(crate) fn late(tally: &Tally, peer: SocketAddr, part: &'static str, id: Arc<str>) -> Response {
     count(&tally.bad_requests, 1);
     let text = format_args!("request {part} too slow");
@@ -56,7 +56,7 @@ pub(crate) fn failed(id: &str) -> Response {
 
 fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest) {
     count(&tally.bad_requests, 1);
-    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let line = shown(line.split(|&byte| byte == b'\n').next().unwrap_or_default());
     let line = String::from_utf8_lossy(&line[..line.len().min(LOGGED)]);
     // `Debug` escapes characters that could begin another log line.
     let request = line.trim_end();
@@ -67,9 +67,24 @@ fn log_refusal(tally: &Tally, peer: SocketAddr, line: &[u8], reason: BadRequest)
     }
 }
 
+/// The part of a request line that may be logged: without the query and without a signed path
+/// (`/s/TOKEN/…`), because both may contain what is as good as a password.
+fn shown(line: &[u8]) -> &[u8] {
+    const SIGNED: &[u8] = b"/s/";
+    let end = line.iter().position(|&byte| byte == b'?').unwrap_or(line.len());
+    let signed = line[..end].windows(SIGNED.len()).position(|window| window == SIGNED);
+    &line[..signed.map_or(end, |at| at + SIGNED.len())]
+}
+
 /// Logs that a connection is closed because its peer does not read.
 pub(crate) fn log_stall(peer: SocketAddr, timeout: Duration) {
     warn!(%peer, "closed: the peer took nothing for {timeout:?}");
+}
+
+/// Logs that a connection is closed because its peer takes an answer too slowly that keeps memory
+/// of a live stream.
+pub(crate) fn log_too_slow(peer: SocketAddr, timeout: Duration) {
+    warn!(%peer, "closed: the peer took longer than {timeout:?} for an answer of live media");
 }
 
 /// Logs that an answer ends before all of it was sent. A store that is away, or a disk that fails, ends many at once.
@@ -79,5 +94,80 @@ pub(crate) fn log_short(peer: SocketAddr, broken: &Broken) {
     }
     if let Some(others) = LOG.with_borrow_mut(|log| log.take(Instant::now())) {
         warn!(%peer, others, "closed short: {broken}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::{self, Write};
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Record};
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    use super::*;
+    use crate::counters::{Counters, OwnTally};
+    use crate::net::Gate;
+
+    /// Keeps the fields of all log lines.
+    #[derive(Default)]
+    struct Log(Mutex<Lines>);
+
+    #[derive(Default)]
+    struct Lines(String);
+
+    impl Visit for Lines {
+        fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+            write!(self.0, "{field}={value:?} ").unwrap();
+        }
+    }
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut *self.0.lock().unwrap());
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn no_secret_of_a_refused_request_is_logged() {
+        let log = Arc::new(Log::default());
+        let counters = Arc::new(Counters::new(Arc::new(Gate::new(1, None)), 1));
+        let tally = OwnTally::new(&counters, 0);
+        let peer = (std::net::Ipv4Addr::LOCALHOST, 1).into();
+        tracing::subscriber::with_default(Arc::clone(&log), || {
+            for line in [
+                "POST /live/a%2Fb/whip?key=SECRET HTTP/1.1\r\nHost: h\r\n\r\n",
+                "POST /live/a%2Fb/whip?a=b?key=SECRET",
+                "GET /s/SECRET/live/a%2Fb/master.m3u8 HTTP/1.1\r\nHost: h\r\n\r\n",
+                "GET //s//SECRET/../x HTTP/1.1\r\nHost: h\r\n\r\n",
+                "https://h/s/SECRET/live/a%2Fb/whep?key=SECRET",
+            ] {
+                for reason in [BadRequest::Path, BadRequest::Target] {
+                    refused(&tally, peer, line.as_bytes(), reason, "id".into());
+                }
+            }
+        });
+        let lines = &log.0.lock().unwrap().0;
+        assert!(!lines.contains("SECRET"), "{lines}");
+        for kept in ["POST /live/a%2Fb/whip\"", "GET /s/\"", "https://h/s/\""] {
+            assert!(lines.contains(kept), "{kept}: {lines}");
+        }
     }
 }

@@ -192,8 +192,8 @@ impl Response {
         }
     }
 
-    /// A 101 after which the connection belongs to `switch`. On a connection that cannot change its
-    /// protocol, the answer becomes a 426.
+    /// A 101 after which the connection belongs to `switch`. By HTTP/2, and for a request without
+    /// `Upgrade` on a connection of the control plane, the answer becomes a 426.
     pub fn switching(switch: impl FnOnce(Upgraded) + 'static) -> Self {
         let mut response = Self::new(101);
         response.switch = Some(Switch(Box::new(switch)));

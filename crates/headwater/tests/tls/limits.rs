@@ -1,6 +1,6 @@
 //! Limits for clients that behave badly.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -185,39 +185,72 @@ async fn a_stream_that_is_not_read() {
     assert_eq!(answer.await.unwrap().status(), StatusCode::OK);
 }
 
+/// The time limit of a stream is for its last bytes, too.
+#[tokio::test]
+async fn a_stream_whose_end_is_not_read() {
+    let site = Site::start("send_timeout = \"1s\"\nidle_timeout = \"10m\"", &[]);
+    std::fs::write(site.server.vod("a.bin"), noise(3, 10_000)).unwrap();
+    let (mut requests, _) = http2(&site, 1_000).await;
+    let (answer, _) = requests.send_request(ask(&site, "/vod/a.bin"), true).unwrap();
+    let mut unread = answer.await.unwrap().into_body();
+    let mut taken = 0;
+    let error = loop {
+        match tokio::time::timeout(LIMIT, unread.data()).await.unwrap().unwrap() {
+            Ok(data) => taken += data.len(),
+            Err(error) => break error,
+        }
+    };
+    assert!(taken <= 1_000 && error.is_reset(), "{taken} bytes, {error}");
+    assert_eq!(site.metric("headwater_http_connections_stalled_total"), 1);
+}
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
 /// A frame (RFC 9113 4.1).
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
+/// The next frame: its kind, its flags, and its payload.
+async fn next_frame(stream: &mut TlsStream<tokio::net::TcpStream>) -> Result<(u8, u8, Vec<u8>)> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await?;
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    stream.read_exact(&mut payload).await?;
+    Ok((head[3], head[4], payload))
+}
+
+/// The frame of a GET: the end of head and stream. The head is `GET`, `https`, the path and the
+/// authority (RFC 7541 6.1 and 6.2).
+fn get_frame(stream: u32, path: &str) -> Vec<u8> {
+    let length = u8::try_from(path.len()).unwrap();
+    let path = [&[0x82, 0x87, 0x04, length], path.as_bytes()].concat();
+    frame(HEADERS, 0x5, stream, &[&path, [0x41, 9].as_slice(), b"127.0.0.1"].concat())
+}
+
 /// A client that cancels its requests at once, many times (CVE-2023-44487).
 #[tokio::test]
 async fn a_client_that_takes_its_requests_back() {
-    const HEADERS: u8 = 1;
-    const RST_STREAM: u8 = 3;
-    const SETTINGS: u8 = 4;
-    const GOAWAY: u8 = 7;
     let site = Site::start("", &[]);
     let mut stream = secured(&site).await;
     let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     said.extend(frame(SETTINGS, 0, 0, &[]));
     for i in 0..1000 {
-        // GET, https, /, and the authority (RFC 7541 6.1 and 6.2.1); the end of head and stream.
-        let head = [&[0x82, 0x87, 0x84, 0x41, 9], b"127.0.0.1".as_slice()].concat();
-        said.extend(frame(HEADERS, 0x5, 2 * i + 1, &head));
+        said.extend(get_frame(2 * i + 1, "/"));
         said.extend(frame(RST_STREAM, 0, 2 * i + 1, &8u32.to_be_bytes()));
     }
     // The server may be gone before it has read all of it.
     let _ = stream.write_all(&said).await;
     let farewell = async {
         loop {
-            let mut head = [0; 9];
-            stream.read_exact(&mut head).await.expect("an end without a word");
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; length as usize];
-            stream.read_exact(&mut payload).await.unwrap();
-            if head[3] == GOAWAY {
+            let (kind, _, payload) = next_frame(&mut stream).await.expect("an end without a word");
+            if kind == GOAWAY {
                 break u32::from_be_bytes(payload[4..8].try_into().unwrap());
             }
         }
@@ -252,4 +285,39 @@ async fn a_connection_that_idles() {
         assert!(began.elapsed() >= Duration::from_secs(1));
     };
     tokio::join!(first, next);
+}
+
+/// A request that crosses the announced end of an idle connection gets all of its answer, however
+/// long that takes.
+#[tokio::test]
+async fn a_request_after_the_announced_end() {
+    const STEP: usize = 40_000;
+    let site = Site::start("idle_timeout = \"1s\"", &[]);
+    std::fs::write(site.server.vod("a.bin"), noise(4, 5 * STEP)).unwrap();
+    let mut stream = secured(&site).await;
+    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    said.extend([frame(SETTINGS, 0, 0, &[]), get_frame(1, "/healthz")].concat());
+    stream.write_all(&said).await.unwrap();
+    // The ping after this frame is not answered, so the server does not know that it was heard.
+    while next_frame(&mut stream).await.unwrap().0 != GOAWAY {}
+    stream.write_all(&get_frame(3, "/vod/a.bin")).await.unwrap();
+    let (mut got, mut released, mut is_whole) = (0, 0, false);
+    while !is_whole {
+        let (kind, flags, payload) = next_frame(&mut stream).await.unwrap();
+        if kind == DATA {
+            got += payload.len();
+            is_whole = flags & 1 != 0;
+        }
+        if got >= released + STEP {
+            // All in all longer than the server waits for a connection without streams.
+            tokio::time::sleep(Duration::from_millis(800)).await;
+            let more = u32::try_from(got - released).unwrap().to_be_bytes();
+            let updates = [0, 3].map(|of| frame(WINDOW_UPDATE, 0, of, &more));
+            stream.write_all(&updates.concat()).await.unwrap();
+            released = got;
+        }
+    }
+    assert_eq!(got, 5 * STEP);
+    let ended = async { while next_frame(&mut stream).await.is_ok() {} };
+    tokio::time::timeout(LIMIT, ended).await.unwrap();
 }

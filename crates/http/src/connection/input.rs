@@ -84,12 +84,12 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     /// Waits until the head may be complete.
     pub(super) async fn fill(&mut self) -> Result<Input, Fault> {
         let config = &self.shared.config;
-        let (max_head, now) = (config.max_head, Instant::now());
-        let deadline = if !self.input.is_empty() {
-            *self.head_deadline.get_or_insert(now + config.head_timeout)
+        let (max_head, head_timeout, now) = (config.max_head, config.head_timeout, Instant::now());
+        let mut deadline = if !self.input.is_empty() {
+            *self.head_deadline.get_or_insert(now + head_timeout)
         } else {
             self.input = BytesMut::new();
-            now + if self.served { config.idle_timeout } else { config.head_timeout }
+            now + if self.served { config.idle_timeout } else { head_timeout }
         };
         loop {
             let before = self.input.len();
@@ -102,6 +102,9 @@ impl<S: Stream, H: Handler> Connection<S, H> {
             if promising || !matches!(input, Input::Received) {
                 return Ok(input);
             }
+            // The head has begun, if not before.
+            let begun = || Instant::now() + head_timeout;
+            deadline = *self.head_deadline.get_or_insert_with(begun);
         }
     }
 

@@ -20,7 +20,7 @@ use self::input::{Input, LINGER, linger};
 use crate::counters::count;
 use crate::io::{Io, Stream};
 use crate::net::{Permit, Timer, Watch, request_id};
-use crate::refusal::{self, MAX_CONTENT, MAX_DISCARD, log_short, log_stall};
+use crate::refusal::{self, MAX_CONTENT, MAX_DISCARD, log_short, log_stall, log_too_slow};
 use crate::send::{self, Outbox};
 use crate::shared::Shared;
 use crate::source::{Broken, Why};
@@ -78,7 +78,7 @@ async fn finish<S: Stream + Into<Box<dyn Transport>>, H: Handler>(
             let io = Io::new(stream, replay, peer, shared.config.stall_timeout, permit);
             let io = io.counted(shared.own_tally());
             if let Some(io) = control::serve(io, Rc::clone(&shared)).await {
-                let (stream, _permit) = io.into_stream();
+                let (stream, _, _permit) = io.into_parts();
                 let mut connection = Connection::new(stream, peer, shared);
                 if connection.refuse_late().await.is_ok() {
                     linger(connection.stream).await;
@@ -90,6 +90,11 @@ async fn finish<S: Stream + Into<Box<dyn Transport>>, H: Handler>(
             let timeout = shared.config.stall_timeout;
             log_stall(peer, timeout);
             // The kernel would keep queued bytes for as long as the peer is silent.
+            let _ = stream.tcp().set_zero_linger();
+        }
+        Err(Fault::TooSlow) => {
+            count(&tally.stalled, 1);
+            log_too_slow(peer, shared.config.region_timeout);
             let _ = stream.tcp().set_zero_linger();
         }
         Err(Fault::File(broken)) => {
@@ -149,6 +154,8 @@ enum Fault {
     File(Broken),
     /// The peer took no byte for `Config::stall_timeout`.
     Stalled,
+    /// The peer took longer than `Config::region_timeout` for an answer.
+    TooSlow,
     /// The peer reset the connection while its answer was made.
     Gone,
 }
@@ -255,18 +262,20 @@ impl<S: Stream, H: Handler> Connection<S, H> {
     /// Answers one request. `Some` if the driver handles no more requests on this connection.
     async fn exchange(&mut self, mut request: Request) -> Result<Option<End>, Fault> {
         let shared = Rc::clone(&self.shared);
-        if !shared.accepts(&request) {
+        // The peer may leave its payload out, or sends it only after a 100 (Continue).
+        let expects =
+            request.payload() != PayloadFraming::Length(0) && request.header("expect").is_some();
+        // The next driver decodes chunks, and sends a 100.
+        let is_chunked = request.payload() == PayloadFraming::Chunked;
+        let hands_over = (expects || is_chunked) && shared.takes_content(&request);
+        if hands_over || !shared.accepts(&request) {
             // The next driver copies all bytes it sends.
             self.bound_unsent(true)?;
             return Ok(Some(End::HandOver(request)));
         }
         count(&shared.tally().requests, 1);
-        // A peer that waits for 100 (Continue) may send its payload or leave it out.
         let mut payload = match request.payload() {
-            PayloadFraming::Length(0) => Some(0),
-            PayloadFraming::Length(n) if n <= MAX_DISCARD && request.header("expect").is_none() => {
-                Some(n)
-            }
+            PayloadFraming::Length(n) if n <= MAX_DISCARD && !expects => Some(n),
             _ => None,
         };
         let (wished, is_bare) = (request.keep_alive(), payload == Some(0));

@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use socket2::SockRef;
+use tokio::time::Instant;
 
 use super::{Asked, Connection, Fault};
 use crate::counters::count;
@@ -131,8 +132,12 @@ impl<S: Stream, H: Handler> Connection<S, H> {
         framing: Framing,
     ) -> Result<(), Fault> {
         let sent = self.pieces(&mut *body, framing).await;
-        if matches!(sent, Err(Fault::Stalled)) {
+        if matches!(sent, Err(Fault::Stalled | Fault::TooSlow)) {
             body.stalled();
+        }
+        // An orderly end of the connection would tell that the payload is complete.
+        if sent.is_err() && matches!(framing, Framing::Close) {
+            let _ = self.stream.tcp().set_zero_linger();
         }
         sent
     }
@@ -201,6 +206,7 @@ impl<S: Stream, H: Handler> Connection<S, H> {
 
     /// Sends everything in the outbox.
     pub(super) async fn flush(&mut self) -> Result<(), Fault> {
+        let mut until = None;
         while self.outbox.size() > 0 || self.stream.holds() {
             let mut patience = None;
             let sent = poll_fn(|cx| {
@@ -222,7 +228,16 @@ impl<S: Stream, H: Handler> Connection<S, H> {
                     patience = None;
                     return Poll::Pending;
                 }
-                let timeout = self.shared.config.stall_timeout;
+                let config = &self.shared.config;
+                // Memory that is kept for a slow peer is memory that the live streams lack. The
+                // looks at the peer wake this often enough.
+                if self.outbox.keeps_regions() {
+                    let now = Instant::now();
+                    if now >= *until.get_or_insert(now + config.region_timeout) {
+                        return Poll::Ready(Err(Fault::TooSlow));
+                    }
+                }
+                let timeout = config.stall_timeout;
                 let patience = patience.get_or_insert_with(|| Patience::new(timeout));
                 let stalled = patience.poll(&mut self.timer, self.stream.tcp(), cx);
                 stalled.map(|()| Err(Fault::Stalled))

@@ -1,7 +1,7 @@
 //! The time limits of a connection. The peer's bytes stay in this process and the clock is paused, so
 //! time passes only while everybody waits for it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream as Blocking};
 use std::os::fd::BorrowedFd;
@@ -15,6 +15,8 @@ use axum::Router;
 use axum::routing::{get, post};
 use bytes::Bytes;
 use hyper_util::service::TowerToHyperService;
+use payload::Region;
+use payload::memory::{Account, Arena, Memory};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::runtime;
@@ -61,7 +63,7 @@ impl Socket for Scripted {
         _: usize,
         _: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        unreachable!("no answer has a file")
+        Poll::Ready(Err(rustix::io::Errno::OPNOTSUPP.into()))
     }
 }
 
@@ -107,9 +109,11 @@ impl From<Scripted> for Box<dyn Transport> {
     }
 }
 
-/// A handler that says hello, or sends without end.
+/// A handler that says hello, or sends without end, or from a window.
 #[derive(Clone, Default)]
 struct Fixture {
+    /// The regions that are sent, each once.
+    regions: Rc<RefCell<Vec<Region>>>,
     /// How many chunks were pulled.
     pulled: Rc<Cell<usize>>,
 }
@@ -122,6 +126,10 @@ impl Handler for Fixture {
     async fn handle(&self, request: Request) -> Response {
         match request.path() {
             "/media/endless" => Response::new(200).body(Body::Stream(Box::new(self.clone()))),
+            "/media/region" => {
+                let region = self.regions.borrow_mut().pop().unwrap();
+                Response::new(200).body(Body::Pieces(vec![region.into()]))
+            }
             _ => Response::new(200).body("hello"),
         }
     }
@@ -173,6 +181,15 @@ impl Loop {
         let ((), result) = tokio::join!(driver, peer(Peer(far)));
         assert_eq!(self.totals().open, 0);
         result
+    }
+
+    /// Gives the handler regions of this length. Only these keep memory afterwards.
+    fn store(&self, count: usize, length: usize) -> Memory {
+        let memory = Memory::new(u64::MAX);
+        let mut arena = Arena::new(&memory, Account::open(memory.budget())).unwrap();
+        let regions = (0..count).map(|_| arena.store(&vec![7; length]).unwrap());
+        self.0.handler.regions.borrow_mut().extend(regions);
+        memory
     }
 
     fn totals(&self) -> Totals {
@@ -276,6 +293,17 @@ async fn a_head_that_takes_too_long() {
             peer.get("/media/hello", "hello").await;
             tokio::time::sleep(HEAD * 2).await;
             peer.send("GET /media").await;
+            peer.rest().await
+        })
+        .await;
+    assert_late(&answer);
+    assert_due(took, HEAD);
+    // So has one that begins with many bytes and no end of a line.
+    let (answer, took) = it
+        .serve(async |mut peer: Peer| {
+            peer.get("/media/hello", "hello").await;
+            tokio::time::sleep(HEAD * 2).await;
+            peer.send(format!("GET /media/{}", "a".repeat(600))).await;
             peer.rest().await
         })
         .await;
@@ -434,4 +462,39 @@ async fn a_peer_that_is_slow() {
         assert_eq!(it.totals().stalled, 1);
     })
     .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn short_regions_that_wait_keep_no_memory_of_their_window() {
+    const COUNT: usize = 100;
+    let it = Loop::new();
+    let memory = it.store(COUNT, CHUNK);
+    it.serve(async |mut peer: Peer| {
+        peer.send("GET /media/region HTTP/1.1\r\nHost: h\r\n\r\n".repeat(COUNT)).await;
+        tokio::time::sleep(STEP).await;
+        let unsent = it.0.handler.regions.take().len();
+        assert!((1..COUNT - ROOM / CHUNK).contains(&unsent), "{unsent}");
+        assert_eq!((memory.budget().used(), it.totals().open), (0, 1));
+    })
+    .await;
+}
+
+/// A peer that takes a byte now and then has never stalled.
+#[tokio::test(start_paused = true)]
+async fn a_long_region_that_is_taken_too_slowly() {
+    let it = Loop::new();
+    let memory = it.store(1, 3 * ROOM);
+    let limit = it.0.config.region_timeout;
+    it.serve(async |mut peer: Peer| {
+        peer.send("GET /media/region HTTP/1.1\r\nHost: h\r\n\r\n").await;
+        let began = Instant::now();
+        while it.totals().open == 1 {
+            assert!(memory.budget().used() > 0 && began.elapsed() < limit * 2);
+            tokio::time::sleep(it.0.config.stall_timeout / 2).await;
+            peer.0.read_u8().await.unwrap();
+        }
+        assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
+    })
+    .await;
+    assert_eq!((memory.budget().used(), it.totals().stalled), (0, 1));
 }

@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(limited.len(), 19);
         assert_eq!(limited[0].network(), Some("192.0.2.1".parse().unwrap()));
         assert!(!fill("10.0.0.2").is_empty());
-        // Whoever left makes room for whoever has less.
+        // Clients that leave make room for those that have less.
         drop((first, limited));
         let held = [fill("10.0.0.3"), fill("10.0.0.4"), fill("192.0.2.2")];
         assert_eq!(held.each_ref().map(Vec::len), [75, 19, 5]);

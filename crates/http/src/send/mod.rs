@@ -29,8 +29,9 @@ const MAX_WRITE: usize = 256 << 10;
 /// Most bytes per write from a file.
 const MAX_SENDFILE: u64 = 2 << 20;
 
-/// Ranges of a file up to this length are copied into memory, and sent together with the bytes
-/// around them. A `sendfile` of their own would cost more, and another segment on the wire.
+/// Ranges of a file and regions up to this length are copied into memory, and sent together with the
+/// bytes around them. A `sendfile` of their own would cost more, and another segment on the wire. A
+/// region that is not copied keeps up to 1 MiB of its window until the peer has taken it.
 const SHORT: u64 = 16 << 10;
 
 /// Most bytes that follow a head in the same segment. The kernel handles 64 KiB of a connection at
@@ -53,6 +54,8 @@ pub struct Outbox {
     /// The parts after them. The first of them is not bytes.
     parts: VecDeque<Part>,
     size: u64,
+    /// Whether long regions were added since all was sent.
+    keeps_regions: bool,
     /// The files of the response that is being sent.
     sources: Sources,
     ahead: Ahead,
@@ -123,9 +126,10 @@ impl Outbox {
             }
             Piece::Region(region) => {
                 if length <= SHORT {
-                    self.push(region.to_bytes());
+                    self.push(Bytes::copy_from_slice(region.as_ref()));
                 } else {
                     self.size += length;
+                    self.keeps_regions = true;
                     self.parts.push_back(Part::Region(region));
                 }
                 return Ok(());
@@ -163,6 +167,11 @@ impl Outbox {
         self.size
     }
 
+    /// Whether it may keep memory of live windows.
+    pub(crate) fn keeps_regions(&self) -> bool {
+        self.keeps_regions
+    }
+
     /// Whether files are kept open for the response that is being sent.
     pub(crate) fn has_files(&self) -> bool {
         !self.sources.is_empty()
@@ -198,6 +207,7 @@ impl Outbox {
         self.waited = written.is_pending() || self.cut_short;
         if let Poll::Ready(Ok(written)) = &written {
             self.size -= *written as u64;
+            self.keeps_regions &= self.size > 0;
         }
         written
     }

@@ -1,6 +1,7 @@
 //! Bodies of any size: streamed, broken off, and never ahead of a slow reader.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -50,6 +51,12 @@ fn broken_off() {
     let mut read = Vec::new();
     assert_eq!(body.read_to_end(&mut read).unwrap_err().kind(), ErrorKind::UnexpectedEof);
     assert_eq!(read, pattern(10).repeat(3));
+    // In HTTP/1.0, a connection that ends in order would end the payload.
+    let mut socket = TcpStream::connect(origin.address).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket.write_all(b"GET /media/broken HTTP/1.0\r\n\r\n").unwrap();
+    let error = socket.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
 /// A stream is asked for more only when the kernel has taken its last pieces. So the backlog of a

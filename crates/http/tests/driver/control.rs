@@ -86,6 +86,49 @@ fn media_on_a_control_connection() {
     assert_eq!(origin.totals().accepted, 1);
 }
 
+/// A proxy may use a connection for a WebSocket that carried other requests before.
+#[test]
+fn another_protocol_after_a_request_to_the_control_plane() {
+    let origin = Origin::start();
+    for path in ["/media/hello", "/page"] {
+        let mut client = origin.client();
+        client.send("GET", path, &[], b"").unwrap();
+        assert_eq!(client.receive().unwrap().status(), 200);
+        let mut socket = client.into_parts().0;
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        // The first bytes of the other protocol may come with the request.
+        let request = "GET /media/switch HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\n\
+            Connection: Upgrade\r\n\r\nearly";
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nearly") {
+            let mut byte = [0];
+            socket.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{answer}");
+        for field in ["\r\nupgrade: echo\r\n", "\r\nconnection: upgrade\r\n"] {
+            assert!(answer.to_lowercase().contains(field), "{answer}");
+        }
+        socket.write_all(b"late").unwrap();
+        let mut echo = [0; 4];
+        socket.read_exact(&mut echo).unwrap();
+        assert_eq!((&echo, origin.totals().open), (b"late", 1));
+        drop(socket);
+        eventually(LIMIT, "its place is free", || origin.totals().open == 0);
+    }
+    assert_eq!(origin.totals().handed_over, 1);
+
+    // A request for no other protocol leaves the connection as it is.
+    let mut client = origin.client();
+    for path in ["/page", "/media/switch", "/page"] {
+        client.send("GET", path, &[], b"").unwrap();
+        let status = if path == "/page" { 200 } else { 426 };
+        assert_eq!(client.receive().unwrap().status(), status);
+    }
+}
+
 /// The unit tests of `connection` show the time limits.
 #[test]
 fn the_same_bounds_on_a_control_connection() {

@@ -262,6 +262,14 @@ fn content_of_a_post_reaches_the_handler() {
         client.receive().unwrap();
     }
     assert_eq!(origin.totals().accepted, 1);
+    for payload in [
+        "Transfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n",
+        "Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello",
+    ] {
+        let answer =
+            origin.raw(format!("POST /media/post HTTP/1.1\r\nHost: h\r\n{payload}").as_bytes());
+        assert!(answer.contains("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nhello"), "{answer}");
+    }
 }
 
 /// The packet boundaries of a request do not matter.

@@ -1,7 +1,8 @@
 //! A server in this process. The tests know all answers of its handler.
 
 use std::cell::Cell;
-use std::io::{self, Read, Write};
+use std::future::poll_fn;
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
@@ -18,10 +19,11 @@ use bytes::Bytes;
 use http::net::{Drain, Worker};
 use http::{
     Body, BodyStream, Config, Counters, Handler, Piece, Request, Response, Server, Totals,
-    Validators,
+    Upgraded, Validators,
 };
 use testkit::http::Client;
 use tokio::sync::oneshot;
+use tokio::task::spawn_local;
 
 /// The longest wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -214,6 +216,10 @@ impl Handler for Fixture {
             "endless" => self.streaming(Chunks::Endless, number()),
             "waiting" => self.streaming(Chunks::Waiting, 0),
             "broken" => self.streaming(Chunks::Broken(3), 10),
+            "switch" => {
+                let switched = Response::switching(|upgraded| drop(spawn_local(echo(upgraded))));
+                switched.header("Upgrade", "echo").header("Connection", "Upgrade")
+            }
             "interim" => Response::new(100),
             "none" => Response::new(204),
             "hold" => {
@@ -231,6 +237,25 @@ impl Fixture {
     fn streaming(&self, chunks: Chunks, size: usize) -> Response {
         let stream = Streaming { chunks, chunk: pattern(size), seen: Arc::clone(&self.seen) };
         Response::new(200).body(Body::Stream(Box::new(stream)))
+    }
+}
+
+/// The protocol of an upgraded connection: sends back all bytes, to the end.
+async fn echo(upgraded: Upgraded) {
+    let Upgraded { transport, input, held: _held, .. } = upgraded;
+    let send = |bytes: &[u8]| {
+        let sent = transport.try_write_vectored(&[IoSlice::new(bytes)]).expect("a short one");
+        assert_eq!(sent, bytes.len());
+    };
+    send(&input);
+    let mut buffer = [0; 100];
+    loop {
+        poll_fn(|cx| transport.poll_read_ready(cx)).await.expect("connected");
+        match transport.try_read(&mut buffer) {
+            Ok(0) => return,
+            Ok(read) => send(&buffer[..read]),
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
     }
 }
 
