@@ -1,8 +1,8 @@
-//! Which node has which stream.
+//! The nodes of a cluster, and their streams.
 //!
-//! Every node says once a second, and soon after that changes, which streams it has ([`Announcement`]). So every node
-//! knows all streams ([`Directory`]), and a name that nobody has is unknown without asking anybody. Who is silent for
-//! [`FORGOTTEN`] has gone. Who has been connected for [`SETTLED`] has heard everybody.
+//! Every node announces its streams once a second, and soon after a change ([`Announcement`]). So every node
+//! knows all streams ([`Directory`]), and need not ask anybody to know that a name is unknown. A node that is
+//! silent for [`FORGOTTEN`] has gone. A node that has been connected for [`SETTLED`] has heard all others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub const SETTLED: Duration = Duration::from_millis(1500);
 const A_MESSAGE: usize = 2300;
 /// The most nodes that are remembered.
 const MOST_NODES: usize = 1000;
-/// The most streams of a node, and the most copies. Of all nodes there are ten times as many.
+/// The most streams of a node, and the most copies. All nodes together may have ten times as many.
 const MOST_STREAMS: usize = 10_000;
 /// How long a node that has gone is remembered.
 const REMEMBERED: Duration = Duration::from_mins(10);
@@ -37,27 +37,27 @@ const MOST_GONE: usize = 100;
 /// The longest text in an announcement, in bytes.
 const LONGEST: usize = 256;
 
-/// What a node says of itself.
+/// A message with which a node announces itself and its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// Where viewers reach it, as a URL without a path; empty if that is not configured.
+    /// The node's address for viewers, as a URL without a path; empty if that is not configured.
     pub address: String,
-    /// Where it is, in the operator's own words.
+    /// The node's place, in the operator's own words.
     pub zone: String,
     /// How many viewers it has.
     pub viewers: u32,
     /// Whether it takes new viewers.
     pub ready: bool,
-    /// The number of this message, and of how many: a node may have more streams than one message holds.
+    /// The number of this message, and how many there are: one may be too small for all streams of a node.
     pub message: (u32, u32),
     /// The streams that it has, by name, the epochs of their leases, and whether somebody publishes them.
     pub streams: Vec<(String, u64, bool)>,
-    /// Streams, by name, whose seats are unusual here: the primary's media do not go on while somebody publishes, or a
+    /// Streams, by name, with unusual seats here: the primary is not live while somebody publishes, or a
     /// publisher waits.
     pub seats: Vec<(String, Seats)>,
-    /// What people see of the node. It follows the rest of the message.
+    /// Figures of the node for people to see. They follow the rest of the message.
     #[serde(skip)]
     pub report: Option<Report>,
 }
@@ -65,13 +65,13 @@ pub struct Announcement {
 /// The publishers of a stream that has two, as far as they are at one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seats {
-    /// Whose media go on there. A rendition's publisher is none of the two.
+    /// The role of the publisher that is live there. A rendition's publisher is neither primary nor backup.
     pub live: Option<Role>,
     /// The publisher that waits there and sends.
     pub waits: Option<Role>,
 }
 
-/// What a node says of itself for people to see.
+/// Figures of a node, for people to see.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The share of its machine's processors that its program uses, in thousandths.
@@ -82,7 +82,7 @@ pub struct Report {
 }
 
 impl Announcement {
-    /// The messages of which it consists.
+    /// Splits the announcement into messages.
     pub fn split(self) -> Vec<Self> {
         let copies = self.report.as_ref().map_or(0, |report| report.copies.len());
         let longest = self.streams.len().max(self.seats.len()).max(copies);
@@ -129,27 +129,29 @@ impl Announcement {
     }
 }
 
-/// What one message has of a list.
+/// The items of a list that one message has.
 fn part_of<T: Clone>(list: &[T], begin: usize) -> Vec<T> {
     list.iter().skip(begin).take(A_MESSAGE).cloned().collect()
 }
 
-/// Where a stream is.
+/// The node that has a stream, and the stream's publishers there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// The node that has it.
+    /// The name of the node.
     pub node: String,
-    /// The epoch of its lease.
+    /// The epoch of the node's lease.
     pub epoch: u64,
-    /// Whether somebody publishes it. Otherwise the node waits for the publisher.
+    /// Whether somebody publishes the stream. Otherwise the node waits for the publisher.
     pub is_live: bool,
-    /// Whose media go on at the node. `None` while it waits for the publisher, or only renditions are published.
+    /// The role of the publisher that is live at the node.
+    ///
+    /// `None` while the node waits for the publisher, or if only renditions are published.
     pub publisher: Option<Role>,
     /// The publisher that waits there and sends.
     pub waits: Option<Role>,
 }
 
-/// What the nodes said.
+/// The announcements of all nodes.
 #[derive(Debug, Default)]
 pub struct Directory {
     nodes: HashMap<String, Node>,
@@ -159,9 +161,9 @@ pub struct Directory {
 
 #[derive(Debug)]
 struct Node {
-    /// What its last announcement says, which others may keep while the next one comes.
+    /// The content of the node's last announcement. Others may keep it while the next one comes.
     known: Known,
-    /// What came of an announcement of which messages are still to come.
+    /// The messages so far of an announcement that is not complete yet.
     coming: Coming,
 }
 
@@ -238,7 +240,7 @@ impl Directory {
         if number == 0 {
             coming = Coming::default();
         }
-        // One that is lost makes the whole wait for the next announcement.
+        // If a message is lost, the whole waits for the next announcement.
         if number == coming.messages {
             coming.messages += 1;
             let room = room.min(MOST_STREAMS);
@@ -345,7 +347,8 @@ impl Directory {
         copiers.min().map(|(_, node)| node.clone())
     }
 
-    /// Where to send a viewer: the address of the node with the fewest viewers, of those in `zone` if there are any.
+    /// The address to send a viewer to: the node with the fewest viewers, in `zone` if nodes are there.
+    ///
     /// The viewer counts there at once: many come before a node announces itself again.
     pub fn route(&mut self, zone: Option<&str>, now: UnixMicros) -> Option<String> {
         let takes = |node: &Known| {

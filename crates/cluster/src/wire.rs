@@ -39,7 +39,7 @@ pub(crate) fn seal(mut message: Vec<u8>) -> Bytes {
     message.into()
 }
 
-/// What a message says after its checksum and its format, both of which are right.
+/// Checks a message's checksum and format, and returns the rest of the message.
 pub(crate) fn open(message: &[u8]) -> Result<&[u8], Error> {
     let (sum, message) = message.split_first_chunk::<SUM>().ok_or(Error::Damaged)?;
     if crc32fast::hash(message) != u32::from_le_bytes(*sum) {
@@ -130,7 +130,8 @@ pub enum Ask {
 /// What viewers of a copy want, besides parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wants {
-    /// The tracks of which they want single access units ([`Units`](live::mirror::Units)), on a subject of their own.
+    /// The tracks that they read by single access units ([`Units`](live::mirror::Units)). These units have a
+    /// subject of their own.
     pub units: Vec<u32>,
     /// The tracks that they play, by track_ID. One whose publisher has gone goes on as silence while it is played.
     pub played: Vec<u32>,

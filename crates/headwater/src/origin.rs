@@ -35,7 +35,7 @@ const FETCH: Duration = Duration::from_secs(3);
 pub struct Origin {
     /// The options it was started with.
     pub config: Config,
-    /// Who may do what.
+    /// Decides which peers may do which actions.
     pub access: Arc<Access>,
     /// The live streams.
     pub registry: Arc<Registry>,
@@ -46,7 +46,7 @@ pub struct Origin {
     /// Where the files are, if not on this machine.
     pub store: Option<Arc<Store>>,
     /// Viewers of the titles by HLS, DASH and push.
-    pub title_viewers: titles::Viewers,
+    pub title_viewers: Arc<titles::Viewers>,
     /// The titles' blocks for RTMP players.
     pub flv_titles: FlvTitles,
     /// Lookups of titles for RTMP players take turns.
@@ -141,7 +141,7 @@ impl Origin {
             traces: Traces::new(&config.traces),
             titles: vod::Library::new(root, titles),
             store,
-            title_viewers: titles::Viewers::default(),
+            title_viewers: Arc::default(),
             flv_titles: FlvTitles::new(flv_titles),
             rtmp_lookups: Semaphore::new(titles::LOOKUPS),
             balance: Arc::new(Balance::new(clock.now())),

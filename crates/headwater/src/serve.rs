@@ -36,8 +36,8 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
     let origin = Arc::new(Origin::open(config)?);
     let config = &origin.config;
     if !config.cluster.nats.is_empty() {
-        let cluster =
-            Cluster::join(&config.cluster, Arc::clone(&origin.seats), origin.clock).await?;
+        let (seats, title_viewers) = (Arc::clone(&origin.seats), Arc::clone(&origin.title_viewers));
+        let cluster = Cluster::join(&config.cluster, seats, title_viewers, origin.clock).await?;
         let _ = origin.cluster.set(cluster);
     }
     let loops = http_config(config);

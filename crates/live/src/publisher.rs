@@ -30,7 +30,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Admits a publisher. If it takes over, whoever publishes the same is replaced.
+    /// Admits a publisher. If it takes over, it replaces the publisher of the same source or rendition.
     pub(crate) fn admit(
         stream: &Arc<Stream>,
         info: PublisherInfo,

@@ -10,7 +10,7 @@ use crate::sequence::Sequence;
 use crate::{Region, UnixMicros, rescale};
 
 /// A CMAF header and the track it describes. A new header begins when the configuration changes.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub struct Header {
     /// Number of the first segment that needs it. It is the header's name in URLs.
     pub msn: u64,

@@ -73,6 +73,9 @@ fn a_stream_of_each_codec_arrives_as_it_is() {
         let (of, it) = (of.state().tracks[0].window(), copy.state().tracks[0].window());
         assert!(of.all().count() >= 3);
         assert_eq!(of.all().count(), it.all().count());
+        // Each message has a header of its own. The copy keeps one of them.
+        let headers: Vec<_> = it.all().map(|segment| &segment.header).collect();
+        assert!(headers.windows(2).all(|pair| Arc::ptr_eq(pair[0], pair[1])));
         for (one, other) in of.all().zip(it.all()) {
             assert_eq!(
                 (one.msn, one.duration, one.captured),

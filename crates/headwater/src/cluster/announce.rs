@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cluster::presence::{self, Announcement, Report, Seats, Streams};
 use futures_util::StreamExt;
-use live::Stream;
+use live::{Status, Stream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -100,10 +100,14 @@ fn announcement(cluster: &Cluster, load: u16) -> Announcement {
     let streams = owned.iter().map(told).collect();
     let of =
         |stream: &Arc<Stream>| stream.viewers(now).iter().map(|(_, count)| *count).sum::<usize>();
-    let viewers: usize = cluster.registry.streams().iter().map(of).sum();
+    let live: usize = cluster.registry.streams().iter().map(of).sum();
+    let viewers = live + cluster.title_viewers.count(now).values().sum::<usize>();
     let copies = cluster.copies();
     let copies = copies.iter().filter_map(|(name, progress)| {
-        Some((name.clone(), progress.borrow().copied()?.behind(now)))
+        let progress = progress.borrow();
+        // Nobody needs a further copy of a stream that is over. A node would fetch the whole window for each request.
+        let copied = progress.copied().filter(|it| it.stream().state().status != Status::Ended)?;
+        Some((name.clone(), copied.behind(now)))
     });
     Announcement {
         node: cluster.node.clone(),
@@ -118,7 +122,7 @@ fn announcement(cluster: &Cluster, load: u16) -> Announcement {
     }
 }
 
-/// The publishers of streams that have two here, or of which only renditions are published.
+/// The publishers of streams that have two here, or that have only publishers of renditions.
 fn seats(cluster: &Cluster, streams: &Streams) -> Vec<(String, Seats)> {
     let now = cluster.clock.now();
     let waiting: HashMap<_, _> = cluster.seats.waiting(now).into_iter().collect();

@@ -16,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::{Cluster, copy, units};
+use super::{Cluster, bus, copy, units};
 
 /// The most windows that are told at once.
 const MOST_ANSWERS: usize = 64;
@@ -28,6 +28,10 @@ const MOST_QUESTIONS: usize = 256;
 
 /// Answers questions. Runs for ever.
 pub(super) async fn run(cluster: Arc<Cluster>) {
+    if has_namesake(&cluster).await {
+        let node = &*cluster.node;
+        tracing::error!(node, "another node has the name of this one: cluster.node must differ");
+    }
     let Ok(mut questions) = cluster.bus.subscribe(name::questions(&cluster.node)).await else {
         return;
     };
@@ -72,6 +76,14 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
     }
 }
 
+/// Whether another node answers to the name of this one, which does not yet.
+async fn has_namesake(cluster: &Cluster) -> bool {
+    // The first connection may not be made yet. The question waits for it.
+    let Ok(question) = cluster.question("", Ask::Nothing) else { return false };
+    let answer = cluster.bus.request(name::questions(&cluster.node), question).await;
+    matches!(answer, Ok(bus::Answer::Payload(_)))
+}
+
 /// Lets nodes take turns.
 #[derive(Debug)]
 struct Turns {
@@ -111,7 +123,7 @@ impl Turn {
 
 /// What a node is told.
 struct Answer {
-    /// The epoch of the lease of which this node has the stream or a copy. 0 if it has neither.
+    /// The epoch of the lease under which this node has the stream, or copies it. 0 if it does neither.
     epoch: u64,
     changes: Option<Changes>,
     last: Message,

@@ -20,16 +20,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::bus::{Incoming, Subscription};
 use super::{Cluster, PATIENCE};
 
-/// A copy that nobody watches for so long ends.
+/// A copy that nobody watches for this time ends.
 const UNWATCHED: Duration = Duration::from_secs(30);
-/// A stream of which nothing is heard for so long is asked for: what tells how far it is may be lost.
+/// A copy that hears nothing of its stream for this time asks the stream's node: a beat may be lost.
 const SILENCE: Duration = Duration::from_millis(1200);
 /// How often a copy looks whether it is needed, and where the stream is.
 const TICK: Duration = Duration::from_millis(250);
 /// The least time between two questions for the same stream.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// A track is played that somebody has asked for within this time.
+/// A track counts as played for this time after somebody asked for it.
 const PLAYED: Duration = Duration::from_secs(12);
 /// For how long the node that has a stream remembers which units viewers of a copy want.
 pub(super) const WANTS: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ pub(super) const WANTS: Duration = Duration::from_secs(3);
 /// How far the making of a copy is.
 #[derive(Debug, Clone)]
 pub(super) enum Progress {
-    /// The node that has the stream was asked. What has come of it so far is not the whole.
+    /// The node that has the stream was asked. Only a part of its answer may have come.
     Asks,
     /// The same, but this node had the stream before.
     Renews,
@@ -64,7 +64,7 @@ pub(super) struct Copied {
     stream: Arc<Stream>,
     /// The epoch of the lease by which the stream's node has it.
     epoch: AtomicU64,
-    /// When it last had all that the stream's node told, in microseconds.
+    /// When the copy last had all that the stream's node told, in microseconds.
     complete: AtomicU64,
 }
 
@@ -77,8 +77,9 @@ impl Copied {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// How long ago the copy had all, in milliseconds. The stream's node tells how far it is each half second, so up to
-    /// that much says nothing.
+    /// How long ago the copy had all, in milliseconds.
+    ///
+    /// The stream's node tells each half second how far the stream is, so up to half a second means nothing.
     pub(super) fn behind(&self, now: UnixMicros) -> u32 {
         let complete = UnixMicros(self.complete.load(Ordering::Relaxed));
         u32::try_from(now.since(complete).as_millis()).unwrap_or(u32::MAX)
@@ -108,8 +109,9 @@ enum End {
     Refused(String),
 }
 
-/// The copy of a stream that `holder` has. Begins one if there is none. If the epoch of the holder is 0, it has a copy
-/// itself, and its answer says of which epoch.
+/// The copy of a stream that `holder` has. Begins one if there is none.
+///
+/// If the epoch of the holder is 0, the holder has only a copy. Its answer then tells the epoch of that copy.
 pub(super) fn ensure(
     cluster: &Arc<Cluster>,
     name: &str,
@@ -131,7 +133,7 @@ pub(super) fn ensure(
             End::GaveWay => tracing::warn!(stream = name, "copy ended: {ended}"),
             _ => tracing::debug!(stream = name, reason = %ended, "copy ended"),
         }
-        // All of this is under the lock, so that whoever hears of the end, and asks again, begins anew.
+        // All of this is under the lock. So a caller that hears of the end and asks again begins anew.
         let mut copies = cluster.copies();
         progress.send_replace(Progress::Failed);
         drop(progress);
@@ -140,21 +142,23 @@ pub(super) fn ensure(
     told
 }
 
-/// A copy and what it is made by.
+/// A copy, and the state of the task that makes and keeps it.
 struct Copying<'a> {
     cluster: &'a Cluster,
     name: &'a str,
     holder: Holder,
     mirror: Option<Mirror>,
-    /// The epoch whose description this copy has taken. Before that, nothing else of an epoch is taken: the node may have
-    /// gone on with the stream where this copy had more.
+    /// The epoch from which this copy has taken the description.
+    ///
+    /// Nothing else of an epoch is taken before its description: the node may have gone on with the stream
+    /// from less than this copy has.
     described: Option<u64>,
     asked: Instant,
-    /// Whether the copy takes changes as they come, which it does not while it asks.
+    /// Whether the copy takes changes as they come. It does not take them while it asks.
     is_kept: bool,
     /// Single units, while viewers read these.
     units: Option<Subscription>,
-    /// What viewers want was told then.
+    /// When the stream's node was last told the wants of viewers here.
     told: Option<Instant>,
 }
 
@@ -192,7 +196,9 @@ async fn follow(
         units: None,
         told: None,
     };
-    // What changes while the node answers is dropped, and asked for afterwards: over a slow link it could be much.
+    let was_here = copying.mirror.is_some();
+    // Changes that come while the node answers are dropped, and asked for afterwards: over a slow link they
+    // could be many.
     let dropping = async {
         while changes.next().await.is_some() {}
         Err(End::NoAnswer)
@@ -201,7 +207,13 @@ async fn follow(
         asked = copying.ask_for_all() => asked,
         ended = dropping => ended,
     };
-    let (Ok(()), Some(mirror)) = (&asked, &copying.mirror) else {
+    let is_begun = match &asked {
+        Ok(()) => true,
+        // Who watches a stream that was given away stays. The next beat makes the copy ask again.
+        Err(End::NoAnswer | End::Moved) => was_here,
+        Err(_) => false,
+    };
+    let (true, Some(mirror)) = (is_begun, &copying.mirror) else {
         let end = asked.err().unwrap_or(End::NoAnswer);
         return if copying.claim_alone().await { End::Taken } else { end };
     };
@@ -249,7 +261,7 @@ impl Copying<'_> {
                         return End::Taken;
                     }
                     let is_watched = self.is_watched();
-                    // The viewer for whom it was made may not be counted yet.
+                    // A viewer that asked for the copy may not be counted yet.
                     let is_young = begun.elapsed() < PATIENCE;
                     if !is_watched && !is_young && self.cluster.gives_way() {
                         return End::GaveWay;
@@ -288,8 +300,9 @@ impl Copying<'_> {
                         return End::Taken;
                     }
                     let is_silent = heard.elapsed() > SILENCE && self.asked.elapsed() > SILENCE;
-                    // Without a connection, questions would wait, and be answered when nobody wants to know any more. A
-                    // node that has gone is not asked: that takes a second, in which the next node would not be seen.
+                    // Without a connection, questions would wait until nobody needs the answer any more. A
+                    // node that has gone is not asked: that takes a second, in which the next node would not
+                    // be seen.
                     let is_known = !self.cluster.is_silent(&self.holder.node);
                     if is_silent && is_known && self.cluster.is_connected() {
                         // Messages may be lost, or the node has gone. The copy stays until the directory says so.
@@ -333,7 +346,7 @@ impl Copying<'_> {
                 Message::Done | Message::Ceded => true,
             };
             if !is_complete && self.asked.elapsed() > BETWEEN {
-                // Where another node has the stream now, the directory tells.
+                // If another node has the stream now, the directory says so.
                 if let Err(end @ End::Refused(_)) = self.ask().await {
                     return end;
                 }
@@ -348,7 +361,7 @@ impl Copying<'_> {
         Some(Instant::now() + from.since(now))
     }
 
-    /// How long viewers can watch what is here of a stream that no node has any more.
+    /// How long viewers can watch the rest of a stream that no node has any more.
     fn rests(&self) -> Duration {
         let Some(mirror) = &self.mirror else { return Duration::ZERO };
         let stream = mirror.stream();
@@ -375,7 +388,7 @@ impl Copying<'_> {
         mirror.stream().viewers(self.now()).iter().any(|(_, viewers)| *viewers > 0)
     }
 
-    /// Tells the node that has the stream what viewers want of it besides parts, if they want anything.
+    /// Tells the stream's node which single units and tracks the viewers here want, if any.
     async fn tell_wants(&mut self) {
         let Some(mirror) = &self.mirror else { return };
         let (bus, now) = (&self.cluster.bus, self.now());

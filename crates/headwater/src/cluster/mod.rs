@@ -4,16 +4,17 @@
 //!  publisher ─▶ node A: stream ─ share ─▶ NATS ─▶ copy ─▶ node B: the same stream ─▶ viewers
 //! ```
 //!
-//! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and tells each
-//! change of the stream ([`share`]). Another node that is asked for the stream makes a copy while somebody watches
-//! ([`copy`]), which begins with what the first node answers ([`answer`]). Every delivery works from a copy as on the
-//! publisher's node, with the same bytes. All nodes know all streams ([`announce`]). [`backup`] looks after publishers
-//! that wait for a stream of another node. Some copies are kept although nobody watches ([`standing`]), if the operator
-//! asks for that.
+//! The node that a publisher is connected to has its stream. It takes a lease of the name ([`lease`]) and
+//! tells each change of the stream ([`share`]). Another node that is asked for the stream makes a copy while
+//! somebody watches ([`copy`]). The copy begins with the first node's answer ([`answer`]). Every delivery
+//! works from a copy as on the publisher's node, with the same bytes. All nodes know all streams
+//! ([`announce`]). [`backup`] looks after publishers that wait for a stream of another node. Some copies are
+//! kept although nobody watches ([`standing`]), if the operator asks for that.
 //!
 //! All of it speaks through a [`bus`]: NATS ([`nats`]), or the network of the simulation.
 //!
-//! The publisher's own viewers never wait for the message system: what is told of a stream is taken from its window.
+//! The publisher's own viewers never wait for the message system: messages about a stream are made from its
+//! window.
 
 mod announce;
 mod answer;
@@ -49,7 +50,7 @@ use self::bus::{Answer, Bus, Failed};
 use self::lease::Leases;
 use self::nats::Nats;
 use crate::clock::Clock;
-use crate::config;
+use crate::{config, titles};
 
 /// How long a viewer waits for the first copy of a stream.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,9 +58,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The least time between two copies that give way: the memory of one may be enough.
 const GIVES_WAY: Duration = Duration::from_millis(100);
 
-/// A node has gone when nobody answers for it so many times.
+/// A node has gone when nobody answers this many questions to it.
 const GONE: u32 = 3;
-/// The time between these.
+/// The time between two of these questions.
 const RETURNS: Duration = Duration::from_millis(500);
 
 /// This node's part in the cluster.
@@ -71,15 +72,15 @@ pub struct Cluster {
     /// Whether this node refuses new clients, because it is about to end.
     leaves: AtomicBool,
     bus: Arc<dyn Bus>,
-    /// Messages of which nothing was made: no node can have written them, or its lease is another.
+    /// How many messages were refused: no node can have written them, or they belong to another lease.
     pub refused: Counter,
     leases: Leases,
     directory: Mutex<Directory>,
     /// The streams that this node has, the epochs of their leases, and whether somebody publishes them.
     own: Mutex<HashMap<String, (u64, bool)>>,
-    /// Streams of this node that another asked for.
+    /// Streams of this node that another node asked for.
     ceded: Mutex<HashSet<String>>,
-    /// Of which streams of this node viewers of copies want single units.
+    /// The streams of this node from which viewers of copies want single units.
     wanted: Mutex<units::Wanted>,
     /// Tells that `ceded` has one more.
     cedes: Notify,
@@ -87,12 +88,14 @@ pub struct Cluster {
     owns: Notify,
     /// The copies that this node has or is making.
     copies: Mutex<HashMap<String, watch::Receiver<copy::Progress>>>,
-    /// The streams of which this node keeps a copy whether or not anybody watches.
+    /// The streams that this node copies whether or not anybody watches them.
     standing: Mutex<HashSet<String>>,
     /// When the last copy gave way.
     gave_way: Mutex<Option<Instant>>,
     registry: Arc<Registry>,
     seats: Arc<Seats>,
+    /// Viewers of files, which count as viewers of this node as well.
+    title_viewers: Arc<titles::Viewers>,
     clock: Clock,
     runtime: tokio::runtime::Handle,
 }
@@ -100,11 +103,11 @@ pub struct Cluster {
 /// The answer of a node to [`Ask::Cede`]: another node asks for a stream whose lease this one has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cession {
-    /// It gives the lease back at its next beat: nobody publishes the stream there.
+    /// The node gives the lease back at its next beat: nobody publishes the stream there.
     Soon,
-    /// It does not have the stream. The lease lasts on because it could not be given back.
+    /// The node does not have the stream. The lease lasts on because it could not be given back.
     LeftOver,
-    /// It keeps the stream.
+    /// The node keeps the stream.
     Refused,
 }
 
@@ -117,10 +120,11 @@ impl Cluster {
     /// Joins the cluster, and shares this node's streams from now on.
     ///
     /// # Errors
-    /// The credentials cannot be read, or an address is none.
+    /// The credentials cannot be read, or an address is not valid.
     pub async fn join(
         config: &config::Cluster,
         seats: Arc<Seats>,
+        title_viewers: Arc<titles::Viewers>,
         clock: Clock,
     ) -> anyhow::Result<Arc<Self>> {
         let node = match &*config.node {
@@ -130,7 +134,7 @@ impl Cluster {
         let bus = Arc::new(Nats::connect(config, &node, clock).await?);
         let address = config.advertise.trim_end_matches('/').to_owned();
         let place = (address, config.zone.clone());
-        Ok(Self::begin(bus, node, place, config.copies.into(), seats, clock))
+        Ok(Self::begin(bus, node, place, config.copies.into(), (seats, title_viewers), clock))
     }
 
     /// Begins this node's part. It is at an address and in a zone. Each stream is copied on so many further nodes.
@@ -139,7 +143,7 @@ impl Cluster {
         node: String,
         (address, zone): (String, String),
         copies: usize,
-        seats: Arc<Seats>,
+        (seats, title_viewers): (Arc<Seats>, Arc<titles::Viewers>),
         clock: Clock,
     ) -> Arc<Self> {
         let cluster = Arc::new(Self {
@@ -161,6 +165,7 @@ impl Cluster {
             gave_way: Mutex::default(),
             registry: Arc::clone(seats.registry()),
             seats,
+            title_viewers,
             clock,
             runtime: tokio::runtime::Handle::current(),
         });
@@ -186,9 +191,11 @@ impl Cluster {
         self.directory().waits(stream, role.into(), &self.node, self.clock.now()).is_some()
     }
 
-    /// Finds out whether the other node is still there at which a publisher of this role waits. If it does not answer,
-    /// that publisher counts no longer: its encoder may be the one that comes here. No more than an answer is needed,
-    /// because a publisher that waits has nothing that two could use at once.
+    /// Finds out whether the other node where a publisher of this role waits is still there.
+    ///
+    /// If that node does not answer, its publisher counts no longer: the encoder may be the one that comes
+    /// here. No more than an answer is needed, because a publisher that waits has nothing that two could use
+    /// at once.
     pub async fn look_for_waiting(&self, stream: &str, role: Role) {
         loop {
             let now = self.clock.now();
@@ -209,7 +216,7 @@ impl Cluster {
         (directory.nodes(), directory.gone())
     }
 
-    /// Where to send a viewer: the address of the node with the fewest, of those in `zone` if there are any.
+    /// The address to send a viewer to: the node with the fewest viewers, in `zone` if nodes are there.
     pub fn route(&self, zone: Option<&str>) -> Option<String> {
         self.directory().route(zone, self.clock.now())
     }
@@ -225,9 +232,13 @@ impl Cluster {
         &self.node
     }
 
-    /// The node to make a copy of a stream from: the one that has it, or one that has a copy if no node has it any more.
+    /// The node to copy a stream from: the one that has it, or one with a copy if no node has it any more.
     fn source(&self, stream: &str) -> Option<Holder> {
         self.elsewhere(stream).or_else(|| {
+            // A copy would replace what viewers can still watch here.
+            if self.has_rest(stream) {
+                return None;
+            }
             let node = self.directory().copier(stream, &self.node, self.clock.now())?;
             Some(Holder { node, epoch: 0, is_live: false, publisher: None, waits: None })
         })
@@ -261,7 +272,7 @@ impl Cluster {
         }
     }
 
-    /// Whether the first copy of a stream is being made. What is here of it is then not the whole.
+    /// Whether the first copy of a stream is being made. Then only a part of the stream is here.
     pub fn begins_copy(&self, name: &str) -> bool {
         let copies = self.copies();
         copies.get(name).is_some_and(|it| matches!(*it.borrow(), copy::Progress::Asks))
@@ -271,8 +282,7 @@ impl Cluster {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a node has gone: NATS knows nobody who answers for it, and not only for the moment in which a node
-    /// connects again.
+    /// Whether a node has gone: nobody in NATS answers for the node, for longer than a reconnection takes.
     pub async fn has_gone(&self, node: &str) -> bool {
         for turn in 0..GONE {
             if turn > 0 {
@@ -281,7 +291,7 @@ impl Cluster {
             if !matches!(self.ask_whether_there(node).await, Ok(Answer::Unheard)) {
                 return false;
             }
-            // This node has found out before, or meanwhile.
+            // This node has found that out before, or meanwhile.
             if self.directory().has_gone(node) {
                 return true;
             }
@@ -290,8 +300,9 @@ impl Cluster {
         true
     }
 
-    /// Asks a node whether it is there. After an error nobody knows, also where this node has no connection: the caller
-    /// decides.
+    /// Asks a node whether it is there.
+    ///
+    /// An error leaves the answer open, also if this node has no connection. The caller decides.
     async fn ask_whether_there(&self, node: &str) -> Result<Answer, Failed> {
         if !self.is_connected() {
             return Err(Failed("there is no connection".to_owned()));
@@ -314,7 +325,7 @@ impl Cluster {
     /// Asks a node for a stream whose lease it has.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The node does not answer.
     async fn cedes(&self, node: &str, stream: &str) -> Result<Cession, Failed> {
         let failed = |error: wire::Error| Failed(error.to_string());
         let question = self.question(stream, Ask::Cede).map_err(failed)?;
@@ -340,11 +351,14 @@ impl Cluster {
         self.ceded.lock().unwrap_or_else(PoisonError::into_inner).remove(stream)
     }
 
-    /// Whose media of a stream go on at another node, and by which lease that has it, for a publisher of this role that
-    /// comes here.
+    /// Finds the publisher of a stream at another node, for a publisher of this role that comes here.
+    ///
+    /// Returns the role of the publisher that is live there or has the next turn, and the epoch of that
+    /// node's lease.
     ///
     /// # Errors
-    /// There is one of this role at another node. Publishers of renditions go where the stream is.
+    /// A publisher of this role is at another node. A rendition's publisher must connect to the stream's
+    /// node.
     pub fn other_publisher(
         &self,
         stream: &str,
@@ -352,7 +366,7 @@ impl Cluster {
         rendition: Option<&str>,
     ) -> Result<Option<(Role, u64)>, PublishError> {
         let holder = self.elsewhere(stream);
-        // A publisher that waits has the next turn if nobody's media go on.
+        // A publisher that waits has the next turn if no publisher is live.
         let partner = || self.waits_elsewhere(stream, role.other()).then_some(role.other());
         let of = |holder: &Holder| holder.publisher.or(holder.waits).map(Role::from);
         let other = holder.as_ref().and_then(|it| Some((of(it).or_else(partner)?, it.epoch)));
@@ -368,7 +382,7 @@ impl Cluster {
         }
     }
 
-    /// Notes a message that nothing is made of.
+    /// Counts and logs a message that is refused.
     fn refuse(&self, error: &dyn std::error::Error) {
         self.refused.inc();
         tracing::debug!(%error, "message refused");
@@ -395,14 +409,21 @@ impl Cluster {
         stream.is_some_and(|it| !it.is_mirrored() && it.state().status != Status::Ended)
     }
 
+    /// Whether a stream is over, and viewers can still watch its last segments here.
+    fn has_rest(&self, stream: &str) -> bool {
+        let state = self.registry.stream(stream).map(|it| it.state());
+        state.is_some_and(|it| it.status == Status::Ended && !it.tracks.is_empty())
+    }
+
     /// Whether a stream is published here at this time.
     fn has_live(&self, stream: &str) -> bool {
         let stream = self.registry.stream(stream);
         stream.is_some_and(|it| !it.is_mirrored() && it.state().status == Status::Live)
     }
 
-    /// Notes that this node has a stream, by a lease of this epoch, and tells the others. A lease that is over may not
-    /// know yet of the next one.
+    /// Notes that this node has a stream, by a lease of this epoch, and tells the others.
+    ///
+    /// A task of an older lease may not yet know the newer lease.
     fn own(&self, stream: &str, epoch: u64, is_live: bool) {
         let (own, mut owned) = ((epoch, is_live), self.owned());
         let known = owned.get(stream);

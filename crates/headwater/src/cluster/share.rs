@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::name;
 use cluster::wire::{self, Beat, Message};
 use live::mirror::Changes;
-use live::{Status, Stream};
+use live::{PartIndex, Status, Stream, Track};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -20,8 +20,8 @@ const BEAT: Duration = Duration::from_millis(500);
 const RENEWAL: Duration = Duration::from_secs(1);
 /// How long a node waits until another has taken a stream that was ceded.
 const CEDED: Duration = Duration::from_secs(5);
-/// How long a node waits until another has given back a lease, as it has promised. Three requests to the bucket may be
-/// needed, each of which may take two seconds.
+/// How long a node waits until another has given back a lease, as it has promised. That may need three
+/// requests to the bucket, and each may take two seconds.
 const GIVEN_BACK: Duration = Duration::from_secs(8);
 
 /// Shares every stream that is published here. Runs for ever.
@@ -161,7 +161,8 @@ async fn claim(cluster: &Cluster, stream: &str) -> Result<Lease, Error> {
 /// may take it. That alone ends nothing: others prefer the newer lease as soon as they hear of it, and this node loses
 /// its own as soon as it can ask.
 async fn tell(cluster: &Cluster, stream: &Arc<Stream>, mut lease: Lease) -> Left {
-    let mut changes = Changes::new(stream);
+    // Copies that were begun before ask for what they lack.
+    let mut changes = Changes::since(stream, shown(stream));
     let mut beats = interval(BEAT);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut renewed = Instant::now();
@@ -234,6 +235,16 @@ async fn send(cluster: &Cluster, stream: &Stream, epoch: u64, message: &Message)
     for bytes in messages.unwrap_or_default() {
         let _ = cluster.bus.publish(subject.clone(), None, bytes).await;
     }
+}
+
+/// The place after the last part that viewers see of each track, by track_ID.
+fn shown(stream: &Stream) -> Vec<(u32, PartIndex)> {
+    let place = |track: &Arc<Track>| {
+        let window = track.window();
+        let newest = window.newest()?;
+        Some((track.header().track.id, (newest.msn, newest.parts.len())))
+    };
+    stream.state().tracks.iter().filter_map(place).collect()
 }
 
 fn beat(stream: &Stream) -> Beat {

@@ -58,7 +58,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, count: usize) {
     }
 }
 
-/// The streams of which this node keeps a copy.
+/// The streams that this node must copy.
 fn chosen(cluster: &Cluster, count: usize) -> HashSet<String> {
     let (nodes, _) = cluster.nodes();
     let mut holders = HashMap::new();

@@ -12,18 +12,18 @@ use tokio::time::{Instant, timeout_at};
 use super::Cluster;
 use super::copy::WANTS;
 
-/// The streams of this node of which somebody wants units, by name.
+/// The streams of this node, by name, from which viewers of copies want units.
 pub(super) type Wanted = HashMap<String, WantedUnits>;
 
-/// What is wanted of a stream.
+/// The units of a stream that viewers of copies want.
 #[derive(Debug)]
 pub(super) struct WantedUnits {
     stream: Weak<Stream>,
-    /// Until when units of each track are wanted, by track_ID.
+    /// The time until which units of a track are wanted, by track_ID.
     tracks: HashMap<u32, Instant>,
 }
 
-/// Does what viewers of a copy want of a stream that this node has.
+/// Carries out the wants of a copy's viewers for a stream that this node has.
 pub(super) fn want(cluster: &Arc<Cluster>, stream: &Arc<Stream>, wants: &Wants) {
     let until = Instant::now() + WANTS;
     let mut units = HashMap::new();

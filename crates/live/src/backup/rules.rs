@@ -1,4 +1,4 @@
-//! Who of a stream's two publishers may go on. No I/O, and time is an argument.
+//! Decides which of a stream's two publishers goes on. No I/O, and time is an argument.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use super::patience::Patience;
 use super::{Claim, Role, Times};
 use crate::{PublishError, PublisherInfo, UnixMicros};
 
-/// How long a stream that was given to another machine is that machine's before it has told so.
+/// For this time, a stream that was given to another machine is that machine's, before that machine says so.
 const CEDED: Duration = Duration::from_secs(5);
-/// A primary at another machine that asks for the stream asks again within this time, as long as it is steady.
+/// A steady primary at another machine asks for the stream again within this time.
 const ASKS: Duration = Duration::from_secs(2);
 
-/// The publishers of one stream name, and whose media go on.
+/// The publishers of one stream name. At most one of them is live: its media go on.
 #[derive(Debug)]
 pub(super) struct Rules {
     times: Times,
-    /// By role.
+    /// The seats, by role.
     seats: [Option<Taken>; 2],
-    /// Whose media go on here.
+    /// The role of the publisher that is live here.
     live: Option<Role>,
-    /// Whose media go on at another machine.
+    /// The role of the publisher that is live at another machine.
     elsewhere: Option<Role>,
-    /// Whose media went on last, here or elsewhere.
+    /// The role of the publisher that was live last, here or elsewhere.
     last: Option<Role>,
     /// For how long the primary must be steady before it takes the stream back.
     patience: Patience,
@@ -40,9 +40,9 @@ pub(super) struct Rules {
 struct Taken {
     id: u64,
     info: PublisherInfo,
-    /// When its last sample came, or when it came itself.
+    /// When the publisher's last sample came, or the publisher itself.
     heard: UnixMicros,
-    /// Since when it has sent without a long pause. `None` before its first sample.
+    /// Since when the publisher has sent without a long pause. `None` before its first sample.
     steady: Option<UnixMicros>,
 }
 
@@ -53,14 +53,14 @@ pub(super) struct Before {
     live: Option<Role>,
 }
 
-/// Where a publisher stands.
+/// The state of a publisher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Its media go on.
+    /// The publisher is live: its media go on.
     Live,
-    /// The other's media go on, or nobody's yet.
+    /// The other publisher is live, or neither is yet.
     Waits,
-    /// Another publisher has its seat.
+    /// Another publisher has this publisher's seat.
     Replaced,
 }
 
@@ -80,11 +80,14 @@ impl Rules {
         }
     }
 
-    /// Gives a publisher its seat. Returns the number of the seat's holder, and what [`Self::restore`] takes. A publisher
-    /// that waits and is silent makes room: its encoder may come back by a new connection before the old one is known to be broken.
+    /// Gives a publisher its seat.
+    ///
+    /// Returns the number of the seat's holder, and the argument of [`Self::restore`]. A publisher that waits
+    /// and is silent makes room: its encoder may come back by a new connection before the old one is known to
+    /// be broken.
     ///
     /// # Errors
-    /// Somebody else has the seat and is not silent for long enough.
+    /// Another publisher has the seat, and has not been silent for long enough.
     pub(super) fn enter(
         &mut self,
         role: Role,
@@ -120,7 +123,7 @@ impl Rules {
         }
     }
 
-    /// Where the publisher with this number stands.
+    /// The state of the publisher with this number.
     pub(super) fn standing(&self, role: Role, id: u64) -> Standing {
         match &self.seats[role as usize] {
             Some(taken) if taken.id == id && self.live == Some(role) => Standing::Live,
@@ -129,7 +132,7 @@ impl Rules {
         }
     }
 
-    /// Notes that a sample of a publisher came, and returns where the publisher stands.
+    /// Notes that a sample of a publisher came, and returns the publisher's state.
     pub(super) fn hear(&mut self, role: Role, id: u64, now: UnixMicros) -> Standing {
         let standing = self.standing(role, id);
         if let Some(taken) = &mut self.seats[role as usize]
@@ -170,7 +173,7 @@ impl Rules {
         Role::ALL.into_iter().any(is_next)
     }
 
-    /// Notes that the media of a publisher go on. Returns whether they do so in place of the other's.
+    /// Notes that a publisher is live now. Returns whether it is live in place of the other one.
     pub(super) fn begin(&mut self, role: Role, now: UnixMicros) -> bool {
         self.live = Some(role);
         let is_switch = self.is_switch(role);
@@ -181,7 +184,7 @@ impl Rules {
         is_switch
     }
 
-    /// Notes whose media go on at another machine.
+    /// Notes that the publisher of this role is live at another machine.
     fn begin_elsewhere(&mut self, role: Role, now: UnixMicros) {
         match role {
             Role::Primary if self.last == Some(role) => self.patience.goes_on(now),
@@ -191,13 +194,15 @@ impl Rules {
         (self.elsewhere, self.last) = (Some(role), Some(role));
     }
 
-    /// Whether the media of this role would go on in place of the other's.
+    /// Whether a publisher of this role would go on in place of the other one.
     pub(super) fn is_switch(&self, role: Role) -> bool {
         self.last == Some(role.other())
     }
 
-    /// Notes whose media go on at another machine, and by which lease that has the stream. A publisher here of
-    /// that role has lost its place: there is one of each role in a cluster. Returns whether publishers here wait.
+    /// Notes which role is live at another machine, and the epoch of that machine's lease.
+    ///
+    /// A publisher of that role here has lost its place: a cluster has one of each role. Returns whether
+    /// publishers here wait.
     pub(super) fn place(&mut self, found: Option<(Role, u64)>, now: UnixMicros) -> bool {
         let found = found.filter(|(_, epoch)| *epoch > self.past);
         if found.is_none() && now < self.ceded {
@@ -213,25 +218,26 @@ impl Rules {
         self.elsewhere.is_some()
     }
 
-    /// The publisher here that should go on with a stream that another machine has. `silent` says that its media
-    /// have not gone on for long enough, as far as is known here.
+    /// The publisher here that should go on with a stream that another machine has.
+    ///
+    /// `silent` says that, as far as this machine knows, the stream has had no media for long enough.
     pub(super) fn claims(&self, silent: bool, now: UnixMicros) -> Option<Claim> {
         let role = self.elsewhere?.other();
         let sends = !self.is_silent(role, now);
-        // The other machine knows how often the primary failed, and has the patience.
+        // The other machine knows how often the primary failed, and applies its patience.
         let is_steady = self.is_steady(role, self.times.steady, now);
         let takes_back = !silent && role == Role::Primary && is_steady;
         (sends && (silent || takes_back)).then_some(Claim { role, takes_back })
     }
 
-    /// Notes that another machine gave the stream away, which it had by a lease of this epoch.
+    /// Notes that another machine gave the stream away. That machine had it by a lease of this epoch.
     pub(super) fn granted(&mut self, epoch: u64) {
         self.past = self.past.max(epoch);
         self.elsewhere = None;
         self.ceded = UnixMicros(0);
     }
 
-    /// Gives the stream to a publisher on another machine, if that may have it. Returns whether it may.
+    /// Gives the stream to a publisher at another machine, if that one may have it. Returns whether it may.
     pub(super) fn cede(&mut self, Claim { role: to, takes_back }: Claim, now: UnixMicros) -> bool {
         if now < self.ceded && self.elsewhere != Some(to) {
             return false;
@@ -242,7 +248,7 @@ impl Rules {
         let yields = |role: Role| self.is_silent(role, now) || role == Role::Backup && is_back;
         let cedes = match self.live {
             Some(live) => yields(live),
-            // One that sends here goes on with its next keyframe.
+            // A publisher that sends here goes on with its next keyframe.
             None => Role::ALL.into_iter().all(yields),
         };
         if cedes {
@@ -253,8 +259,10 @@ impl Rules {
         cedes
     }
 
-    /// Notes that a steady primary at another machine asks for the stream. Returns for how long it has been steady.
-    /// That machine may not know how often its primary failed, because the encoder may come to a machine each time.
+    /// Notes that a steady primary at another machine asks for the stream.
+    ///
+    /// Returns for how long that primary has been steady. Its machine may not know how often the primary
+    /// failed, because the encoder may come to another machine each time.
     fn asks(&mut self, now: UnixMicros) -> Duration {
         let before = self.asked.filter(|(_, last)| now.since(*last) < ASKS);
         let since = before.map_or(now, |(since, _)| since);
@@ -262,7 +270,7 @@ impl Rules {
         self.times.steady + now.since(since)
     }
 
-    /// Whose media go on here.
+    /// The role of the publisher that is live here.
     pub(super) fn live(&self) -> Option<Role> {
         self.live
     }
@@ -286,7 +294,7 @@ impl Rules {
         }
     }
 
-    /// Whether no media come of this role.
+    /// Whether no media come from a publisher of this role.
     fn is_silent(&self, role: Role, now: UnixMicros) -> bool {
         let taken = self.seats[role as usize].as_ref();
         taken.is_none_or(|taken| now.since(taken.heard) >= self.times.after)
@@ -297,7 +305,7 @@ impl Rules {
         role == Role::Primary && self.is_steady(role, self.patience.needed(self.times.steady), now)
     }
 
-    /// Whether a publisher has sent for so long without a long pause.
+    /// Whether a publisher has sent for the needed time without a long pause.
     fn is_steady(&self, role: Role, needed: Duration, now: UnixMicros) -> bool {
         let since = self.seats[role as usize].as_ref().and_then(|taken| taken.steady);
         since.is_some_and(|since| now.since(since) >= needed)

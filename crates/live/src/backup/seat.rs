@@ -100,7 +100,7 @@ impl Seats {
             rules.place(elsewhere, now);
             match seat.turn(rules, role, now) {
                 Ok(publisher) => Ok((Membership { pair: Arc::clone(pair), role, id }, publisher)),
-                // Whoever had the seat keeps it.
+                // The publisher that had the seat keeps it.
                 Err(error) => {
                     rules.restore(role, before);
                     Err(error)

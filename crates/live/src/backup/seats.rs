@@ -21,9 +21,9 @@ impl Pair {
 /// The publishers of a name that are here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Presence {
-    /// Whose media go on.
+    /// The role of the publisher that is live.
     pub live: Option<Role>,
-    /// Those who wait and send.
+    /// The publishers that wait and send.
     pub waiting: Vec<(Role, PublisherInfo)>,
 }
 
@@ -36,8 +36,10 @@ pub struct Switches {
     pub to_primary: u64,
 }
 
-/// The publishers of all live streams. There is a pair for each name of which somebody has a seat, or that was given to
-/// another machine in the last seconds. So publishers bound their number.
+/// The publishers of all live streams.
+///
+/// There is a pair for each name with a taken seat, and for each name that was given to another machine in
+/// the last seconds. So the number of publishers bounds the number of pairs.
 #[derive(Debug)]
 pub struct Seats {
     registry: Arc<Registry>,
@@ -48,7 +50,7 @@ pub struct Seats {
 }
 
 impl Seats {
-    /// Nobody publishes yet. What publishers send goes into the streams of `registry`.
+    /// Begins without publishers. Their media will go into the streams of `registry`.
     pub fn new(registry: Arc<Registry>, times: Times) -> Self {
         Self { registry, times, pairs: Mutex::default(), switches: Default::default() }
     }
@@ -66,8 +68,9 @@ impl Seats {
         Presence { live: rules.live(), waiting: waiting.collect() }
     }
 
-    /// The names of which a publisher waits here and sends, and its role. Also forgets the streams that were given away
-    /// and of which nobody has a seat.
+    /// The publishers that wait here and send: the name of the stream, and the role.
+    ///
+    /// Also forgets the streams that were given away and have no publisher here.
     pub fn waiting(&self, now: UnixMicros) -> Vec<(Arc<str>, Role)> {
         let mut pairs = self.pairs();
         pairs.retain(|_, pair| {
@@ -82,7 +85,7 @@ impl Seats {
         roles.collect()
     }
 
-    /// The names of which a publisher's media go on here, and its role.
+    /// The publishers that are live here: the name of the stream, and the role.
     pub fn live(&self) -> HashMap<Arc<str>, Role> {
         let pairs = self.pairs();
         let live = |(name, pair): (&Arc<str>, &Arc<Pair>)| {
@@ -97,14 +100,16 @@ impl Seats {
         self.get(name).is_some_and(|pair| pair.lock().has_next(now))
     }
 
-    /// Notes whose media go on at another machine, and by which lease that machine has the stream. Returns whether
-    /// publishers here wait for that.
+    /// Notes which role is live at another machine, and the epoch of that machine's lease.
+    ///
+    /// Returns whether publishers here wait for that.
     pub fn place(&self, name: &str, found: Option<(Role, u64)>, now: UnixMicros) -> bool {
         self.with(name, |_, rules| rules.place(found, now))
     }
 
-    /// The publisher here that should go on with a stream that another machine has. If there is no copy of the stream
-    /// here, only that machine knows whether its publisher is silent.
+    /// The publisher here that should go on with a stream that another machine has.
+    ///
+    /// If there is no copy of the stream here, only that machine knows whether its publisher is silent.
     pub fn claims(&self, name: &str, now: UnixMicros) -> Option<Claim> {
         let pair = self.get(name)?;
         let stream = self.registry.stream(name).map(|it| (it.state().status, it.newest_arrival()));
@@ -122,15 +127,17 @@ impl Seats {
         Some(newest.after(self.times.after))
     }
 
-    /// Lets a publisher that waits here go on with a stream, from the copy if there is one: the other machine gave the
-    /// stream away, which it had by a lease of this epoch.
+    /// Lets a publisher that waits here go on with a stream, from the copy if there is one.
+    ///
+    /// The other machine gave the stream away. That machine had the stream by a lease of this epoch.
     pub fn take(&self, name: &str, epoch: u64, now: UnixMicros) {
         self.registry.adopt(name, now);
         self.with(name, |_, rules| rules.granted(epoch));
     }
 
-    /// Gives a stream to a publisher at another machine, if the publisher here is silent, or is the backup of that one.
-    /// Returns whether it does. Publishers here wait from then on.
+    /// Gives a stream to a publisher at another machine. Returns whether it does.
+    ///
+    /// The publisher here must be silent, or the backup of the other one. From then on, publishers here wait.
     pub fn cede(&self, name: &str, to: Claim, now: UnixMicros) -> bool {
         let stream = self.registry.stream(name).filter(|stream| !stream.is_mirrored());
         let Some(stream) = stream else { return false };
@@ -151,8 +158,9 @@ impl Seats {
         }
     }
 
-    /// Counts and logs that a publisher takes over. A stream begins no more than a few periods in a minute, so there
-    /// are no more lines than that.
+    /// Counts and logs that a publisher takes over.
+    ///
+    /// A stream begins no more than a few periods in a minute, so there are no more lines than that.
     pub(super) fn switched(&self, stream: &str, info: &PublisherInfo, to: Role) {
         self.switches[to as usize].fetch_add(1, Ordering::Relaxed);
         let peer = info.peer.map(tracing::field::display);
@@ -162,7 +170,7 @@ impl Seats {
         }
     }
 
-    /// Changes the rules of a name, whether or not anybody has a seat of it.
+    /// Changes the rules of a name, whether or not a seat is taken.
     pub(super) fn with<T>(
         &self,
         name: &str,

@@ -11,17 +11,20 @@ use crate::stream::Stream;
 /// How many versions are left out. Other copies may have seen newer ones than this machine, and versions only grow.
 const LEFT_OUT: u64 = 1000;
 
-/// The version from which on these are left out. A copy that was begun just now may have shown nothing of a track of which
-/// others have seen much. There are fewer than a thousand versions in a second, so none of them is above the stream's age
-/// in milliseconds, or above that of the machine that went on with it last.
+/// The version from which on [`LEFT_OUT`] versions are left out.
+///
+/// A copy that has just begun may have shown nothing of a track, while others have seen much of that track. A
+/// track has fewer than a thousand versions in a second. So no version is above the stream's age in
+/// milliseconds, or above that of the machine that went on with the stream last.
 fn least_version(since: UnixMicros, now: UnixMicros) -> u64 {
     u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX / 2)
 }
 
 impl Stream {
-    /// Makes a copy the stream itself, which waits for its publisher. What is published then begins a period, and goes
-    /// on with the numbers, names and dates that there are. Returns whether it does. A copy of a stream that is
-    /// over ends.
+    /// Makes a copy the stream itself, which waits for its publisher. Returns whether it does.
+    ///
+    /// New media then begin a period, and continue the numbers, names and dates. A copy of a stream that is
+    /// over ends instead.
     pub(crate) fn adopt(&self, now: UnixMicros) -> bool {
         let mut inner = self.lock();
         let state = self.state();
@@ -35,6 +38,8 @@ impl Stream {
         }
         inner.is_mirrored = false;
         inner.owner = None;
+        // If the stream was given away from here before, it waited for a publisher at that time, too.
+        inner.lost = None;
         let ahead = self.ahead();
         inner.began = Some(state.epoch);
         let newest = inner.tracks.iter().filter_map(newest).max_by_key(|newest| newest.period);
@@ -61,8 +66,8 @@ impl Stream {
             track.packager.adopt(learnt, least, LEFT_OUT);
             track.last_sample = now;
             (track.silent, track.missing) = (false, false);
-            // The other machine may have made renditions of a source that it did not offer. Whoever makes some here
-            // decides about that anew.
+            // The other machine may have made renditions of a source that it did not offer. If this machine
+            // makes some, it decides about that anew.
             track.handle.set_offered(true);
             track.began = track.packager.window().newest().map(|_| now);
         }

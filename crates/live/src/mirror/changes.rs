@@ -200,15 +200,11 @@ impl TrackChanges {
     /// segment before.
     fn next_place(&self, window: &Window) -> Option<(PartIndex, Option<usize>)> {
         let oldest = || Some(((window.all().next()?.msn, 0), None));
-        let Some((msn, at)) = self.end else { return oldest() };
-        match window.segment(msn) {
-            Some(segment) if at < segment.parts.len() => Some(((msn, at), None)),
-            Some(segment) => {
-                window.is_complete(msn).then(|| ((msn + 1, 0), Some(segment.parts.len())))
-            }
-            // That has left the window.
-            None => oldest().filter(|(oldest, _)| *oldest > (msn, at)),
-        }
+        let Some(end) = self.end.filter(|end| !window.has_lost(*end)) else { return oldest() };
+        let mut place = end;
+        window.part(&mut place)?;
+        let before = window.segment(end.0).filter(|before| place.0 > before.msn);
+        Some((place, before.map(|before| before.parts.len())))
     }
 
     fn told(

@@ -84,13 +84,18 @@ impl Mirror {
         });
         gone.for_each(TrackState::vanish);
         for described in &description.tracks {
-            let track = match inner.track(id(described)) {
-                Some(index) => &inner.tracks[index],
+            let index = match inner.track(id(described)) {
+                Some(index) => index,
                 None => {
                     add(inner, self.stream.settings(), described, now)?;
-                    &inner.tracks[inner.tracks.len() - 1]
+                    inner.tracks.len() - 1
                 }
             };
+            let track = &mut inner.tracks[index];
+            if let Some(longest) = description.target_duration {
+                // The machine that cuts the segments knows whether keyframes are regular.
+                track.packager.set_target_duration(longest, false);
+            }
             track.handle.set_present(described.coming);
             track.handle.set_offered(described.offered);
         }

@@ -477,6 +477,84 @@ fn nothing_is_made_here_of_a_stream_that_became_a_copy() {
     assert_eq!(seen(), before);
 }
 
+/// The backup at another machine gives the stream back, and the primary needs a while until its next keyframe.
+#[test]
+fn a_stream_that_was_given_away_and_comes_back_waits_for_its_publisher() {
+    let mut scene = Scene::new(12);
+    (0..100).for_each(|_| scene.publish(25, true));
+    scene.publisher = None;
+    scene.registry.sweep(scene.now);
+    assert!(scene.stream.become_copy());
+    scene.now.0 += 60_000_000;
+    assert!(scene.registry.adopt("x", scene.now));
+    scene.registry.sweep(scene.now);
+    assert_eq!(scene.stream.state().status, crate::Status::Offline);
+    scene.publisher = Some(scene.registry.publish("x", info(), scene.now).unwrap());
+    assert!(Arc::ptr_eq(scene.publisher.as_ref().unwrap().stream(), &scene.stream));
+}
+
+/// Where memory is short, a copy keeps three of the longest segments that the stream may have.
+#[test]
+fn a_copy_knows_how_long_segments_of_the_stream_may_be() {
+    let mut scene = Scene::new(13);
+    (0..600).for_each(|_| {
+        scene.publish(250, true);
+        scene.carry(0);
+    });
+    assert_eq!(scene.stream.target_duration(), Duration::from_secs(10));
+    let longest = |stream: &Stream| -> Vec<_> {
+        stream.lock().tracks.iter().map(|track| track.packager.longest_segment()).collect()
+    };
+    let copy = scene.other.stream("x").unwrap();
+    assert_eq!(longest(&copy), [900_000, 480_000]);
+    assert_eq!(longest(&copy), longest(&scene.stream));
+}
+
+/// Two streams whose publishers left were given to another machine. What follows needs more memory than there is.
+#[test]
+fn streams_that_were_given_away_give_way_like_other_copies() {
+    let small = Registry::with_memory(Settings::default(), 4 << 20);
+    let mut given: Vec<_> = ["x", "y"]
+        .into_iter()
+        .map(|name| {
+            let mut scene = Scene::new(14);
+            let settings = Settings { window: Duration::from_mins(2), ..Settings::default() };
+            scene.other = Registry::new(settings);
+            let publisher = small.publish(name, info(), scene.now).unwrap();
+            let stream = Arc::clone(publisher.stream());
+            scene.publisher = Some(publisher);
+            scene.announce();
+            (0..50).for_each(|_| scene.publish(25, true));
+            scene.publisher = None;
+            // The other machine has a copy, and goes on with it.
+            let mut changes = Changes::new(&stream);
+            let Some(Change::Stream(of)) = changes.take() else { panic!("no description") };
+            let mut copy = scene.other.mirror(name, &of, scene.now).unwrap();
+            copy.apply(&Change::Stream(of), scene.now).unwrap();
+            while let Some(change) = changes.take() {
+                assert_eq!(copy.apply(&change, scene.now).unwrap(), Taken::Yes);
+            }
+            assert!(stream.become_copy() && scene.other.adopt(name, scene.now));
+            scene.publisher = Some(scene.other.publish(name, info(), scene.now).unwrap());
+            scene.announce();
+            scene.frame = 0;
+            let mirror = small.resume_mirror(name).expect("it is a copy");
+            let changes = Changes::since(copy.stream(), mirror.places());
+            (scene, changes, mirror)
+        })
+        .collect();
+    for _ in 0..4000 {
+        for (scene, changes, mirror) in &mut given {
+            scene.publish(25, true);
+            while let Some(change) = changes.take() {
+                assert_ne!(mirror.apply(&change, scene.now).unwrap(), Taken::Missing);
+            }
+        }
+    }
+    let memory = small.memory();
+    assert!(memory.given_up > 5 && memory.used <= memory.limit, "{memory:?}");
+}
+
 /// The segment after the first one is foretold by it, so it must last as long as it is shown.
 #[test]
 fn the_first_segment_of_another_machine_lasts_as_long_as_it_is_shown() {

@@ -1,7 +1,7 @@
-//! Single access units of a stream, for copies whose viewers read a [`Tap`]. Without these, such viewers get a
-//! unit when its part is complete.
+//! Single access units of a stream, for copies whose viewers read a [`Tap`].
 //!
-//! A unit names the one before it, and a copy hands it on after that one. What is lost comes with its part.
+//! Without them, such viewers get a unit when its part is complete. Each unit names the unit before it, and a
+//! copy hands it on after that one. A unit that is lost comes with its part.
 
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
@@ -25,7 +25,7 @@ use crate::track::Track;
 pub struct Units {
     stream: Arc<Stream>,
     state: watch::Receiver<Arc<State>>,
-    /// The tracks of which units are told, by track_ID.
+    /// The tracks that are told unit by unit, by track_ID.
     wanted: HashSet<u32>,
     tracks: HashMap<u32, TrackUnits>,
 }
@@ -38,13 +38,13 @@ struct TrackUnits {
 }
 
 impl Units {
-    /// Tells what comes from now on, of the tracks that [`Units::limit`] names.
+    /// Tells the units that come from now on, of the tracks that [`Units::limit`] selects.
     pub fn new(stream: &Arc<Stream>) -> Self {
         let (state, stream) = (stream.subscribe(), Arc::clone(stream));
         Self { stream, state, wanted: HashSet::new(), tracks: HashMap::new() }
     }
 
-    /// Sets of which tracks units are told, by track_ID.
+    /// Sets the tracks that are told unit by unit, by track_ID.
     pub fn limit(&mut self, is_wanted: impl Fn(u32) -> bool) {
         let ids =
             self.stream.state().tracks.iter().map(|it| it.header().track.id).collect::<Vec<_>>();
@@ -108,7 +108,7 @@ impl TrackUnits {
 }
 
 impl Mirror {
-    /// The tracks of this copy of which somebody reads single units, by track_ID.
+    /// The tracks of this copy that viewers read by single units, by track_ID.
     pub fn read_by_unit(&self) -> Vec<u32> {
         let inner = self.stream().lock();
         let read = inner.tracks.iter().filter(|track| track.handle.taps.are_read());
@@ -122,7 +122,7 @@ impl Mirror {
         asked.map(crate::track::TrackState::id).collect()
     }
 
-    /// Hands a unit to those that read single units, as soon as they have got the one before it.
+    /// Hands a unit to viewers that read single units, as soon as they have the unit before it.
     ///
     /// # Errors
     /// It is no unit of a stream.

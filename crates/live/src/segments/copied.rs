@@ -61,6 +61,10 @@ impl Segments {
             _known: known,
         };
         if let Some(begins) = &new.begins {
+            // Each message has a header of its own. Segments share one, as in the stream itself.
+            let known = self.newest().map(|newest| &newest.header);
+            let header =
+                Arc::clone(known.filter(|it| **it == begins.header).unwrap_or(&begins.header));
             match begins.follows {
                 Some(_) => self.complete(),
                 None => self.forget(),
@@ -78,7 +82,7 @@ impl Segments {
                 discontinuity: begins.discontinuity,
                 captured: begins.captured,
                 expected_end: begins.expected_end,
-                header: Arc::clone(&begins.header),
+                header,
                 parts: Vec::new(),
             });
         } else if self.open.is_none() {

@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     /// How many video tracks and other tracks there have been. No name is used twice.
     pub(crate) named: [u32; 2],
     /// When a sweep first found that no publisher is left.
-    pub(super) lost: Option<UnixMicros>,
+    pub(crate) lost: Option<UnixMicros>,
     pub(super) ended: Option<UnixMicros>,
     /// Where this machine, or the one that has it, went on with it.
     pub(crate) adoptions: Vec<Adoption>,
@@ -249,9 +249,10 @@ impl Inner {
         true
     }
 
-    /// The limiter of the periods, jumps and changes that a publisher makes. The main publisher's is
-    /// the stream's: whoever returns as the main publisher takes it over. One publisher never uses
-    /// up what another has.
+    /// The limiter of the periods, jumps and changes that a publisher makes.
+    ///
+    /// The main publisher uses the stream's limiter: a publisher that returns as the main one takes it over.
+    /// One publisher never uses up what another has.
     pub(crate) fn turns_of(&mut self, publisher: usize) -> &mut Limiter {
         match self.is_main(publisher) {
             true => &mut self.turns,
@@ -341,7 +342,7 @@ impl Inner {
         let paused = has_paused(&self.tracks[index])
             && (leads || is_quiet && has_paused(&self.tracks[leader]));
         if self.period_begun && (paused || leads && sync && self.dates.is_off(ahead)) {
-            // The period is one of the whole stream, whoever publishes its leading track. A jump was counted already.
+            // The period is the whole stream's, not that of one publisher. A jump was counted already.
             if !self.has_jumped && !self.turns.allows(now) {
                 return false;
             }

@@ -19,7 +19,7 @@ const HELD: Duration = Duration::from_secs(3);
 pub(crate) enum Entry {
     /// It replaces only one that is silent for long enough.
     First,
-    /// It has the seat of whoever publishes the same, and replaces that one.
+    /// It has the seat of the publisher of the same source or rendition, and replaces that one.
     Turn,
     /// As [`Self::Turn`], and it is the backup of the publisher before, or the other way round. Its media do not
     /// continue what came before, and it belongs to the stream even if its address is another.
@@ -63,7 +63,7 @@ impl Stream {
                 return Err(PublishError::InUse(active.info.clone()));
             }
         }
-        // The source itself may always return, whoever has added renditions to it.
+        // The source itself may always return, however many renditions others have added to it.
         let renditions = inner.publishers.iter().filter(|active| active.info.rendition.is_some());
         if info.rendition.is_some() && renditions.count() >= MOST_PUBLISHERS {
             return Err(PublishError::TooManyPublishers);
@@ -72,7 +72,7 @@ impl Stream {
             // A returning publisher's media do not continue the earlier media, so they begin a
             // period. If others publish, it finds its place on their timeline, and begins a period only in place
             // of another publisher.
-            // Nothing continues the media of another machine, whoever comes first: there may be more of these than here.
+            // No publisher continues the media of another machine: there may be more of these than are here.
             let is_adopted = inner.owner.is_none() && inner.period_begun;
             let returns =
                 is_adopted || inner.tracks.iter().any(|track| track.publisher == info.rendition);

@@ -47,7 +47,7 @@ impl Stream {
         leaves
     }
 
-    /// Ends the stream at once, whoever publishes it: it is another's. Publishers find that they were replaced.
+    /// Ends the stream at once, because another machine has it. Its publishers find that they were replaced.
     pub fn expel(&self) {
         let mut inner = self.lock();
         inner.publishers.clear();
@@ -76,6 +76,8 @@ impl Stream {
         let is_free = !inner.is_published() && !inner.is_over();
         if is_free {
             inner.is_mirrored = true;
+            // Its memory counts as that of a published stream, as with any copy.
+            inner.account.resume();
             inner.publishers.clear();
             // The other machine has cut what follows.
             inner.tracks.iter_mut().for_each(|track| track.packager.discard());

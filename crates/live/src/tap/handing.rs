@@ -82,9 +82,10 @@ impl Handing {
         }
     }
 
-    /// Another machine went on with the stream, of which `newest` is the last unit that came in a part. It does not have
-    /// what came singly after that, and may use the same places for others. So the numbers of periods change for those
-    /// who got such units: the media before do not continue.
+    /// Notes that another machine went on with the stream. `newest` is the last unit that came in a part.
+    ///
+    /// That machine does not have the single units that came after `newest`, and may use the same places for
+    /// others. So the numbers of periods change for viewers that got such units: their media do not continue.
     pub(crate) fn go_elsewhere(&mut self, newest: Option<UnitPlace>) {
         self.ahead.clear();
         if self.last > newest {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::name;
-use cluster::wire::{Ask, Message, Reader};
+use cluster::wire::{self, Ask, Message, Reader};
 use futures_util::StreamExt;
 use live::PartIndex;
 use live::backup::Claim;
@@ -120,8 +120,14 @@ impl Copying<'_> {
             if message.is_unheard {
                 return Err(End::NoAnswer);
             }
-            let read = reader.read(&message.payload);
-            let read = read.map_err(|error| End::Refused(error.to_string()))?;
+            let read = match reader.read(&message.payload) {
+                // A message of a long part was lost. The part is missing, as if all of its messages were lost.
+                Err(error @ wire::Error::Piece) => {
+                    self.cluster.refuse(&error);
+                    continue;
+                }
+                read => read.map_err(|error| End::Refused(error.to_string()))?,
+            };
             if let (Some((epoch, _)), 0) = (&read, self.holder.epoch) {
                 self.holder.epoch = *epoch;
             }

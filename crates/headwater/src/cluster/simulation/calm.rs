@@ -1,11 +1,14 @@
 //! Nothing fails: what nodes tell each other, and what they do not.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cluster::presence::{Announcement, Report};
+use live::Status;
 use live::backup::Role;
 use testkit::Random;
 use tokio::time::{Instant, sleep};
+use tracing_subscriber::fmt::MakeWriter;
 
 use super::encoder::Encoder;
 use super::network::Network;
@@ -104,6 +107,95 @@ async fn a_copy_lasts_thirty_seconds_longer_than_its_last_viewer() {
     assert_eq!(calm.refused, 0);
 }
 
+/// The publisher leaves for good. The stream's own node and one without a copy are then asked for the stream.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_over_is_watched_to_its_end_and_not_copied_again() {
+    let mut calm = Calm::begin().await;
+    let third = calm.start_third();
+    calm.encoder.leave(0, Duration::from_mins(10));
+    calm.pass(33, |_| {}).await;
+    assert_eq!(calm.copy().state().status, Status::Ended);
+    assert!(matches!(third.origin.stream("x").await, Ok(None)));
+    // A copy may not have heard yet that the stream is over.
+    let cluster = Arc::clone(calm.owner.origin.cluster.get().expect("a cluster"));
+    let copies = vec![("x".to_owned(), 0)];
+    let late = Announcement {
+        node: "n1".to_owned(),
+        address: String::new(),
+        zone: String::new(),
+        viewers: 0,
+        ready: true,
+        message: (0, 1),
+        streams: Vec::new(),
+        seats: Vec::new(),
+        report: Some(Report { load: 0, copies }),
+    };
+    for announced in [None, Some(late)] {
+        let now = calm.owner.origin.now();
+        announced.into_iter().for_each(|late| cluster.directory().hear(late, now));
+        let stream = calm.owner.origin.stream("x").await;
+        let stream = stream.expect("nobody has to be reached").expect("it is here");
+        let state = stream.state();
+        assert_eq!(state.status, Status::Ended);
+        assert!(state.tracks.iter().all(|track| track.window().newest().is_some()));
+    }
+    assert_eq!(calm.network.sent("headwater.node.n1"), 0);
+}
+
+/// The node that gave its stream away hears nothing of the other one at first.
+#[tokio::test(start_paused = true)]
+async fn viewers_of_a_stream_that_was_given_away_stay_until_its_new_node_answers() {
+    let mut calm = Calm::begin().await;
+    let stream = calm.owner.origin.registry.stream("x").expect("it is published");
+    let newest =
+        || stream.track("v0").expect("video").window().newest().map(|it| it.msn).expect("media");
+    calm.owner.watch("x").await;
+    calm.owner.bus.narrow(0);
+    std::mem::swap(&mut calm.owner, &mut calm.other);
+    calm.encoder.leave(1, TURN);
+    calm.pass(5, |_| {}).await;
+    assert!(calm.encoder.is_publishing() && stream.is_mirrored());
+    assert_ne!(stream.state().status, Status::Ended);
+    let before = newest();
+    calm.other.bus.narrow(usize::MAX);
+    calm.pass(5, |_| {}).await;
+    assert!(Arc::ptr_eq(&stream, &calm.copy()));
+    assert!(newest() > before + 3, "{before} {}", newest());
+}
+
+/// Two nodes are configured with one name. A node that comes again after a crash has its own name to itself.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_the_name_of_another_says_so() {
+    static LOG: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(|| LOG.make_writer());
+    let _log = tracing::subscriber::set_default(log.finish());
+    let conflicts = || {
+        let log = LOG.lock().expect("no panic").clone();
+        String::from_utf8_lossy(&log).matches("cluster.node must differ node=\"n1\"").count()
+    };
+    let calm = Calm::begin().await;
+    let again = || start(&calm.network, calm.began, (1, 0), &mut Random::new(2));
+    calm.other.bus.crash();
+    let restarted = again();
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(conflicts(), 0);
+    let second = again();
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(conflicts(), 1);
+    drop((restarted, second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_watches_a_file_counts_as_a_viewer_of_the_node() {
+    let mut calm = Calm::begin().await;
+    let viewing = calm.owner.origin.title_viewers.connected("film.mp4", live::Delivery::Push);
+    calm.pass(2, |_| {}).await;
+    let (nodes, _) = calm.other.origin.cluster.get().expect("a cluster").nodes();
+    let known: Vec<_> = nodes.iter().map(|node| (&*node.node, node.viewers)).collect();
+    assert_eq!(known, [("n0", 1), ("n1", 1)]);
+    drop(viewing);
+}
+
 /// The node of a stream is lost. Its encoder comes to a node at which nobody watches, and which has no copy.
 #[tokio::test(start_paused = true)]
 async fn a_publisher_goes_on_where_there_is_no_copy() {
@@ -116,11 +208,23 @@ async fn a_publisher_goes_on_where_there_is_no_copy() {
         window.newest().expect("segments").msn
     };
     let before = newest(&copy);
+    let told = calm.network.sent("headwater.live.x");
+    calm.pass(1, |_| {}).await;
+    let usual = calm.network.sent("headwater.live.x") - told;
     calm.owner.bus.crash();
     std::mem::swap(&mut calm.owner, &mut third);
     calm.encoder.leave(2, Duration::from_secs(2));
     assert!(calm.owner.origin.registry.stream("x").is_none());
-    calm.pass(10, |_| {}).await;
+    while !calm.encoder.is_publishing() {
+        sleep(TURN).await;
+        assert!(!calm.encoder.step(&calm.owner));
+    }
+    // The copies have the window already.
+    let told = calm.network.sent("headwater.live.x");
+    calm.pass(1, |_| {}).await;
+    let told = calm.network.sent("headwater.live.x") - told;
+    assert!((1..usual * 2).contains(&told), "{told}, and {usual} before");
+    calm.pass(9, |_| {}).await;
     let stream = calm.owner.origin.registry.stream("x").expect("it is published");
     let window = stream.track("v0").expect("video").window();
     let numbers: Vec<_> = window.all().map(|segment| segment.msn).collect();
@@ -273,7 +377,7 @@ async fn a_primary_that_comes_again_soon_ends_nothing() {
                 calm.other.sweep();
             }
             for stream in [&stream, &copy] {
-                assert_ne!(stream.state().status, live::Status::Ended, "{away} ms, turn {turn}");
+                assert_ne!(stream.state().status, Status::Ended, "{away} ms, turn {turn}");
             }
         }
         assert!(calm.encoder.is_publishing() && backup.is_publishing());
@@ -344,7 +448,7 @@ async fn a_backup_goes_on_where_no_copy_can_be_made() {
     turn(10, &mut owner, &mut other, false).await;
     assert_eq!((live(&owner), live(&other)), (Some(Role::Primary), None));
     assert!(other.origin.registry.stream("x").is_none(), "a copy was made");
-    // Each second it asks for a copy, of which all of the stream would be sent, and for the stream itself.
+    // Each second the other node asks for a copy, that is for all of the stream, and for the stream itself.
     let asked = network.sent("headwater.node.n0");
     assert!((18..=24).contains(&asked), "{asked}");
     turn(8, &mut owner, &mut other, true).await;

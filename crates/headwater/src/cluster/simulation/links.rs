@@ -7,6 +7,7 @@ use cluster::name;
 use cluster::wire::Ask;
 use futures_util::StreamExt;
 use live::backup::Role;
+use media::codec::avc;
 use testkit::Random;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -96,6 +97,43 @@ async fn a_long_window_is_copied(most: usize, rate: Option<u64>) {
         stream.track("v0").and_then(|track| Some(track.window().all().next()?.msn)).expect("media")
     };
     assert!(first(&copy) <= first(&of), "the copy has the whole window");
+}
+
+/// Each keyframe makes a part of two pieces, and the answers lack the first of them.
+#[tokio::test(start_paused = true)]
+async fn a_copy_outlasts_the_loss_of_a_piece_of_a_long_part() {
+    let network = Network::new(1);
+    let (began, mut random) = (Instant::now(), Random::new(1));
+    let mut node = |at| start(&network, began, (at, 0), &mut random);
+    let (owner, mut other) = (node(0), node(1));
+    let info = live::PublisherInfo { peer: None, protocol: "test", rendition: None };
+    let mut publisher = owner.origin.publish("x", Role::Primary, info).expect("it is let in");
+    let video = avc::Config::parse(testkit::avc_record(31).into()).expect("a record");
+    let now = owner.origin.now();
+    publisher.track(0, media::Codec::Avc(video), 1000, *b"und", now).expect("a track");
+    other.bus.narrow(300 << 10);
+    let newest = |node: &Node| {
+        let stream = node.origin.registry.stream("x").expect("it is here");
+        let newest = stream.track("v0")?.window().newest()?.msn;
+        Some((newest, stream.state().status))
+    };
+    for frame in 0..100_i64 {
+        sleep(TURN).await;
+        let sync = frame % 10 == 0;
+        let data = bytes::Bytes::from(vec![0; if sync { 600 << 10 } else { 100 }]);
+        let sample = media::Sample { dts: frame * 100, cts: 0, duration: 0, sync, data };
+        publisher.sample(0, sample, owner.origin.now()).expect("it is taken");
+        if frame == 50 {
+            other.watch("x").await;
+            assert_eq!(newest(&other), None, "the parts are missing");
+        }
+        if frame == 60 {
+            other.bus.narrow(usize::MAX);
+        }
+    }
+    sleep(Duration::from_secs(1)).await;
+    assert!(newest(&other).is_some());
+    assert_eq!(newest(&other), newest(&owner));
 }
 
 /// A second viewer comes to an edge while the copy is being made for the first one.

@@ -1,10 +1,10 @@
-//! A cluster in one process, in which time is moved, and what can fail does.
+//! A cluster in one process with simulated time, in which everything fails that can fail.
 //!
-//! The nodes are real ones: leases, what is told of streams, and copies are the code that runs with NATS. Only the
-//! message system is another ([`network`]). Encoders go from node to node, nodes crash and start again, the network
-//! falls into two sides, and the bucket of the leases goes away or is lost. Nodes stand still for longer than a lease
-//! lasts, take themselves for connected or not, wrongly, and get messages late. Encoders hang, and each stream has a backup.
-//! Meanwhile this must hold:
+//! The nodes are real ones: leases, messages about streams, and copies are the code that runs with NATS. Only
+//! the message system is another ([`network`]). Encoders go from node to node, nodes crash and start again,
+//! the network falls into two sides, and the bucket of the leases goes away or is lost. Nodes stand still for
+//! longer than a lease lasts, are wrong about their connection, and get messages late. Encoders hang, and
+//! each stream has a backup. Meanwhile this must hold:
 //!
 //! - At most one node tells changes of a stream with a lease of one epoch.
 //! - A part that a node has shown never changes.
@@ -39,7 +39,7 @@ use self::node::{Checked, Node};
 use crate::config::Config;
 
 const NODES: usize = 4;
-/// Two encoders contend for the first name. There is a backup of each.
+/// Two encoders contend for the first name. Each name has a backup.
 const ENCODERS: [(&str, Role); 5] = [
     ("x", Role::Primary),
     ("x", Role::Primary),
@@ -54,7 +54,8 @@ const TURN: Duration = Duration::from_millis(100);
 const PEACE: u64 = 12_000;
 /// After this time without faults, all is well again, unless a primary has to be steady for longer.
 const HEALED: Duration = Duration::from_secs(60);
-/// After this time it is in any case: a primary that flapped must be steady for two minutes (`live::backup`).
+/// After this time all is well in any case: a primary that flapped must be steady for two minutes
+/// (`live::backup`).
 const STEADY: Duration = HEALED.saturating_add(Duration::from_mins(2));
 
 struct World {
@@ -66,7 +67,7 @@ struct World {
     copies: u8,
     /// When nodes that crashed start again.
     away: HashMap<usize, Instant>,
-    /// When nodes that stand still go on, and the encoders of which they have not noticed yet that they left.
+    /// Nodes that stand still: when they go on, and the encoders that have left them unnoticed.
     still: HashMap<usize, (Instant, Vec<Seat>)>,
     encoders: Vec<Encoder>,
     /// When faults that last end.

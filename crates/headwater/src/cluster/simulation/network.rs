@@ -28,10 +28,10 @@ pub(super) struct Network(pub(super) Mutex<State>);
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) random: Random,
-    /// Messages in a thousand that are lost, and as many that come twice, and that overtake one.
+    /// How many messages in a thousand are lost. As many come twice, and as many overtake one.
     pub(super) bad: u64,
     pub(super) subscriptions: BTreeMap<String, Vec<Subscriber>>,
-    /// A life that gets no answers of more bytes than these.
+    /// A life that gets no answers of more bytes than this.
     pub(super) narrow: Option<(u64, usize)>,
     /// The most messages that wait for a subscriber. Further ones are lost.
     most_waiting: usize,
@@ -46,7 +46,7 @@ pub(super) struct State {
     pub(super) steps: u64,
     /// How many messages were sent to subjects that are not inboxes, without questions whether a node is there.
     pub(super) sent: HashMap<String, usize>,
-    /// By which life changes of a stream were told with a lease of this epoch.
+    /// The life that told changes of a stream, by the name of the stream and the epoch of the lease.
     pub(super) tellers: HashMap<(String, u64), u64>,
 }
 
@@ -60,14 +60,14 @@ pub(super) struct Subscriber {
 pub(super) struct Life {
     /// Nodes of one side hear each other.
     pub(super) side: u8,
-    /// Whether it has no connection.
+    /// Whether the node has no connection.
     pub(super) is_cut: bool,
-    /// Whether the bucket does not hear it, though all nodes do.
+    /// Whether the bucket does not hear the node, though all nodes do.
     pub(super) lacks_bucket: bool,
-    /// What the node takes for true of its connection, where that is not so.
+    /// Whether the node believes that it is connected, where it is wrong about that.
     pub(super) believes: Option<bool>,
     pub(super) connected: UnixMicros,
-    /// What comes to the node, and what it sends.
+    /// The link to the node. `up` is the link from the node.
     pub(super) down: Link,
     pub(super) up: Link,
 }
@@ -77,7 +77,7 @@ pub(super) struct Life {
 pub(super) struct Link {
     /// Bytes a second; `None` for as many as there are.
     pub(super) rate: Option<u64>,
-    /// When all is through that was sent so far.
+    /// When all bytes that were sent so far are through.
     free: Instant,
 }
 

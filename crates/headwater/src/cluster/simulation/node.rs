@@ -93,13 +93,13 @@ impl Node {
         let bus = network.join(name, origin.clock);
         let origin = Arc::new(origin);
         let place = (String::new(), String::new());
-        let seats = Arc::clone(&origin.seats);
+        let viewed = (Arc::clone(&origin.seats), Arc::clone(&origin.title_viewers));
         let cluster = Cluster::begin(
             Arc::clone(&bus) as _,
             name.to_owned(),
             place,
             copies,
-            seats,
+            viewed,
             origin.clock,
         );
         origin.cluster.set(cluster).expect("it is new");
