@@ -127,6 +127,10 @@ pub struct Viewers {
     pub delivery_p99: Option<Distribution>,
     /// Mean time from capture to the playhead of each viewer.
     pub behind_live: Option<Distribution>,
+    /// Viewers by the clock that told when their media were captured: `stamp`, `prft`, `date-time`.
+    /// Latencies by different clocks do not compare.
+    #[serde(default)]
+    pub clocks: BTreeMap<String, u64>,
     /// Largest delay of each viewer, compared with its fastest media.
     pub late: Option<Distribution>,
     /// Viewers that ended with an error, by kind.
@@ -221,6 +225,7 @@ impl Sum {
                 delivery: None,
                 delivery_p99: None,
                 behind_live: None,
+                clocks: BTreeMap::new(),
                 late: None,
                 errors: BTreeMap::new(),
                 troubles: BTreeMap::new(),
@@ -296,6 +301,9 @@ impl Sum {
                     report.id, error.kind, error.what, error.place
                 ));
             }
+        }
+        if let Some(clock) = report.clock {
+            *all.clocks.entry(clock.name().to_owned()).or_default() += 1;
         }
         for (kind, count) in &report.troubles {
             *all.troubles.entry(kind.clone()).or_default() += u64::from(*count);
@@ -451,7 +459,8 @@ mod tests {
         {
             sum.add(&report(id, watched, bytes), 0.25);
         }
-        let failed = Report { end: End::Error, ..report(4, 0.05, 2_500_000) };
+        let clock = Some(viewer::playback::CaptureClock::DateTime);
+        let failed = Report { end: End::Error, clock, ..report(4, 0.05, 2_500_000) };
         sum.add(&failed, 0.25);
         assert_eq!(sum.served(), 4);
         let read = sum.finish();
@@ -460,6 +469,7 @@ mod tests {
         let (rate, delay) = (read.bit_rate.unwrap(), read.join_delay.unwrap());
         assert_eq!((rate.count, delay.count), (4, 5));
         assert!((delay.max - 0.25).abs() < 0.001, "{read:?}");
+        assert_eq!(read.clocks, BTreeMap::from([("date-time".to_owned(), 1)]));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::Micros;
 
 /// Holds the viewers of a run back until all of them are connected.
 ///
-/// The viewers of one process arrive here. Whoever runs them waits until all have arrived
+/// The viewers of one process arrive here. Their runner waits until all have arrived
 /// ([`Barrier::all_arrived`]), and opens the barrier when those of all processes have. A viewer
 /// that cannot connect has arrived, too: nobody waits for it.
 #[derive(Debug)]

@@ -167,7 +167,9 @@ pub fn parse(text: &str) -> Result<Manifest, Error> {
                 }
             }
             Event::Start { name: "Location", .. } => {
-                manifest.location = Some(element_text(&mut reader)?);
+                let text = element_text(&mut reader)?;
+                // Further ones are alternatives to the first.
+                manifest.location.get_or_insert(text.trim().to_owned());
             }
             Event::Start { name: "ServiceDescription", .. } => depth += 1,
             Event::Start { name: "Latency", attributes: list } => {
@@ -231,7 +233,8 @@ fn period(
         }
     }
     // 5.3.2.1: a period without a start follows the period before, or is the first.
-    let after = before.map_or(Some(0), |before| Some(before.start + before.duration?));
+    let after =
+        before.map_or(Some(0), |before| Some(before.start.saturating_add(before.duration?)));
     period.start = start.or(after).unwrap_or_default();
     let mut inherited = above.clone();
     let mut sets = 0;
@@ -541,6 +544,13 @@ mod tests {
         assert_eq!((template.duration, template.start_number), (Some(2), 1));
         assert_eq!(a0.expand("$$x$Time$-$Bandwidth$", 3, 4), "$x4-64");
         assert_eq!(a0.expand("$RepresentationID$_$Number$_$Bad", 3, 4), "a0_3_$Bad");
+    }
+
+    #[test]
+    fn a_live_presentation_may_count_from_1970() {
+        let text = LIVE.replace("start=\"PT1S\"", "start=\"PT1732800000.5S\"");
+        let period = &parse(&text).unwrap().periods[0];
+        assert_eq!(period.start, 1_732_800_000_500_000);
     }
 
     #[test]

@@ -5,10 +5,15 @@ use crate::Micros;
 /// Parses a decimal number of seconds, `9.009`, as microseconds, and rounds further digits. `None`
 /// if the text is no such number, is negative, or is not below a hundred million.
 pub(crate) fn seconds(text: &str) -> Option<Micros> {
+    number_of_seconds(text, 8)
+}
+
+/// The same for numbers with at most so many digits before the point, which may be 12.
+fn number_of_seconds(text: &str, most: usize) -> Option<Micros> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if (whole.is_empty() && fraction.is_empty())
-        || whole.len() > 8
+        || whole.len() > most
         || !digits(whole)
         || !digits(fraction)
     {
@@ -82,7 +87,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 }
 
 /// Parses an xs:duration (XML Schema 3.2.6), `PT1H2M3.5S`, as microseconds. Years and months have
-/// no fixed length; they count as 365 and 30 days.
+/// no fixed length; they count as 365 and 30 days. A period of a live presentation may begin at a
+/// number of seconds since 1970, which has ten digits.
 pub(crate) fn duration(text: &str) -> Option<Micros> {
     let mut rest = text.trim().strip_prefix('P')?;
     let mut in_time = false;
@@ -106,7 +112,7 @@ pub(crate) fn duration(text: &str) -> Option<Micros> {
             _ => return None,
         };
         rest = chars.as_str();
-        sum = sum.checked_add(seconds(number)?.checked_mul(factor)?)?;
+        sum = sum.checked_add(number_of_seconds(number, 10)?.checked_mul(factor)?)?;
         any = true;
     }
     any.then_some(sum)
@@ -158,6 +164,8 @@ mod tests {
             ("PT1.5S", Some(1_500_000)),
             ("PT1H2M3.25S", Some(3_723_250_000)),
             ("P1DT1S", Some(86_401_000_000)),
+            ("PT1732800000S", Some(1_732_800_000_000_000)),
+            ("P9999999999Y", None),
             ("P", None),
             ("PT", None),
             ("1S", None),

@@ -194,7 +194,10 @@ proptest! {
         let mut tags = Vec::new();
         let mut skimmer = skim::Flv::default();
         for piece in clip.flv().chunks(split) {
-            skimmer.read(piece, &mut |tag| tags.push(tag)).unwrap();
+            skimmer.read(piece, &mut |event| match event {
+                skim::FlvEvent::Tag(tag) => tags.push(tag),
+                skim::FlvEvent::Metadata(metadata) => panic!("{metadata:?}"),
+            }).unwrap();
         }
         let mut reader = media::flv::Reader::new();
         reader.handle_bytes(&clip.flv());

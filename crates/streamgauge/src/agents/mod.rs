@@ -14,7 +14,7 @@
 //! piece, and what comes from it is numbered: a gap ends the child's part of the run with an error.
 //! A child sends no more than [`wire::WINDOW`] pieces that nobody has taken.
 //!
-//! Each second the crew asks each agent for its clocks. Whoever hears nothing from the other for
+//! Each second the crew asks each agent for its clocks. A side that hears nothing from the other for
 //! [`wire::SILENCE`] gives up: an agent becomes idle, and the run goes on without the agent.
 
 pub mod agent;

@@ -21,12 +21,12 @@ const HELD: Duration = Duration::from_secs(2);
 const RATE: u32 = 400_000;
 /// Duration of an outage.
 const OUTAGE: Duration = Duration::from_secs(3);
-/// Pictures that never come: two segments.
+/// Frames that never come: two segments.
 const HOLE: Range<u32> = 50..100;
-/// The picture with a wrong byte.
+/// The frame with a wrong byte.
 const WRONG: u32 = 60;
-/// Pictures of which a packet is lost once, and a picture that never comes.
-/// That picture is no keyframe: parameter sets have packets of their own.
+/// Frames that lose a packet once, and a frame that never comes.
+/// That frame is no keyframe: parameter sets have packets of their own.
 const LOST: Loss = Loss { once: 40..60, always: 101 };
 
 /// Bound of a time, in seconds: an event loop may wake this late before a run counts as saturated.
@@ -36,7 +36,7 @@ const PROMPT: f64 = LAG.as_secs_f64();
 const POLLING: f64 = 0.05;
 /// How long ICE and DTLS may take before the first packet of WHEP, in seconds.
 const HANDSHAKE: f64 = 0.25;
-/// Bits of a picture.
+/// Bits of a frame.
 const BITS: f64 = SIZE as f64 * 8.0;
 /// Bound of a bit rate, as a share of it: the heads of messages, and what comes before the first byte of media.
 const SHARE: f64 = 0.02;
@@ -45,10 +45,10 @@ const DIGIT: f64 = 0.07;
 /// Bound of the duration of a hole, in seconds: FLV's times are in whole milliseconds, and RTP's in ticks.
 const ROUNDING: f64 = 0.002;
 
-/// Packets of a picture by WHEP that is no keyframe: the stamp has one of its own, and the slice of 4,000 bytes takes four.
+/// Packets of a frame by WHEP that is no keyframe: one for the stamp, and four for the slice of 4,000 bytes.
 const PACKETS: usize = 5;
 
-/// Pictures of the streams of all cases: 6 s.
+/// Frames of the streams of all cases: 6 s.
 pub(super) const PICTURES: u32 = 150;
 
 /// A case.
@@ -153,7 +153,7 @@ impl Case {
                     check("holes", Unit::Count, 1.0, 0.0, holes),
                     time("missing", seconds(script.missing()), ROUNDING + last, missing),
                     time("longest_hole", seconds(script.missing()), ROUNDING + last, longest),
-                    // The last picture before the hole, and the last of all.
+                    // The last frame before the hole, and the last of all.
                     time("received", seconds(script.received()), ROUNDING + 2.0 * last, received),
                     check(
                         "verified.missing",

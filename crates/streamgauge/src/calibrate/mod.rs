@@ -9,7 +9,7 @@
 //!                           └─▶ the true figures ──────────────────────────────────────────▶ check ◀──────┘
 //! ```
 //!
-//! - `stream` has the pictures, `script` says when each comes, and what follows from that.
+//! - `stream` has the frames, `script` says when each comes, and what follows from that.
 //! - `server` publishes over every delivery, by the script of its case.
 //! - `case` says what an `injection` does and what a `player` must report, `check` compares, [`document`] is the result.
 

@@ -86,7 +86,7 @@ impl Player {
         }
     }
 
-    /// How many pictures come at once: one, a chunk, or a segment.
+    /// How many frames come at once: one, a chunk, or a segment.
     pub(super) fn piece(self) -> u32 {
         match self {
             Self::Rtmp | Self::Flv | Self::Whep => 1,
@@ -95,8 +95,8 @@ impl Player {
         }
     }
 
-    /// How many pictures of a live stream exist when the player comes. A player of parts or segments begins three
-    /// of them from the end (RFC 8216bis 4.4.3.8). The others get as much as a player of parts.
+    /// How many frames of a live stream exist when the player comes. A player of parts or segments begins
+    /// three of them from the end (RFC 8216bis 4.4.3.8). The others get as much as a player of parts.
     pub(super) fn backlog(self) -> u32 {
         match self {
             Self::Hls => 3 * SEGMENT,
@@ -113,7 +113,7 @@ impl Player {
         }
     }
 
-    /// The duration of the last picture, if the delivery does not tell it before the next picture comes.
+    /// The duration of the last frame, if the delivery does not tell it before the next frame comes.
     pub(super) fn last_picture(self) -> Duration {
         match self {
             Self::Rtmp | Self::Flv | Self::Whep => FRAME,
@@ -122,7 +122,7 @@ impl Player {
     }
 }
 
-/// Pictures in a chunk or part: 200 ms.
+/// Frames in a chunk or part: 200 ms.
 pub(super) const PART: u32 = 5;
-/// Pictures in a segment: 1 s.
+/// Frames in a segment: 1 s.
 pub(super) const SEGMENT: u32 = 25;

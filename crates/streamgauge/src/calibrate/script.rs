@@ -12,7 +12,7 @@ use super::stream::FRAME;
 /// A pause of the delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outage {
-    /// The first picture that is late; a piece begins with it.
+    /// The first frame that is late; a piece begins with it.
     pub(super) from: u32,
     /// How much later than due it comes. All that is due meanwhile comes with it.
     pub(super) length: Duration,
@@ -23,21 +23,21 @@ pub(super) struct Outage {
 pub(super) struct Script {
     /// The player that it is made for.
     pub(super) player: Player,
-    /// Pictures of the whole stream.
+    /// Frames of the whole stream.
     pub(super) pictures: u32,
-    /// Pictures that exist at zero. The others come one after the other, as they are captured.
+    /// Frames that exist at zero. The others come one after the other, as they are captured.
     pub(super) backlog: u32,
     /// The first byte of media comes this much later than it could.
     pub(super) delay: Duration,
-    /// Each picture comes this much later than it was captured.
+    /// Each frame comes this much later than it was captured.
     pub(super) held: Duration,
-    /// Whether pictures tell when they were captured. If not, the server tells it where the delivery has a place.
+    /// Whether frames tell when they were captured. If not, the server tells it, if the delivery has a place.
     pub(super) is_stamped: bool,
     /// A pause of the delivery.
     pub(super) outage: Option<Outage>,
-    /// Pictures that never come.
+    /// Frames that never come.
     pub(super) hole: Range<u32>,
-    /// A picture with a wrong byte.
+    /// A frame with a wrong byte.
     pub(super) wrong: Option<u32>,
     /// Most bits per second.
     pub(super) rate: Option<u32>,
@@ -48,9 +48,9 @@ pub(super) struct Script {
 /// Packets that are lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Loss {
-    /// Of each of these pictures, the first packet is lost once.
+    /// Of each of these frames, the first packet is lost once.
     pub(super) once: Range<u32>,
-    /// All packets of this later picture are lost, as often as they are sent.
+    /// All packets of this later frame are lost, as often as they are sent.
     pub(super) always: u32,
 }
 
@@ -77,7 +77,7 @@ impl Script {
         }
     }
 
-    /// Whether pictures come after zero.
+    /// Whether frames come after zero.
     pub(super) fn is_live(&self) -> bool {
         self.backlog < self.pictures
     }
@@ -87,14 +87,14 @@ impl Script {
         self.pictures.div_ceil(self.player.piece())
     }
 
-    /// The pictures of a piece, without those that never come.
+    /// The frames of a piece, without those that never come.
     pub(super) fn of_piece(&self, piece: u32) -> impl Iterator<Item = u32> + '_ {
         let size = self.player.piece();
         let all = piece * size..((piece + 1) * size).min(self.pictures);
         all.filter(|picture| !self.hole.contains(picture))
     }
 
-    /// When a piece comes, after zero: with its last picture.
+    /// When a piece comes, after zero: with its last frame.
     pub(super) fn due(&self, piece: u32) -> Micros {
         let size = self.player.piece();
         let due = self.made((piece + 1) * size - 1);
@@ -104,7 +104,7 @@ impl Script {
         }
     }
 
-    /// When a picture was captured, after zero.
+    /// When a frame was captured, after zero.
     pub(super) fn captured(&self, picture: u32) -> Micros {
         self.made(picture) - micros(self.held)
     }
@@ -114,14 +114,14 @@ impl Script {
         self.made(outage.from + self.player.piece() - 1) + micros(outage.length)
     }
 
-    /// When a picture would come if nothing were wrong.
+    /// When a frame would come if nothing were wrong.
     fn made(&self, picture: u32) -> Micros {
         let after = i64::from(picture) + 1 - i64::from(self.backlog);
         after * micros(FRAME) - micros(self.player.polls_after())
     }
 
-    /// The mean time from the capture of a piece's last picture to its arrival. Where the server tells the time, that
-    /// is from the end of the picture. Pieces that there are at zero do not count.
+    /// The mean time from the capture of a piece's last frame to its arrival. Where the server tells the
+    /// time, that is from the end of the frame. Pieces that there are at zero do not count.
     pub(super) fn delivery(&self) -> Micros {
         let all: Vec<_> = self.deliveries().collect();
         all.iter().sum::<Micros>() / Micros::try_from(all.len()).unwrap_or(Micros::MAX).max(1)
@@ -135,8 +135,9 @@ impl Script {
         all.get(place).copied().unwrap_or_default()
     }
 
-    /// The time from the capture of each piece's last picture to the arrival of the piece, for pieces that come after
-    /// zero.
+    /// The time from the capture of each piece's last frame to the arrival of the piece.
+    ///
+    /// Only pieces that come after zero count.
     fn deliveries(&self) -> impl Iterator<Item = Micros> {
         let later = if self.is_stamped { 0 } else { micros(FRAME) };
         let last = move |piece: u32| self.captured((piece + 1) * self.player.piece() - 1) + later;
@@ -144,13 +145,13 @@ impl Script {
         comes.map(move |piece| self.seen(self.due(piece)) - last(piece))
     }
 
-    /// The time from capture to the playhead of a player that begins at zero with the first picture.
+    /// The time from capture to the playhead of a player that begins at zero with the first frame.
     pub(super) fn behind_live(&self) -> Micros {
         -self.captured(0)
     }
 
-    /// How long a player that began at zero with the first picture has nothing to play. Its playhead is at the
-    /// first picture that is late at the same time after zero as that picture is after the first.
+    /// How long a player that began at zero with the first frame has nothing to play. Its playhead is at the
+    /// first frame that is late at the same time after zero as that frame is after the first.
     pub(super) fn stalled(&self) -> Micros {
         let of = |outage: Outage| {
             let stops = i64::from(outage.from) * micros(FRAME);
@@ -190,7 +191,7 @@ mod tests {
     fn a_live_stream_grows_from_zero_on() {
         let script = Script::live(Player::LlHls, 50);
         assert_eq!([0, 1, 2, 3].map(|piece| script.due(piece)), [-400_000, -200_000, 0, 200_000]);
-        // Three parts are there: the first of their pictures was captured 14 pictures ago.
+        // Three parts are there: the first of their frames was captured 14 frames ago.
         assert_eq!(script.behind_live(), 560_000);
         // The three parts that were there before zero do not count.
         assert_eq!((script.delivery(), script.delivered(99)), (0, 0));
@@ -198,7 +199,7 @@ mod tests {
         assert_eq!((held.delivery(), held.delivered(99)), (2 * SECOND, 2 * SECOND));
         assert_eq!(held.behind_live(), 2 * SECOND + 560_000);
         assert_eq!(held.due(3), 200_000);
-        // The server's clock tells the end of a part, which is 40 ms after the start of its last picture.
+        // The server's clock tells the end of a part, which is 40 ms after the start of its last frame.
         assert_eq!(Script { is_stamped: false, ..held }.delivery(), 2 * SECOND - 40_000);
     }
 

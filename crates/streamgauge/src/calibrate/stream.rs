@@ -1,4 +1,4 @@
-//! The stream that the bundled server publishes: pictures of H.264 that nobody need decode, each with its own bytes.
+//! The stream that the bundled server publishes: H.264 frames that no viewer decodes, each with other bytes.
 //!
 //! All access units have the same size, so the bit rate is known. No two have the same content, so a viewer that
 //! compares them with the reference notices each one that is missing, changed or out of order.
@@ -17,15 +17,15 @@ use viewer::Micros;
 
 use crate::fleet::Original;
 
-/// Duration of a picture.
+/// Duration of a frame.
 pub(super) const FRAME: Duration = Duration::from_millis(40);
-/// Pictures from one keyframe to the next.
+/// Frames from one keyframe to the next.
 const GROUP: u32 = 5;
 /// Bytes of an access unit without its stamp: 800 kbit/s.
 pub(super) const SIZE: usize = 4000;
 /// Units of time in a second.
 pub(super) const TIMESCALE: u32 = 1000;
-/// Units of time in a picture.
+/// Units of time in a frame.
 pub(super) const TICKS: u32 = 40;
 /// track_ID of the video.
 const TRACK: u32 = 1;
@@ -47,7 +47,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Makes a stream of so many pictures.
+    /// Makes a stream of so many frames.
     ///
     /// # Errors
     /// The crate `media` does not accept the parameter sets.
@@ -64,8 +64,9 @@ impl Stream {
         self.track.codec.rfc6381().into_owned()
     }
 
-    /// A picture. If the time of its capture is given, in microseconds since 1970, it is in the picture as a stamp. A
-    /// picture that is to be wrong has another byte in its middle.
+    /// A frame. If the time of its capture is given, in microseconds since 1970, the frame has it as a stamp.
+    ///
+    /// A frame that is to be wrong has another byte in its middle.
     pub(super) fn sample(
         &self,
         number: u32,
@@ -94,8 +95,10 @@ impl Stream {
         Ok(cmaf::header(&[&self.track])?)
     }
 
-    /// A CMAF chunk of some pictures. If the time of the first one's capture is given, in microseconds since 1970, the
-    /// chunk tells it (`prft`).
+    /// A CMAF chunk of some frames.
+    ///
+    /// If the time of the first frame's capture is given, in microseconds since 1970, the chunk tells it
+    /// (`prft`).
     pub(super) fn chunk(
         &self,
         samples: &[Sample],
@@ -118,17 +121,17 @@ impl Stream {
         file_header(false, true)
     }
 
-    /// The message before all pictures, by FLV and RTMP.
+    /// The message before all frames, by FLV and RTMP.
     pub(super) fn sequence_header(&self) -> anyhow::Result<Message> {
         Ok(self.packetizer.sequence_header(0)?)
     }
 
-    /// A picture's message, by FLV and RTMP.
+    /// A frame's message, by FLV and RTMP.
     pub(super) fn message(&self, sample: &Sample) -> anyhow::Result<Message> {
         Ok(self.packetizer.sample(sample)?)
     }
 
-    /// A picture as WebRTC packetizes it: NAL units behind start codes, the parameter sets before a keyframe.
+    /// A frame as WebRTC packetizes it: NAL units behind start codes, the parameter sets before a keyframe.
     pub(super) fn annex_b(sample: &Sample) -> Vec<u8> {
         const START: [u8; 4] = [0, 0, 0, 1];
         let mut out = Vec::new();
@@ -142,7 +145,7 @@ impl Stream {
         out
     }
 
-    /// Writes the pictures as a file, for viewers that compare. The second value removes the file when it is
+    /// Writes the frames as a file, for viewers that compare. The second value removes the file when it is
     /// dropped.
     pub(super) fn reference(&self) -> anyhow::Result<(Original, NamedTempFile)> {
         let mut flv = [&Self::flv_head()[..], &self.sequence_header()?.tag()].concat();
@@ -155,13 +158,14 @@ impl Stream {
     }
 }
 
-/// Whether decoding can start at a picture.
+/// Whether decoding can start at a frame.
 fn is_keyframe(number: u32) -> bool {
     number.is_multiple_of(GROUP)
 }
 
-/// The access unit of a picture, without a stamp: one NAL unit behind its length. Its `first_mb_in_slice` is 0. None of
-/// its bytes is 0, so the NAL unit needs no emulation prevention.
+/// The access unit of a frame, without a stamp: one NAL unit behind its length.
+///
+/// Its `first_mb_in_slice` is 0. None of its bytes is 0, so the NAL unit needs no emulation prevention.
 fn unit(number: u32) -> Vec<u8> {
     let slice = if is_keyframe(number) { 0x65 } else { 0x41 };
     let length = u32::try_from(SIZE - 4).unwrap_or(u32::MAX);

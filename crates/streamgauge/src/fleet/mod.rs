@@ -1,4 +1,4 @@
-//! Many viewers at once: when each joins, on which event loop of which process, and how each ended.
+//! Many viewers at once: when each joins, its process and event loop, and how each ended.
 
 mod here;
 mod interrupt;

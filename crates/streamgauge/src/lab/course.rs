@@ -24,7 +24,7 @@ pub(super) struct Course<'a> {
 }
 
 impl<'a> Course<'a> {
-    /// Begins with trials, of which each has its load and its planned time.
+    /// Begins with trials: the load and the planned time of each.
     pub(super) fn new(
         scenario: &'a Scenario,
         trials: impl Iterator<Item = (&'a str, Duration)>,

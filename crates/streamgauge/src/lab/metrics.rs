@@ -40,7 +40,7 @@ impl Loaded {
             Tool::Viewers => {
                 let size = document.number("/batch_size");
                 let clients = document.number("/batches").zip(size).map(|(a, b)| a * b);
-                viewers(&document.at("/viewers"), clients, &mut loaded.metrics);
+                loaded.viewers(&document.at("/viewers"), clients);
                 // Steps of `capacity` may take as long as the server does: they have no such figure.
                 document.copy(&mut loaded.metrics, "/viewers/watched_seconds", WATCHED, 1.0);
             }
@@ -48,6 +48,22 @@ impl Loaded {
             _ => http(&document, &mut loaded.metrics),
         }
         loaded
+    }
+
+    /// Takes the metrics of simulated players. Latencies by several clocks do not belong together.
+    fn viewers(&mut self, of: &Document<'_>, clients: Option<f64>) {
+        viewers(of, clients, &mut self.metrics);
+        let clocks = of.0.pointer("/clocks").and_then(Value::as_object);
+        let clocks = clocks.into_iter().flatten().filter_map(|(name, n)| Some((name, n.as_f64()?)));
+        let mut words = Vec::new();
+        for (name, count) in clocks {
+            self.metrics.insert(format!("by_{}", name.replace('-', "_")), count);
+            words.push(format!("{name} ({count} viewers)"));
+        }
+        if words.len() > 1 {
+            let words = words.join(", ");
+            self.warnings.push(format!("load: latencies are by several clocks: {words}"));
+        }
     }
 
     /// Takes the metrics of the last step, which has the most viewers.
@@ -66,7 +82,7 @@ impl Loaded {
         }
         if let Some(last) = steps.last().map(Document) {
             let clients = last.number("/viewers");
-            viewers(&last.at("/results"), clients, &mut self.metrics);
+            self.viewers(&last.at("/results"), clients);
             last.copy(&mut self.metrics, "/served", "served", 1.0);
             let served = last.number("/served").zip(clients.filter(|clients| *clients > 0.0));
             if let Some((served, clients)) = served {

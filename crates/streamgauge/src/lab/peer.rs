@@ -69,7 +69,7 @@ struct Variant {
     append: Vec<File>,
 }
 
-/// Most peers of which each is based on the next.
+/// Most peers in a chain in which each is based on the next.
 const MOST_BASES: u32 = 4;
 
 /// `[install]`: where the server comes from. Empty if it comes with the machine.

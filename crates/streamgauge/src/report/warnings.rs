@@ -68,6 +68,13 @@ pub(super) fn collect(study: &Study) -> Vec<Warnings> {
             format!("the runs were measured by several builds: {}", instruments.join("; ")),
         );
     }
+    for load in &study.scenario.loads {
+        if let Some(clocks) = clocks(study, &load.name) {
+            let title = if load.title.is_empty() { &load.name } else { &load.title };
+            let reason = "latencies of different clocks, which do not compare";
+            say(reason, format!("{title}: delivery and time behind live are {clocks}"));
+        }
+    }
     for kept in &study.trials {
         if let Some(why) = &kept.trial.failed {
             say(&format!("failed: {}", kind(why)), format!("{} failed: {why}", study.called(kept)));
@@ -89,6 +96,29 @@ pub(super) fn collect(study: &Study) -> Vec<Warnings> {
         }
     }
     groups
+}
+
+/// By which clock the latencies of each server of a load are, if not all are by the same.
+fn clocks(study: &Study, load: &str) -> Option<String> {
+    let mut all: Vec<&str> = Vec::new();
+    let mut words = Vec::new();
+    for peer in &study.peers {
+        let own = study.trials_of(load).filter(|kept| kept.trial.peer == peer.name);
+        let mut of_peer: Vec<&str> = own
+            .flat_map(|kept| kept.trial.metrics.keys())
+            .filter_map(|metric| metric.strip_prefix("by_"))
+            .collect();
+        of_peer.sort_unstable();
+        of_peer.dedup();
+        if !of_peer.is_empty() {
+            let clocks = of_peer.join(" and ").replace('_', "-");
+            words.push(format!("by {clocks} of {}", peer.title));
+            all.extend(of_peer);
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    (all.len() > 1).then(|| words.join(", "))
 }
 
 /// A warning without its numbers: in these, warnings of one kind differ.

@@ -23,6 +23,9 @@ use Tells::{Less, More, Nothing, Used};
 const METRICS: &[(&str, Tells)] = &[
     ("behind_live_mean_ms", Less),
     ("bit_rate_kbit", More),
+    ("by_date_time", Nothing),
+    ("by_prft", Nothing),
+    ("by_stamp", Nothing),
     ("capacity", More),
     ("clients", Nothing),
     ("connect_p99_ms", Less),

@@ -120,6 +120,18 @@ fn the_worst_delay_is_that_of_the_last_media_of_the_last_viewers() {
     assert_eq!((of(100), of(99)), (Some(250.0), None));
 }
 
+#[test]
+fn latencies_by_several_clocks_are_a_warning() {
+    let of =
+        |clocks: &Value| Loaded::of(Tool::Viewers, &json!({ "viewers": { "clocks": clocks } }));
+    let loaded = of(&json!({ "stamp": 4 }));
+    assert_eq!((loaded.metrics["by_stamp"], loaded.warnings.len()), (4.0, 0));
+    let loaded = of(&json!({ "date-time": 1, "stamp": 3 }));
+    assert_eq!((loaded.metrics["by_date_time"], loaded.metrics["by_stamp"]), (1.0, 3.0));
+    let said = "load: latencies are by several clocks: date-time (1 viewers), stamp (3 viewers)";
+    assert_eq!(loaded.warnings, [said]);
+}
+
 /// Viewers that never began to play have no time until they began, and are worse than all that have one.
 #[test]
 fn a_percentile_is_told_if_nearly_all_viewers_have_a_value() {

@@ -106,6 +106,22 @@ fn warnings_are_counted_and_folded_by_reason() {
 }
 
 #[test]
+fn servers_whose_latencies_are_by_different_clocks_are_warned_of() {
+    let warned = |clocks: [&str; 2]| {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::new(place.path(), SMALL, 1.0, &[("a", "A", "1"), ("b", "B", "1")]);
+        for (peer, clock) in ["a", "b"].into_iter().zip(clocks) {
+            let metrics = [("count", 1.0), (clock, 5.0)];
+            folder.keep(&trial("one", &[("clients", 1.0)], peer, 1, &metrics));
+        }
+        let text = fs::read_to_string(made(&[place.path()]).join("report.md")).unwrap();
+        text.contains("delivery and time behind live are by stamp of A, by date-time of B")
+    };
+    assert!(warned(["by_stamp", "by_date_time"]));
+    assert!(!warned(["by_stamp", "by_stamp"]));
+}
+
+#[test]
 fn the_page_says_what_is_to_be_known() {
     let page = page();
     for said in [

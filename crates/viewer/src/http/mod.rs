@@ -71,12 +71,12 @@ impl<'a> Request<'a> {
 pub struct Answer {
     /// URL that the answer came from, if redirected.
     pub moved: Option<Box<Url>>,
-    /// When the request was sent.
-    pub sent: Micros,
     /// When the first byte of the answer came.
     pub first: Micros,
     /// When the last byte of the answer came.
     pub last: Micros,
+    /// How long that took since the request was sent, without the time in which the player had no room.
+    pub took: Micros,
     /// Bytes of the body.
     pub bytes: u64,
     /// Where a redirect leads, or what was made is.
@@ -217,30 +217,33 @@ impl<'a> Client<'a> {
         response: &mut Response,
         body: &mut Body<'_>,
     ) -> Result<Answer, Error> {
-        let sent = self.viewer.now();
+        let mut sent = self.viewer.now();
         let text = self.text(request);
         write_all(&mut connection.socket, &mut self.watchdog, text.as_bytes(), |sent| {
             self.viewer.count_sent(sent);
         })
         .await?;
         drop(text);
-        let mut first = None;
+        let (mut first, mut last) = (sent, sent);
         while !response.is_done() {
-            let wait = if response.has_begun() { Duration::ZERO } else { request.wait };
+            let has_begun = response.has_begun();
+            let wait = if has_begun { Duration::ZERO } else { request.wait };
             let readable = connection.socket.readable();
             self.watchdog
                 .guard("waiting for the answer", wait, readable)
                 .await?
                 .map_err(|error| Error::io(&error, "reading"))?;
             self.read(&mut connection.socket, response, body)?;
-            if request.paced {
-                self.viewer.wait_for_room().await;
+            last = self.viewer.now();
+            if !has_begun {
+                first = last;
             }
-            if response.has_begun() {
-                first.get_or_insert_with(|| self.viewer.now());
+            if request.paced && !response.is_done() {
+                self.viewer.wait_for_room().await;
+                // What the player waits is not the server's time.
+                sent += self.viewer.now() - last;
             }
         }
-        let now = self.viewer.now();
         let head = response.head.as_ref();
         let status = head.map_or(0, |head| head.status);
         let location = head.and_then(|head| head.location.clone());
@@ -248,15 +251,15 @@ impl<'a> Client<'a> {
             return Err(Error::new(Kind::Status, format!("status {status}")));
         }
         if response.is_good() {
-            self.viewer.answered(request.asks, now - sent);
+            self.viewer.answered(request.asks, last - sent);
         }
         Ok(Answer {
             moved: None,
             location: location.map(String::into_boxed_str),
             is_redirect: !response.is_good(),
-            sent,
-            first: first.unwrap_or(now),
-            last: now,
+            first,
+            last,
+            took: last - sent,
             bytes: response.bytes,
         })
     }

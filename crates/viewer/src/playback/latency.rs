@@ -26,6 +26,17 @@ pub enum CaptureClock {
     Stamp,
 }
 
+impl CaptureClock {
+    /// Name of the clock in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DateTime => "date-time",
+            Self::Prft => "prft",
+            Self::Stamp => "stamp",
+        }
+    }
+}
+
 /// Stamps of the first and the last access unit of some media (see [`media::stamp`]), in
 /// microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use protocol::rtmp::Url as RtmpUrl;
 use tokio::time::sleep;
 
 use crate::url::Url;
-use crate::{Error, Kind, Viewer};
+use crate::{Error, Kind, Micros, Viewer};
 
 /// What to play. The kind decides which player plays it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -193,10 +193,41 @@ pub async fn part(viewer: &Viewer) {
     }
 }
 
-/// Updates the estimate of what a connection carries. It averages times, not rates: quick answers
-/// long ago do not make up for one slow answer.
-fn carried(before: Option<f64>, now: f64) -> f64 {
-    before.map_or(now, |before| 1.0 / (0.7 / before + 0.3 / now.max(1.0)))
+/// Fewer bytes do not tell how fast a connection is.
+const TELLING: u64 = 16 << 10;
+
+/// Measures what a connection carries.
+#[derive(Debug, Default)]
+struct Link {
+    /// Bits per second; 0 if not known.
+    rate: f64,
+    /// Bytes that are not in the rate yet, and the microseconds that they took. Each viewer keeps them,
+    /// so they are small.
+    pending: (u32, u32),
+}
+
+impl Link {
+    /// Takes the bytes of an answer and the time that they took. Short answers count together, once
+    /// they have enough bytes.
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+    fn measure(&mut self, bytes: u64, took: Micros) {
+        let bytes = bytes + u64::from(self.pending.0);
+        let took = took + Micros::from(self.pending.1);
+        if bytes < TELLING {
+            let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+            self.pending = (short(bytes), short(took.max(0).unsigned_abs()));
+            return;
+        }
+        self.pending = (0, 0);
+        let now = (bytes as f64 * 8e6 / took.max(1) as f64).max(1.0);
+        // It averages times, not rates: quick answers long ago do not make up for one slow answer.
+        self.rate = self.rate().map_or(now, |before| 1.0 / (0.7 / before + 0.3 / now));
+    }
+
+    /// Bits per second, if known.
+    fn rate(&self) -> Option<f64> {
+        (self.rate > 0.0).then_some(self.rate)
+    }
 }
 
 /// How many failures in a row a player gets over.

@@ -6,7 +6,7 @@ use media::flv::{Metadata, TagKind};
 use super::rtmp::expect;
 use crate::http::{Body, Client, Request};
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::skim::{self, FlvTimes, Mp4Event, micros, track_of};
+use crate::skim::{self, FlvEvent, FlvTimes, Mp4Event, micros, track_of};
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
 
@@ -200,7 +200,11 @@ pub(super) async fn flv(viewer: &Viewer, url: &Url) -> Result<(), Error> {
     } else {
         let mut skimmer = skim::Flv::default();
         let mut take = |data: &[u8]| {
-            skimmer.read(data, &mut |tag| {
+            skimmer.read(data, &mut |event| {
+                let tag = match event {
+                    FlvEvent::Metadata(metadata) => return expect(viewer, &metadata),
+                    FlvEvent::Tag(tag) => tag,
+                };
                 if let Some((from, to)) = times.unit(tag.track, tag.start, tag.timestamp) {
                     if let Some(stamps) = tag.stamps {
                         viewer.stats().playback.set_stamps(to, stamps);

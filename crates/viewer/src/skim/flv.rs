@@ -1,6 +1,7 @@
 //! FLV tags and RTMP messages.
 
 use media::clock::Unwrapper;
+use media::flv::Metadata;
 use media::stamp::REACH;
 
 use crate::playback::{Stamps, Track};
@@ -36,8 +37,8 @@ const MAX_FRAME: i64 = 1000;
 /// Turns timestamps of FLV tags and RTMP messages into ranges of media. The duration of an access
 /// unit is known when the next one comes.
 ///
-/// A server may begin in the midst of a group of pictures. No player can show them before the next keyframe, so they
-/// are no media.
+/// A server may begin in the midst of a group of pictures. No player can show frames before the next
+/// keyframe, so they are no media.
 #[derive(Debug)]
 pub struct FlvTimes {
     clock: Unwrapper,
@@ -86,6 +87,15 @@ pub struct FlvTag {
     pub stamps: Option<Stamps>,
 }
 
+/// What [`Flv`] finds.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FlvEvent {
+    /// What a script tag says of the stream.
+    Metadata(Metadata),
+    /// An audio or video tag.
+    Tag(FlvTag),
+}
+
 /// Reads the tags of an FLV file or HTTP-FLV response as it comes (FLV annex E.2 and E.3).
 #[derive(Debug)]
 pub struct Flv {
@@ -97,7 +107,7 @@ pub struct Flv {
     len: usize,
     /// Bytes of payload still to pass over.
     skip: u64,
-    /// First bytes of a video tag's payload, after those in `head`.
+    /// First bytes of the payload of a video or script tag, after those in `head`.
     front: Vec<u8>,
 }
 
@@ -110,12 +120,16 @@ enum FlvStage {
 
 /// Tag type of video, annex E.4.1.
 const VIDEO: u8 = 9;
+/// Tag type of script data.
+const SCRIPT: u8 = 18;
+/// Longest metadata that are looked at, in bytes. Those of a file may have an index of its keyframes.
+const MAX_METADATA: usize = 1 << 20;
 
-/// Keeps the bytes that may hold a stamp.
-fn keep_front(front: &mut Vec<u8>, bytes: &[u8]) {
-    let wanted = bytes.len().min(REACH.saturating_sub(front.len()));
+/// Keeps the first bytes, up to `most`.
+fn keep_front(front: &mut Vec<u8>, bytes: &[u8], most: usize) {
+    let wanted = bytes.len().min(most.saturating_sub(front.len()));
     if wanted > 0 {
-        front.reserve_exact(REACH - front.len());
+        front.reserve_exact(most - front.len());
         front.extend_from_slice(&bytes[..wanted]);
     }
 }
@@ -127,19 +141,27 @@ impl Default for Flv {
 }
 
 impl Flv {
-    /// Takes the next bytes. Calls `tag` for each audio and video tag whose payload has come.
+    /// Takes the next bytes. Calls `event` for each tag whose payload has come.
     ///
     /// # Errors
     /// The bytes are not FLV.
-    pub fn read(&mut self, mut input: &[u8], tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
+    pub fn read(
+        &mut self,
+        mut input: &[u8],
+        event: &mut impl FnMut(FlvEvent),
+    ) -> Result<(), Error> {
         while !input.is_empty() {
             if self.skip > 0 {
                 let taken = usize::try_from(self.skip).unwrap_or(usize::MAX).min(input.len());
-                if self.stage == FlvStage::Tag && self.head[0] == VIDEO {
-                    keep_front(&mut self.front, &input[..taken]);
-                }
+                let most = match (self.stage, self.head[0]) {
+                    // A stamp may be there.
+                    (FlvStage::Tag, VIDEO) => REACH,
+                    (FlvStage::Tag, SCRIPT) => self.payload().min(MAX_METADATA),
+                    _ => 0,
+                };
+                keep_front(&mut self.front, &input[..taken], most);
                 input = &input[taken..];
-                self.advance_skip(taken, tag);
+                self.advance_skip(taken, event);
                 continue;
             }
             // A tag's header is read together with the first two bytes of its payload, if it has
@@ -156,7 +178,7 @@ impl Flv {
             self.at += taken as u64;
             input = &input[taken..];
             if self.len == wanted {
-                self.header(tag)?;
+                self.header(event)?;
             }
         }
         Ok(())
@@ -167,7 +189,7 @@ impl Flv {
         u32::from_be_bytes([0, a, b, c]) as usize
     }
 
-    fn header(&mut self, tag: &mut impl FnMut(FlvTag)) -> Result<(), Error> {
+    fn header(&mut self, event: &mut impl FnMut(FlvEvent)) -> Result<(), Error> {
         let garbage = |what: &'static str| {
             Error::new(crate::Kind::Garbage, what).at(format!("byte {}", self.at))
         };
@@ -183,7 +205,7 @@ impl Flv {
             }
             FlvStage::BackLink => self.next(FlvStage::Tag),
             FlvStage::Tag if self.len == 4 => {
-                if !matches!(self.head[0], 8 | 9 | 18) {
+                if !matches!(self.head[0], 8 | VIDEO | SCRIPT) {
                     return Err(garbage("not an FLV tag"));
                 }
             }
@@ -191,7 +213,7 @@ impl Flv {
                 let start = self.len - 11;
                 self.skip = (self.payload() - start) as u64;
                 if self.skip == 0 {
-                    self.end_tag(tag);
+                    self.end_tag(event);
                 }
             }
         }
@@ -203,26 +225,34 @@ impl Flv {
         self.len = 0;
     }
 
-    fn advance_skip(&mut self, taken: usize, tag: &mut impl FnMut(FlvTag)) {
+    fn advance_skip(&mut self, taken: usize, event: &mut impl FnMut(FlvEvent)) {
         self.skip -= taken as u64;
         self.at += taken as u64;
         if self.skip == 0 && self.stage == FlvStage::Tag {
-            self.end_tag(tag);
+            self.end_tag(event);
         }
     }
 
-    fn end_tag(&mut self, tag: &mut impl FnMut(FlvTag)) {
+    fn end_tag(&mut self, event: &mut impl FnMut(FlvEvent)) {
         let [kind, _, _, _, t2, t1, t0, t3, _, _, _, a, b] = self.head;
         let payload = self.payload();
         let start = [if payload > 0 { a } else { 0 }, if payload > 1 { b } else { 0 }];
+        self.next(FlvStage::BackLink);
+        if kind == SCRIPT {
+            let payload = [&[a, b], &std::mem::take(&mut self.front)[..]].concat();
+            // Damaged metadata do not harm a player.
+            if let Ok(Some(metadata)) = Metadata::parse(&payload) {
+                event(FlvEvent::Metadata(metadata));
+            }
+            return;
+        }
         let track = if kind == VIDEO { Track::Video } else { Track::Audio };
         let timestamp = u32::from_be_bytes([t3, t2, t1, t0]);
         let stamps = Stamps::of_one(&self.front);
         self.front.clear();
-        if kind != 18 && payload > 0 {
-            tag(FlvTag { track, timestamp, start, stamps });
+        if payload > 0 {
+            event(FlvEvent::Tag(FlvTag { track, timestamp, start, stamps }));
         }
-        self.next(FlvStage::BackLink);
     }
 }
 

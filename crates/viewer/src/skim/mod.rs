@@ -20,7 +20,7 @@ mod search;
 mod tests;
 
 pub use boxes::whole_fragments;
-pub use flv::{Flv, FlvTag, FlvTimes};
+pub use flv::{Flv, FlvEvent, FlvTag, FlvTimes};
 pub use fragment::Fragment;
 use media::Kind;
 pub use mp4::{Mp4, Mp4Event};

@@ -6,7 +6,7 @@ use media::flv::{Message, Packetizer, file_header};
 use media::{Sample, stamp};
 
 use super::search::LOOKS;
-use super::{Flv, Mp4, Mp4Event, Search, SegmentStamps};
+use super::{Flv, FlvEvent, Mp4, Mp4Event, Search, SegmentStamps};
 use crate::playback::Stamps;
 
 fn codec() -> Codec {
@@ -113,7 +113,10 @@ fn a_video_tag_has_its_stamp() {
         let (mut skimmer, mut found) = (Flv::default(), Vec::new());
         for piece in bytes.chunks(split) {
             skimmer
-                .read(piece, &mut |tag| found.push(tag.stamps.map(|stamps| stamps.last)))
+                .read(piece, &mut |event| {
+                    let FlvEvent::Tag(tag) = event else { panic!("{event:?}") };
+                    found.push(tag.stamps.map(|stamps| stamps.last));
+                })
                 .unwrap();
         }
         let tags = [None, Some(10), None, None, None, Some(30), None];

@@ -207,6 +207,11 @@ impl AudioClip {
         out
     }
 
+    /// A segment of four fragments.
+    pub(crate) fn segment(&self, number: u32) -> Vec<u8> {
+        (4 * number..4 * number + 4).flat_map(|fragment| self.fragment(fragment)).collect()
+    }
+
     /// A fragment with the capture time of its first sample.
     pub(crate) fn stamped(&self, fragment: u32, unix_micros: u64) -> Vec<u8> {
         let samples = self.samples(fragment);
@@ -322,6 +327,8 @@ pub(crate) struct Presentation {
     now: Box<dyn Fn() -> (Duration, Instant) + Send + Sync>,
     /// Time 0, by both clocks.
     zero: OnceLock<(Duration, Instant)>,
+    /// What the manifest says of a second rendition.
+    second: &'static str,
 }
 
 impl Presentation {
@@ -333,7 +340,14 @@ impl Presentation {
         now: impl Fn() -> (Duration, Instant) + Send + Sync + 'static,
     ) -> Self {
         let clip = AudioClip::new(parts);
-        Self { clip, parts, before, now: Box::new(now), zero: OnceLock::new() }
+        Self { clip, parts, before, now: Box::new(now), zero: OnceLock::new(), second: "" }
+    }
+
+    /// The same presentation with a rendition of 300 kbit/s besides, in the folder `/high`.
+    pub(crate) fn with_second(self) -> Self {
+        let second = "<Representation id=\"b\" bandwidth=\"300000\"><BaseURL>high/</BaseURL>\
+            </Representation>";
+        Self { second, ..self }
     }
 
     fn manifest(&self) -> String {
@@ -359,13 +373,15 @@ impl Presentation {
              timescale=\"48000\" initialization=\"init.mp4\" media=\"s$Number$.m4s\" startNumber=\"0\" \
              availabilityTimeOffset=\"0.5\" availabilityTimeComplete=\"false\"><SegmentTimeline>\
              <S t=\"0\" d=\"49152\" r=\"{}\"/></SegmentTimeline></SegmentTemplate>\
-             <Representation id=\"a\" bandwidth=\"64000\"/></AdaptationSet></Period></MPD>",
-            segments - 1
+             <Representation id=\"a\" bandwidth=\"64000\"/>{}</AdaptationSet></Period></MPD>",
+            segments - 1,
+            self.second
         )
     }
 
     /// The answer to a request for `/x.mpd` or a file that it names.
     pub(crate) fn answer(&self, target: &str) -> Vec<Act> {
+        let target = target.strip_prefix("/high").unwrap_or(target);
         match target {
             "/x.mpd" => return ok(self.manifest().as_bytes()),
             "/init.mp4" => return ok(&self.clip.header()),
@@ -388,7 +404,7 @@ impl Presentation {
 }
 
 /// Writes a time since 1970 in ISO 8601.
-fn date(since: Duration) -> String {
+pub(crate) fn date(since: Duration) -> String {
     let days = since.as_secs() / 86_400;
     let (hour, minute) = (since.as_secs() / 3600 % 24, since.as_secs() / 60 % 60);
     let (year, month, day) = civil(days as i64);
@@ -415,26 +431,26 @@ fn civil(days: i64) -> (i64, u32, u32) {
 }
 
 /// Segments of the clip in two renditions, `/low` and `/high`, for a player that chooses. Each takes
-/// four fragments, and is long enough to tell how fast the connection is.
+/// four fragments, and is long enough to tell how fast the connection is. The two have different track
+/// IDs, and headers of the same name.
 pub(crate) struct Renditions {
     pub(crate) clip: AudioClip,
-    segments: Vec<Vec<u8>>,
+    high: AudioClip,
 }
 
 impl Renditions {
     pub(crate) fn new() -> Self {
-        let clip = AudioClip::new(32);
-        let segment =
-            |number: u32| (4 * number..4 * number + 4).flat_map(|of| clip.fragment(of)).collect();
-        let segments: Vec<Vec<u8>> = (0..8).map(segment).collect();
-        assert!(segments[0].len() > 20_000);
-        Self { clip, segments }
+        let (clip, mut high) = (AudioClip::new(32), AudioClip::new(32));
+        high.track.id = 3;
+        assert!(clip.segment(0).len() > 20_000);
+        Self { clip, high }
     }
 
     /// The answer to a request for `/index.m3u8` or a file that it names. Segments 3 to 6 of the
     /// higher rendition come 2.5 s late: some 66 kbit/s.
     pub(crate) fn answer(&self, target: &str) -> Vec<Act> {
-        let (_, name) = target.rsplit_once('/').unwrap();
+        let (folder, name) = target.rsplit_once('/').unwrap();
+        let clip = if folder == "/high" { &self.high } else { &self.clip };
         match name {
             "index.m3u8" => ok(b"#EXTM3U\n\
                 #EXT-X-STREAM-INF:BANDWIDTH=300000,CODECS=\"mp4a.40.2\"\nhigh/media.m3u8\n\
@@ -445,11 +461,11 @@ impl Renditions {
                 (0..8).for_each(|number| text += &format!("#EXTINF:2.048,\n{number}.m4s\n"));
                 ok((text + "#EXT-X-ENDLIST\n").as_bytes())
             }
-            "init.mp4" => ok(&self.clip.header()),
+            "init.mp4" => ok(&clip.header()),
             _ => {
-                let number: usize = name.strip_suffix(".m4s").unwrap().parse().unwrap();
-                let slow = target.starts_with("/high/") && (3..7).contains(&number);
-                late(if slow { 2500 } else { 0 }, &self.segments[number])
+                let number: u32 = name.strip_suffix(".m4s").unwrap().parse().unwrap();
+                let slow = folder == "/high" && (3..7).contains(&number);
+                late(if slow { 2500 } else { 0 }, &clip.segment(number))
             }
         }
     }

@@ -52,7 +52,7 @@ pub(super) async fn reserve(post: &Arc<Post>, count: usize) -> anyhow::Result<Ve
         listen(post, count, &mut answers, next, &mut found).await;
     }
     if found.members.len() == count {
-        // Whoever answers first, a run numbers its machines in the same order.
+        // A run numbers its machines in the same order, whichever answers first.
         found.members.sort_by(|one, other| one.hello.name.cmp(&other.hello.name));
         return Ok(found.members);
     }

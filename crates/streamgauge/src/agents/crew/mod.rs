@@ -122,7 +122,7 @@ impl Post {
     /// Hands what agents send to the children's tasks.
     async fn receive(self: Arc<Self>, mut inbox: Subscriber) {
         while let Some(message) = inbox.next().await {
-            // Whoever sends garbage to this subject harms nothing.
+            // Garbage on this subject does no harm.
             let Ok((report, body)) = wire::read::<Report>(&message.payload) else { continue };
             let child = self.children().get(&report.child).cloned();
             if let Some(child) = child {

@@ -17,8 +17,8 @@ pub(super) fn manifest(session: &Session) -> String {
     let all = script.pieces() / each;
     let segment = FRAME * SEGMENT;
     let is_live = script.is_live() && released < script.pieces();
-    // By the clock of the manifest a picture is there when it comes. So a player does not take off the latency what is
-    // held back.
+    // By the clock of the manifest a frame is there when it comes. So a player does not subtract the time for
+    // which the frame is held back.
     let past = -i64::from(script.backlog) * micros(FRAME);
     let start = UtcMicros(session.unix(past).unsigned_abs());
     let duration = (FRAME * script.pictures).as_secs_f64();
@@ -27,7 +27,7 @@ pub(super) fn manifest(session: &Session) -> String {
     } else {
         format!("type=\"static\" mediaPresentationDuration=\"PT{duration}S\"")
     };
-    // A player of the live stream is to begin with the first picture.
+    // A player of the live stream is to begin with the first frame.
     let target = (FRAME * (script.backlog - 1)).as_millis();
     let description =
         format!("<ServiceDescription><Latency target=\"{target}\"/></ServiceDescription>");

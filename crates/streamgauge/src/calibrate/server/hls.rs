@@ -47,7 +47,7 @@ fn date(session: &Session, segment: u32) -> String {
     format!("#EXT-X-PROGRAM-DATE-TIME:{}\n", UtcMicros(captured))
 }
 
-/// Seconds of some pictures.
+/// Seconds of some frames.
 fn seconds(pictures: u32) -> f64 {
     (FRAME * pictures).as_secs_f64()
 }

@@ -1,4 +1,4 @@
-//! RTMP: each picture is a message.
+//! RTMP: each frame is a message.
 
 use std::rc::Rc;
 

@@ -88,7 +88,7 @@ impl Session {
         }
     }
 
-    /// The pictures of a piece. One that never comes has none.
+    /// The frames of a piece. One that never comes has none.
     pub(super) fn samples(&self, piece: u32) -> anyhow::Result<Vec<Sample>> {
         let sample = |picture: u32| {
             let captured = self.script.is_stamped.then(|| self.captured(picture));
@@ -97,7 +97,7 @@ impl Session {
         self.script.of_piece(piece).map(sample).collect()
     }
 
-    /// When a picture was captured, in microseconds since 1970.
+    /// When a frame was captured, in microseconds since 1970.
     pub(super) fn captured(&self, picture: u32) -> Micros {
         self.unix(self.script.captured(picture))
     }

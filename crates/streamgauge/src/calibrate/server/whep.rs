@@ -1,5 +1,5 @@
-//! WebRTC by WHEP: pictures as RTP packets over UDP. str0m does all of its protocols. A viewer's zero is when it is
-//! connected.
+//! WebRTC by WHEP: frames as RTP packets over UDP. str0m does all of its protocols. A viewer's zero is the
+//! moment when it is connected.
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -26,10 +26,11 @@ use crate::calibrate::stream::{Stream, TICKS};
 const MAX_DATAGRAM: usize = 2000;
 /// How long a viewer may take to connect.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// From one picture to the next where several come at once, for a receive buffer holds only some forty pictures: if the
-/// stream is live, so that a stall is hardly prolonged, and if not.
+/// Pauses between frames that are due at once, because a receive buffer holds only some forty frames.
+///
+/// The first is for live streams, so that a stall is hardly prolonged. The second is for others.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(5)];
-/// Units of RTP's time in a picture.
+/// Units of RTP's time in a frame.
 const RTP_TICKS: u64 = 90 * TICKS as u64;
 
 /// Answers an offer, and serves the viewer from then on.
@@ -86,7 +87,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// Prepares for a picture.
+    /// Prepares for a frame.
     fn begin(&mut self, script: &Script, picture: u32) {
         let Some(loss) = &script.loss else { return };
         self.next = match picture {

@@ -205,8 +205,8 @@ pub(super) fn of_study(name: &str) -> String {
     }
 }
 
-/// Whether a metric must not fall below a threshold. Metrics of which less is better must not rise
-/// above it.
+/// Whether a metric must not fall below a threshold. Other metrics must not rise above it: for them,
+/// less is better.
 fn more_is_better(metric: &str) -> bool {
     !matches!(metric::tells(metric), Some(Tells::Less | Tells::Used))
 }

@@ -36,8 +36,8 @@ fn link(table: &Table) -> String {
     format!("data:text/csv;charset=utf-8;base64,{}", BASE64_STANDARD.encode(csv::written(table)))
 }
 
-/// Makes the headings of columns. Equal neighbours are joined. The innermost ones say of which
-/// column they are.
+/// Makes the headings of columns. Equal neighbours are joined. The innermost headings name their
+/// column.
 fn head(table: &Table) -> Markup {
     let levels = table.columns.iter().map(Vec::len).max().unwrap_or(0);
     html! {

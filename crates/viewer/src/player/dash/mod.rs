@@ -60,6 +60,7 @@ async fn follow(
             let mut listing = listing.lock().await;
             // Held by nobody while segments are fetched.
             let manifest = listing.manifest()?;
+            listing.locate(&manifest)?;
             if !manifest.dynamic {
                 listing.share();
             }
@@ -89,7 +90,10 @@ async fn follow(
 struct Listing<'a> {
     viewer: &'a Viewer,
     client: Client<'a>,
+    /// Where it came from.
     url: Url,
+    /// Where to ask next, if it tells.
+    next: Option<Url>,
     text: Text,
     /// When it was answered.
     loaded: Micros,
@@ -104,7 +108,7 @@ impl<'a> Listing<'a> {
     async fn load(viewer: &'a Viewer, url: &Url) -> Result<Self, Error> {
         let text = Text::Own(Vec::new());
         let client = Client::new(viewer);
-        let mut listing = Self { viewer, client, url: url.clone(), text, loaded: 0 };
+        let mut listing = Self { viewer, client, url: url.clone(), next: None, text, loaded: 0 };
         Box::pin(listing.ask()).await?;
         Ok(listing)
     }
@@ -125,14 +129,22 @@ impl<'a> Listing<'a> {
         if let Text::Own(old) = &mut self.text {
             self.viewer.lane.give_back(std::mem::take(old));
         }
-        let request = Request::new(&self.url, Asks::Playlist);
+        let request = Request::new(self.next.as_ref().unwrap_or(&self.url), Asks::Playlist);
         let answer = self.client.send(request, Body::Text(&mut text, mpd::MAX_SIZE)).await?;
-        if let Some(moved) = answer.moved {
-            self.url = *moved;
+        let came_from = answer.moved.map(|moved| *moved).or(self.next.take());
+        if let Some(url) = came_from {
+            self.url = url;
         }
         self.viewer.stats().verified.manifests += 1;
         self.text = Text::Own(text);
         self.loaded = self.viewer.now();
+        Ok(())
+    }
+
+    /// Takes from the manifest where to ask for it next.
+    fn locate(&mut self, manifest: &Manifest) -> Result<(), Error> {
+        let next = manifest.location.as_deref();
+        self.next = next.map(|location| self.url.resolve(location)).transpose()?;
         Ok(())
     }
 

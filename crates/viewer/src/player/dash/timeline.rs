@@ -29,6 +29,8 @@ pub struct Segment {
     pub available: Option<Micros>,
     /// Whether the server sends it while it is being made.
     pub streamed: bool,
+    /// Whether it is the only file of its representation, and may be of any length.
+    pub is_file: bool,
     /// Presentation time of media time 0.
     pub origin: Micros,
     /// Start of its period, which identifies the period.
@@ -224,6 +226,7 @@ fn list(
                 duration,
                 available: None,
                 streamed: true,
+                is_file: true,
                 origin: period.start,
                 period: period.start,
                 bandwidth: representation.bandwidth,
@@ -236,6 +239,7 @@ fn list(
     };
     let early = template.availability_offset.unwrap_or(Micros::MAX / 4);
     let streamed = cursor.low_latency && !template.complete && early > 0;
+    let early = if cursor.low_latency { early } else { 0 };
     let mut push = |number: u64, ticks: u64, length: u64| -> Result<bool, Error> {
         let (start, end) =
             (at(period, template, ticks), at(period, template, ticks.saturating_add(length)));
@@ -246,7 +250,6 @@ fn list(
         if cursor.has(start) || start.saturating_add((end - start) / 2) < bounds.from {
             return Ok(true);
         }
-        let early = if cursor.low_latency { early } else { 0 };
         let whole = step.epoch.map(|epoch| epoch.saturating_add(end));
         let available = whole.map(|whole| whole.saturating_sub(early.min(end - start)));
         // A segment in a timeline exists, unless the server offers it before it is complete.
@@ -259,6 +262,7 @@ fn list(
             duration: end - start,
             available: available.filter(|_| !listed),
             streamed,
+            is_file: false,
             origin: at(period, template, 0),
             period: period.start,
             bandwidth: representation.bandwidth,
@@ -268,7 +272,7 @@ fn list(
     if let Some(runs) = &template.timeline {
         for run in runs {
             let first = skip(run, bounds.from, |ticks| at(period, template, ticks));
-            let count = run.count.unwrap_or_else(|| open_run(run, period, template, bounds));
+            let count = run.count.unwrap_or_else(|| open_run(run, period, template, bounds, early));
             for index in first..count.max(first) {
                 let ticks = run.start.saturating_add(run.duration.saturating_mul(index));
                 if !push(run.number.saturating_add(index), ticks, run.duration)? {
@@ -288,7 +292,7 @@ fn list(
         number: template.start_number,
     };
     let first = skip(&run, bounds.from, |ticks| at(period, template, ticks));
-    let count = open_run(&run, period, template, bounds);
+    let count = open_run(&run, period, template, bounds, early);
     for index in first..count.max(first) {
         let ticks = run.start.saturating_add(length.saturating_mul(index));
         if !push(run.number.saturating_add(index), ticks, length)? {
@@ -306,17 +310,20 @@ fn skip(run: &Run, from: Micros, at: impl Fn(u64) -> Micros) -> u64 {
     before.unsigned_abs().saturating_sub(1).min(most)
 }
 
-/// Counts the segments of a run without a count: up to the end of the period, or to the segment
-/// that is being made now.
-fn open_run(run: &Run, period: &Period, template: &Template, bounds: Bounds) -> u64 {
-    let end = match (bounds.end, bounds.edge) {
+/// Counts the segments of a run without a count: up to the end of the period, or to the last one
+/// that can be asked for before the segment that is being made now is complete. A segment can be asked
+/// for by `early` before it is complete.
+fn open_run(run: &Run, period: &Period, template: &Template, bounds: Bounds, early: Micros) -> u64 {
+    let start = at(period, template, run.start);
+    let length = (at(period, template, run.start.saturating_add(run.duration)) - start).max(1);
+    // A server may have a segment complete a little before its end. The next one is listed by then.
+    let edge = bounds.edge.map(|edge| edge.saturating_add(early.min(length)));
+    let end = match (bounds.end, edge) {
         (Some(end), Some(edge)) => end.min(edge),
         (Some(end), None) => end,
         (None, Some(edge)) => edge,
         (None, None) => return 0,
     };
-    let start = at(period, template, run.start);
-    let length = (at(period, template, run.start.saturating_add(run.duration)) - start).max(1);
     let count = (end.saturating_sub(start).max(0) + length - 1) / length;
     count.unsigned_abs()
 }
@@ -374,11 +381,14 @@ mod tests {
         let mut cursor = cursor(Track::Video);
         // 21 s into the presentation: 16 s is in segment 8, which has number 9; 20 s is being made.
         let found = step(&manifest, &url, &mut cursor, 121_000_000).unwrap();
-        assert_eq!(names(&found), ["/9", "/10", "/11"]);
+        // The next one is listed, too: it can be asked for 0.5 s after it begins.
+        assert_eq!(names(&found), ["/9", "/10", "/11", "/12"]);
         assert_eq!(found.segments[2].available, Some(120_500_000));
+        assert_eq!(found.segments[3].available, Some(122_500_000));
         assert!(found.segments[2].streamed);
         cursor.low_latency = false;
         let found = step(&manifest, &url, &mut cursor, 121_000_000).unwrap();
+        assert_eq!(names(&found), ["/9", "/10", "/11"]);
         assert_eq!(found.segments[2].available, Some(122_000_000));
         assert!(!found.segments[2].streamed);
     }

@@ -8,7 +8,7 @@ use super::timeline::{Cursor, Segment, Step, step};
 use crate::http::{Body, Client, Request};
 use crate::mpd::Manifest;
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::player::{Tries, carried};
+use crate::player::{Link, Tries};
 use crate::skim::{self, Mp4Event, Search, SegmentStamps, micros};
 use crate::url::Url;
 use crate::verify::Feed;
@@ -16,8 +16,6 @@ use crate::{Asks, Error, Kind, Micros, Viewer};
 
 /// Longest header, in bytes.
 const MAX_HEADER: usize = 8 << 20;
-/// Answers of fewer bytes do not tell how fast the connection is.
-const TELLING: u64 = 16 << 10;
 
 /// A track's player.
 pub(super) struct Player<'a> {
@@ -28,6 +26,7 @@ pub(super) struct Player<'a> {
     header: Option<(Url, media::cmaf::Header)>,
     feed: Option<Box<Feed>>,
     search: Search,
+    link: Link,
     period: Option<Micros>,
     bandwidth: Option<u64>,
 }
@@ -49,6 +48,7 @@ impl<'a> Player<'a> {
             header: None,
             feed: viewer.verify.then(|| Box::new(Feed::new(viewer.reference.clone()))),
             search: Search::default(),
+            link: Link::default(),
             period: None,
             bandwidth: None,
         }
@@ -142,7 +142,9 @@ impl<'a> Player<'a> {
     /// Otherwise they count once the segment is complete.
     async fn media(&mut self, segment: &Segment, step: &Step) -> Result<(), Error> {
         let viewer = self.viewer;
-        let request = Request { paced: step.finished, ..Request::new(&segment.url, Asks::Segment) };
+        let asked = viewer.lane.clock.unix(viewer.now());
+        let asks = if segment.is_file { Asks::Stream } else { Asks::Segment };
+        let request = Request { paced: step.finished, ..Request::new(&segment.url, asks) };
         let track = self.cursor.track;
         let played = |captured: Option<(Micros, Micros)>,
                       stamps: Option<Stamps>,
@@ -212,10 +214,11 @@ impl<'a> Player<'a> {
             played(None, stamps, segment.start, segment.start + segment.duration);
             answer
         };
-        if answer.bytes >= TELLING {
-            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-            let rate = answer.bytes as f64 * 8e6 / (answer.last - answer.first).max(1) as f64;
-            self.cursor.rate = Some(carried(self.cursor.rate, rate));
+        let end = segment.start.saturating_add(segment.duration);
+        // A segment that was still being made came as fast as it was made, whatever the connection carries.
+        if step.epoch.is_none_or(|epoch| asked >= epoch.saturating_add(end)) {
+            self.link.measure(answer.bytes, answer.took);
+            self.cursor.rate = self.link.rate();
         }
         Ok(())
     }

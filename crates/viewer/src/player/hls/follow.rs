@@ -57,8 +57,6 @@ pub(super) struct Item {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) items: Vec<Item>,
-    /// Whether media are gone between the last fetched item and the first of these.
-    pub(super) lost: bool,
     /// Whether the playlist has more items than these.
     pub(super) more: bool,
     /// Whether nothing comes after them.
@@ -81,13 +79,14 @@ pub(super) struct Step {
 }
 
 /// Lists what to fetch from the playlist as it is. For a player that begins, `next` is `None`; it
-/// is set to where the player begins.
+/// is set to where the player begins. Where media are gone between the last fetched item and the first
+/// of these, returns also how long they are, about.
 pub(super) fn step(
     media: &Media<'_>,
     next: &mut Option<Next>,
     track: Track,
     low_latency: bool,
-) -> Result<Step, Error> {
+) -> Result<(Step, Option<Micros>), Error> {
     let with_parts = low_latency && media.part_target.is_some() && !media.ended;
     let target = media.target_duration.max(1);
     let hold_back = match (with_parts, media.part_target) {
@@ -96,7 +95,6 @@ pub(super) fn step(
     };
     let mut step = Step {
         items: Vec::new(),
-        lost: false,
         more: false,
         ended: false,
         finished: media.ended,
@@ -110,63 +108,94 @@ pub(super) fn step(
         part_target: media.part_target,
         hold_back,
     };
-    if let Some(at) = *next {
+    let before = *next;
+    if let Some(at) = before {
         if at.msn < media.first() && at.msn >= media.media_sequence {
             step.needs_full = true;
-            return Ok(step);
+            return Ok((step, None));
         }
         // The position has left the window, or the server has started to count anew.
         if at.msn < media.media_sequence || at.msn > media.open_number() + 1 {
             *next = None;
-            step.lost = true;
         }
     }
     let mut at = match *next {
         Some(at) => at,
         None => begin(media, track, with_parts, hold_back),
     };
+    let left = before.filter(|_| next.is_none()).map(|before| between(media, before, at));
     *next = Some(at);
-    collect(media, &mut at, &mut step);
+    let lost = left.or(collect(media, &mut at, &mut step));
+    if lost.is_some()
+        && let Some(first) = step.items.first_mut()
+    {
+        // What is gone is measured in segments. A date tells more exactly where the media go on.
+        first.discontinuity = true;
+    }
     let behind = at.msn < media.open_number();
     step.after = at;
     step.more = behind;
     step.ended = media.ended && !behind;
     if with_parts && !behind {
-        step.hint = media.hint.map(Resource::from);
+        // Without a length, a hint among ranges of a resource also means the parts after the next one.
+        // The playlist lists each of these with its own range, so the player would fetch them twice.
+        let in_ranges = media.parts.last().is_some_and(|part| part.place.range.is_some());
+        let is_one_part = |hint: &Location<'_>| match hint.range {
+            Some((_, length)) => length.is_some(),
+            None => !in_ranges,
+        };
+        step.hint = media.hint.filter(is_one_part).map(Resource::from);
     }
-    Ok(step)
+    Ok((step, lost))
 }
 
-fn collect(media: &Media<'_>, at: &mut Next, step: &mut Step) {
+/// How long the media are that left the window between two positions, by the mean of the listed
+/// segments. At least one segment is gone.
+fn between(media: &Media<'_>, from: Next, to: Next) -> Micros {
+    let listed = media.segments.iter().map(|segment| segment.duration);
+    let sum = listed.fold(0, Micros::saturating_add);
+    let mean = Micros::try_from(media.segments.len())
+        .ok()
+        .and_then(|count| sum.checked_div(count))
+        .unwrap_or(media.target_duration);
+    let segments = to.msn.saturating_sub(from.msn).max(1);
+    mean.saturating_mul(Micros::try_from(segments).unwrap_or(Micros::MAX))
+}
+
+/// Adds the items that come next. Returns how long the rest of a segment is that is gone, if any is.
+fn collect(media: &Media<'_>, at: &mut Next, step: &mut Step) -> Option<Micros> {
+    let mut lost = None;
     loop {
         let index = usize::try_from(at.msn - media.first()).unwrap_or(usize::MAX);
         let (segment, complete) = match media.segments.get(index) {
             Some(segment) => (segment, true),
             None if at.msn == media.open_number() && step.with_parts => (&media.open, false),
-            None => return,
+            None => return lost,
         };
         let parts = media.parts.get(segment.parts.clone()).unwrap_or_default();
         if !complete || (step.with_parts && !parts.is_empty()) {
             let mut since: Micros = parts.iter().take(at.part).map(|part| part.duration).sum();
             for (number, part) in parts.iter().enumerate().skip(at.part) {
                 if step.items.len() >= AT_ONCE {
-                    return;
+                    return lost;
                 }
                 at.part = number + 1;
                 step.items.push(of_part(segment, part, number, since, *at));
                 since += part.duration;
             }
             if !complete {
-                return;
+                return lost;
             }
         } else if at.part == 0 {
             if step.items.len() >= AT_ONCE {
-                return;
+                return lost;
             }
             step.items.push(of_segment(segment, at.msn));
         } else {
             // Some of its parts were fetched, and its parts are no longer listed: the rest is lost.
-            step.lost = true;
+            let fetched = Micros::try_from(at.part).unwrap_or(Micros::MAX);
+            let fetched = fetched.saturating_mul(media.part_target.unwrap_or_default());
+            lost = Some(segment.duration.saturating_sub(fetched).max(0));
         }
         *at = Next { msn: at.msn + 1, part: 0 };
     }
@@ -282,7 +311,8 @@ mod tests {
         let Playlist::Media(media) = parse(text).unwrap() else { panic!() };
         let mut names = Vec::new();
         loop {
-            let step = step(&media, next, Track::Video, low_latency).unwrap();
+            let (step, lost) = step(&media, next, Track::Video, low_latency).unwrap();
+            assert_eq!(lost, None);
             names.extend(step.items.iter().map(|item| item.place.uri.to_string()));
             *next = Some(step.after);
             if !step.more || step.items.is_empty() {
@@ -304,7 +334,7 @@ mod tests {
         assert_eq!(next, Some(Next { msn: 16, part: 0 }));
         let (names, step) = run(&playlist(11, 5, 1, false), &mut next, true);
         assert_eq!(names, ["16.0"]);
-        assert!(!step.lost && !step.ended);
+        assert!(!step.ended);
     }
 
     #[test]
@@ -325,12 +355,34 @@ mod tests {
             let mut next = Some(Next { msn, part: 0 });
             let text = playlist(10, 5, 2, false);
             let Playlist::Media(media) = parse(&text).unwrap() else { panic!() };
-            assert_eq!(step(&media, &mut next, Track::Video, true).unwrap().lost, lost, "{msn}");
+            let (_, missing) = step(&media, &mut next, Track::Video, true).unwrap();
+            assert_eq!(missing.is_some(), lost, "{msn}");
         }
         let text =
             playlist(10, 5, 2, false).replace("#EXTINF", "#EXT-X-SKIP:SKIPPED-SEGMENTS=3\n#EXTINF");
         let Playlist::Media(media) = parse(&text).unwrap() else { panic!() };
         let mut next = Some(Next { msn: 11, part: 0 });
-        assert!(step(&media, &mut next, Track::Video, true).unwrap().needs_full);
+        assert!(step(&media, &mut next, Track::Video, true).unwrap().0.needs_full);
+    }
+
+    #[test]
+    fn a_hint_is_used_only_if_it_means_one_part() {
+        let range = ",BYTERANGE=100@";
+        for (in_ranges, hint, used) in [
+            (false, "", true),
+            (true, "", false),
+            (true, ",BYTERANGE-START=200", false),
+            (false, ",BYTERANGE-START=0", false),
+            (true, ",BYTERANGE-START=200,BYTERANGE-LENGTH=50", true),
+        ] {
+            let mut text = playlist(10, 5, 2, false);
+            text = text.trim_end().to_owned() + hint + "\n";
+            if in_ranges {
+                text = text.replace("\"15.0\"", &format!("\"15\"{range}0"));
+                text = text.replace("\"15.1\"", &format!("\"15\"{range}100"));
+            }
+            let (_, step) = run(&text, &mut Some(Next { msn: 15, part: 0 }), true);
+            assert_eq!((step.after.part, step.hint.is_some()), (2, used), "{text}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use super::{as_text, load};
 use crate::hls::{self, Playlist};
 use crate::http::{Answer, Body, Client, Request};
 use crate::playback::{CaptureClock, Stamps, Track};
-use crate::player::Tries;
+use crate::player::{Link, Tries};
 use crate::skim::{Search, SegmentStamps, track_of};
 use crate::url::Url;
 use crate::{Asks, Error, Kind, Micros, Viewer, verify};
@@ -24,42 +24,29 @@ const MAX_SEGMENT: usize = 256 << 20;
 const MAX_HEADER: usize = 8 << 20;
 /// A player stops using hints after this many failures in a row.
 const HINTS: u32 = 3;
-/// Answers of fewer bytes do not tell how fast the connection is.
-const TELLING: u64 = 16 << 10;
 
 /// Renditions to switch between, in order of rising bit rate.
 #[derive(Debug)]
 pub(super) struct Ladder {
     steps: Vec<(u64, Url)>,
     at: usize,
-    /// Bits per second that the connection has carried lately.
-    rate: Option<f64>,
+    link: Link,
 }
 
 impl Ladder {
     pub(super) fn new(steps: Vec<(u64, Url)>) -> Self {
-        Self { steps, at: 0, rate: None }
+        Self { steps, at: 0, link: Link::default() }
     }
 
     pub(super) fn single(url: Url) -> Self {
         Self::new(vec![(0, url)])
     }
 
-    /// Measures the connection by an answer.
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
-    fn measure(&mut self, answer: &Answer) {
-        if answer.bytes >= TELLING {
-            let micros = (answer.last - answer.sent).max(1) as f64;
-            let rate = answer.bytes as f64 * 8e6 / micros;
-            self.rate = Some(crate::player::carried(self.rate, rate));
-        }
-    }
-
     /// Switches to the highest bit rate that leaves a fifth to spare; returns its URL if it is
     /// another one.
     #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     fn switch(&mut self) -> Option<Url> {
-        let rate = self.rate?;
+        let rate = self.link.rate()?;
         let fits = |bandwidth: u64| bandwidth as f64 <= 0.8 * rate;
         let best = self.steps.iter().rposition(|(bandwidth, _)| fits(*bandwidth)).unwrap_or(0);
         if best == self.at {
@@ -195,7 +182,7 @@ impl<'a> Player<'a> {
             return Err(Error::manifest("not a media playlist").at(&self.url));
         };
         let low_latency = self.viewer.lane.options.low_latency;
-        let step = step(&media, &mut self.next, self.track, low_latency)?;
+        let (step, lost) = step(&media, &mut self.next, self.track, low_latency)?;
         if !self.began {
             self.began = true;
             let mut stats = self.viewer.stats();
@@ -204,8 +191,9 @@ impl<'a> Player<'a> {
             let threshold = stats.playback.threshold().min(most.max(0));
             stats.playback.set_threshold(threshold);
         }
-        if step.lost {
+        if let Some(lost) = lost {
             self.early = None;
+            self.clock = self.clock.map(|clock| clock.saturating_add(lost));
             if let Some(verifier) = &mut self.verifier {
                 verifier.restart();
             }
@@ -247,6 +235,8 @@ impl<'a> Player<'a> {
                 && let Some(url) = self.ladder.switch()
             {
                 self.url = url;
+                // Another folder may have another header of the same name.
+                self.map = None;
                 self.early = None;
                 self.viewer.stats().switches += 1;
                 return Ok(true);
@@ -285,12 +275,13 @@ impl<'a> Player<'a> {
             match self.fetch(&item.place, asks, Duration::ZERO).await {
                 Ok((answer, got)) => {
                     self.tries.reset();
-                    self.ladder.measure(&answer);
+                    self.ladder.link.measure(answer.bytes, answer.took);
                     return self.deliver(item, answer.last, &got);
                 }
-                Err(error) if error.kind == Kind::Status => {
+                Err(error) if error.kind == Kind::Status && self.tries.are_spent() => {
                     // The item is gone or cannot be had. A player goes on with the next.
-                    self.tries.failed(self.viewer, error).await?;
+                    self.viewer.trouble(error.kind);
+                    self.tries.reset();
                     self.clock = self.clock.map(|clock| clock + item.duration);
                     if let Some(verifier) = &mut self.verifier {
                         verifier.restart();
@@ -405,12 +396,13 @@ impl<'a> Player<'a> {
         let result = verifier.media(data, &mut counts, &mut |media| found.push(media));
         self.viewer.stats().verified = counts;
         result.map_err(|error| error.at(&item.place.uri))?;
+        let mut date = item.date;
         for media in found {
-            let dated = item.date.map(|date| (date, media.from, CaptureClock::DateTime));
+            // The date is that of the item's start, and so of its first fragment only.
+            let dated = date.take_if(|_| media.track == self.track);
+            let dated = dated.map(|date| (date, media.from, CaptureClock::DateTime));
             let captured = media.captured.map(|(unix, at)| (unix, at, CaptureClock::Prft));
-            if let Some((unix, at, clock)) =
-                captured.or(dated.filter(|_| media.track == self.track))
-            {
+            if let Some((unix, at, clock)) = captured.or(dated) {
                 self.viewer.stats().playback.set_captured(at, unix, clock);
             }
             if let Some(stamps) = media.stamps {
@@ -430,6 +422,8 @@ impl<'a> Player<'a> {
                 Ok((answer, got)) => {
                     self.failed_hints = 0;
                     self.tries.reset();
+                    // The server has waited for the part, so the time before its first byte does not count.
+                    self.ladder.link.measure(answer.bytes, answer.last - answer.first);
                     self.early = Some(Early { place: hint.clone(), arrived: answer.last, got });
                 }
                 // The segment may have ended with the part before.
