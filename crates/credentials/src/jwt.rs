@@ -37,32 +37,32 @@ const LONGEST: usize = 8 << 10;
 /// What tokens must say (RFC 7519 4.1).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Who must have issued it. Without, anybody who has a key may.
+    /// The issuer that a token must name. Without it, any holder of a key may be the issuer.
     pub issuer: Option<String>,
-    /// For whom it must be. Without, it must not be for anybody in particular.
+    /// The audience that a token must name. Without it, a token must name none.
     pub audience: Option<String>,
     /// How far the clocks of issuers may be off. Only whole seconds count.
     pub leeway: Duration,
 }
 
-/// What a token says that was verified.
+/// The content of a token that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claims {
-    /// What its bearer may do.
+    /// The permissions of the token's bearer.
     pub permissions: Vec<Permission>,
-    /// From when on [`verify`] refuses it, in seconds since 1970: `exp` and the leeway. `None` means never.
+    /// When [`verify`] begins to refuse it, in seconds since 1970: `exp` and the leeway. `None` means never.
     pub expires: Option<u64>,
-    /// Who its bearer is.
+    /// The name of the token's bearer.
     pub subject: Option<String>,
 }
 
-/// What somebody may do, and with which streams and titles.
+/// Actions that are allowed, and the streams and titles that they are allowed with.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Permission {
-    /// What may be done.
+    /// The actions.
     pub actions: Vec<Action>,
-    /// With what.
+    /// The paths of the streams and titles.
     #[serde(default = "Pattern::all")]
     pub path: Pattern,
 }

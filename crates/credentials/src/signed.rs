@@ -1,4 +1,4 @@
-//! Signed paths: whoever has the token may have what it names, until it expires.
+//! Signed paths: the holder of a token may have the paths that the token names, until it expires.
 //!
 //! A token is these bytes in base64 with the URL-safe alphabet and without padding (RFC 4648 5):
 //!
@@ -10,8 +10,9 @@
 //! | 1 to 256 | the pattern of paths, in UTF-8 |
 //! | 32 | HMAC-SHA256 (RFC 2104) of all bytes before |
 //!
-//! There is one token for each permit and key. The token hides nothing: its bytes can be read by whoever has it. No
-//! JSON Web Token that is signed with the same key is a token here, because its signed text begins with other bytes.
+//! There is one token for each permit and key. The token hides nothing: every holder can read its bytes. No
+//! JSON Web Token that is signed with the same key is a token here, because its signed text begins with other
+//! bytes.
 
 mod checked;
 
@@ -63,7 +64,7 @@ pub enum NotSigned {
     Signature,
 }
 
-/// What a token says: which paths, until when and for whom.
+/// The content of a token: the paths, when it expires, and the only address that may use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
     /// The paths: one, or a pattern.

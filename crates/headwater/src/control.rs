@@ -32,7 +32,7 @@ use rust_embed::{EmbeddedFile, RustEmbed};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::access::{self, Action, Asked, Credentials, Door, Verdict};
+use crate::access::{self, Action, Asked, Credentials, Door, Grant, Verdict};
 use crate::{Origin, request_id, webrtc};
 
 /// The output of `npm run build` in `web/`.
@@ -45,7 +45,7 @@ struct Pages;
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
 /// Policy of the dashboard and of the page that publishes: their own files, and requests to this
-/// server. Pictures of titles reach a video element as `blob:` URLs. No other page may show these
+/// server. Posters of titles reach a video element as `blob:` URLs. No other page may show these
 /// two in a frame, where it could trick users into clicks.
 const DASHBOARD: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     media-src blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -404,15 +404,38 @@ impl FromRequestParts<Arc<Control>> for Observer {
         parts: &mut Parts,
         control: &Arc<Control>,
     ) -> Result<Self, Response> {
-        let peer = ConnectInfo::<SocketAddr>::from_request_parts(parts, control).await;
-        let ConnectInfo(peer) = peer.map_err(IntoResponse::into_response)?;
-        let origin = &control.origin;
-        let credentials = Credentials::of(&parts.uri, &parts.headers);
-        let grant = may(origin, Action::Observe, peer, credentials).await;
-        let grant = grant.map_err(IntoResponse::into_response)?;
-        let is_near = access::may_administer(&origin.config.control.admin, peer, credentials);
-        Ok(Self { is_admin: grant.by_secret || is_near })
+        observe(parts, control, false).await.map(|(observer, _)| observer)
     }
+}
+
+/// An observer that stays, and the permission by which it does.
+struct Follower(Observer, Grant);
+
+impl FromRequestParts<Arc<Control>> for Follower {
+    type Rejection = Response;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        control: &Arc<Control>,
+    ) -> Result<Self, Response> {
+        observe(parts, control, true).await.map(|(observer, grant)| Self(observer, grant))
+    }
+}
+
+/// Lets a client observe the origin, or refuses its request.
+async fn observe(
+    parts: &mut Parts,
+    control: &Arc<Control>,
+    lasts: bool,
+) -> Result<(Observer, Grant), Response> {
+    let peer = ConnectInfo::<SocketAddr>::from_request_parts(parts, control).await;
+    let ConnectInfo(peer) = peer.map_err(IntoResponse::into_response)?;
+    let origin = &control.origin;
+    let credentials = Credentials::of(&parts.uri, &parts.headers);
+    let asked = Asked { action: Action::Observe, peer, protocol: "http", credentials, lasts };
+    let grant = origin.access.may(&asked).await.map_err(IntoResponse::into_response)?;
+    let is_near = access::may_administer(&origin.config.control.admin, peer, credentials);
+    Ok((Observer { is_admin: grant.by_secret || is_near }, grant))
 }
 
 /// Whether a client of the control plane may do something.

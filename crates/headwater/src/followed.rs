@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-/// The newest entries. Whoever adds one never waits. Whoever reads too slowly learns how many are missing.
+/// The newest entries. Adding an entry never waits. A reader that is too slow learns how many are missing.
 #[derive(Debug)]
 pub struct Followed<T> {
     most: usize,

@@ -81,7 +81,7 @@ const QUEUE: usize = 1 << 20;
 const OVERHEAD: usize = 64;
 
 /// Most lines of one kind, from one place in the code, and the time in which they count. Debug
-/// lines have no limit: whoever turns them on wants all of them.
+/// lines have no limit: an operator who turns them on wants all of them.
 const LINES: (u32, Duration) = (200, Duration::from_secs(10));
 
 /// How long the program waits at its end for the last lines to be written. Nobody may be reading

@@ -4,6 +4,9 @@ use std::fmt;
 
 use live::backup::Role;
 
+/// Most characters of a refused name that are shown.
+const SHOWN: usize = 160;
+
 /// The path of a live stream or a title: `live/NAME` or `vod/PATH`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StreamPath<'a> {
@@ -35,6 +38,14 @@ impl fmt::Display for StreamPath<'_> {
     }
 }
 
+/// As much of a name from a peer as goes into a log or an event.
+///
+/// Whatever follows a sign of queries may be a mistyped key.
+pub(crate) fn shown(name: &str) -> &str {
+    let name = name.split(['?', '&', ';', '%']).next().unwrap_or_default();
+    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
+}
+
 /// Splits a signed path, `/s/TOKEN/REST`, into its token and `/REST`.
 pub(crate) fn signed(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix("/s/")?;
@@ -43,20 +54,26 @@ pub(crate) fn signed(path: &str) -> Option<(&str, &str)> {
 }
 
 /// Makes a path of an RTMP request. Clients split the path into application and name wherever they
-/// like. OBS without a stream key has all of it in the application. They also put `mp4:` before names
-/// of MP4 files, as Adobe's server required.
+/// like. OBS without a stream key has all of it in the application.
+///
+/// Clients also put `mp4:` before names of MP4 files, as Adobe's server required. librtmp then cuts off `.mp4`.
 pub(crate) fn of_rtmp(app: &str, name: &str) -> String {
     let (app, name) = (app.trim_matches('/'), name.trim_matches('/'));
     match name.strip_prefix("mp4:") {
         Some(name) if app == "vod" || app.starts_with("vod/") => {
-            format!("{app}/{}", name.trim_start_matches('/'))
+            let name = name.trim_start_matches('/');
+            let file = name.rsplit('/').next().unwrap_or_default();
+            let ending = if vod::is_movie(file) { "" } else { ".mp4" };
+            format!("{app}/{name}{ending}")
         }
         _ if name.is_empty() => app.to_owned(),
         _ => format!("{app}/{name}"),
     }
 }
 
-/// As what a query says that somebody publishes: which of a stream's two publishers, and of which rendition.
+/// Reads the publisher's role and its rendition from a query.
+///
+/// `backup=1` makes it the stream's backup. `rendition=NAME` makes it the publisher of that rendition.
 pub(crate) fn published_as(query: &str) -> (Role, Option<String>) {
     let mut pairs = query.split('&');
     let rendition = pairs.clone().find_map(|pair| pair.strip_prefix("rendition="));
@@ -123,6 +140,10 @@ mod tests {
             ("live/a", "/b/", "live/a/b"),
             ("/vod/", "mp4:a/m.mp4", "vod/a/m.mp4"),
             ("vod/a", "mp4:m.mp4", "vod/a/m.mp4"),
+            ("vod", "mp4:film", "vod/film.mp4"),
+            ("vod", "mp4:a.b/film.part", "vod/a.b/film.part.mp4"),
+            ("vod", "mp4:film.M4V", "vod/film.M4V"),
+            ("vod", "film", "vod/film"),
             ("live", "mp4:x", "live/mp4:x"),
             ("live/a", "", "live/a"),
         ] {

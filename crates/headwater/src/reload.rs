@@ -29,8 +29,11 @@ impl File {
     pub async fn reload(&self, access: &Arc<Access>) -> Result<&'static str, String> {
         let (path, access) = (self.path.clone(), Arc::clone(access));
         let read = spawn_blocking(move || {
-            let config = Config::load(Some(&path)).map_err(|error| error.to_string())?;
-            access.reload(&config.access).map(|()| config)
+            // The certificate or ffmpeg may be missing. That is no reason to let in somebody who must go.
+            let config = Config::load_for_any_machine(Some(&path));
+            let config = config.map_err(|error| error.to_string())?;
+            let taken = access.reload(&config.access).map(|()| config);
+            taken.map_err(|error| format!("{}: {error}", path.display()))
         });
         let config = read.await.map_err(|error| error.to_string())??;
         Ok(match self.differs(config) {

@@ -1,4 +1,4 @@
-//! Looks again and again at those who publish and play, and ends sessions that are no longer allowed.
+//! Checks sessions again and again, and ends those that are no longer allowed.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -20,7 +20,7 @@ const LATEST: Duration = Duration::from_secs(10);
 /// How many hashes and questions to the webhook run at a time.
 const AT_A_TIME: usize = 16;
 
-/// How long one look may take. Whoever was not reached comes first in the next look.
+/// How long one look may take. Sessions that were not reached come first in the next look.
 const AT_MOST: Duration = Duration::from_secs(30);
 
 /// Ends sessions that are no longer allowed, until the future is dropped.
@@ -32,7 +32,7 @@ pub(crate) async fn run(access: &Access, sessions: &Sessions) {
             until_due(access, &mut changed).await;
         }
     };
-    // Whoever must be asked may not answer for long, so this does not keep the other one waiting.
+    // The webhook or key server may not answer for long, so this does not keep the other loop waiting.
     let slowly = async {
         let (mut changed, mut asked) = (access.changes(), HashMap::new());
         loop {
@@ -41,6 +41,26 @@ pub(crate) async fn run(access: &Access, sessions: &Sessions) {
         }
     };
     tokio::join!(quickly, slowly);
+}
+
+/// Waits until a peer that was let in is no longer allowed. For peers that are no sessions.
+pub(crate) async fn revoked(access: &Access, again: &Again) {
+    let (mut changed, mut asked) = (access.changes(), Instant::now());
+    loop {
+        let policy = access.policy();
+        let asks_hook = policy.recheck().is_some_and(|every| asked.elapsed() >= every);
+        if asks_hook {
+            asked = Instant::now();
+        }
+        let is_allowed = match policy.still(again.attempt()) {
+            None => policy.still_slowly(again, asks_hook).await,
+            known => known,
+        };
+        if is_allowed == Some(false) {
+            return;
+        }
+        until_due(access, &mut changed).await;
+    }
 }
 
 /// Waits for some time, or until another configuration decides.

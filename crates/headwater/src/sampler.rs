@@ -1,4 +1,4 @@
-//! Takes the samples of which [`crate::history`] is made.
+//! Takes the samples for [`crate::history`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::{Origin, machine};
 /// From one sample to the next.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Streams of which samples are taken, at most: about 10 MiB for all in an hour.
+/// Most streams that are sampled: about 10 MiB for all in an hour.
 const MOST_STREAMS: usize = 256;
 
-/// What was counted at the last sample.
+/// The counters at the last sample.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler(Option<Counted>);
 
-/// What only grows.
+/// Counters that only grow.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
     at: Instant,

@@ -9,7 +9,7 @@
 //! R = base64(md5(base64(md5(U S password)) C D))
 //! ```
 //!
-//! Each is a connection of its own. So that nothing is kept between them, `C` says by itself when and to whom it was given.
+//! Each is a connection of its own. Nothing is kept between them: `C` tells its own time, user and address.
 
 use std::net::IpAddr;
 
@@ -20,11 +20,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use md5::{Digest, Md5};
 
-/// For how many seconds a challenge holds. Whoever reads an answer on its way can give it again for so long, from the
-/// same address: RTMP without TLS hides nothing.
+/// For how many seconds a challenge holds.
+///
+/// An attacker who reads an answer on its way can repeat it for so long from the same address: RTMP without
+/// TLS hides nothing.
 const HOLDS: u64 = 30;
 
-/// Longest user whom anybody may name, in bytes.
+/// Longest name of a user, in bytes.
 const LONGEST_USER: usize = 256;
 
 /// Makes challenges and looks at what comes back.

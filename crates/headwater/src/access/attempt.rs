@@ -1,4 +1,4 @@
-//! What a peer gives to be let in, as the protocols carry it.
+//! A peer's request and credentials, as the protocols carry them.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -39,22 +39,22 @@ impl<'a> Credentials<'a> {
     }
 }
 
-/// Who asks for what, by which protocol.
+/// A request to be let in: the action, the peer, the protocol, and the credentials.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// What the peer wants to do.
+    /// The action that the peer wants.
     pub action: Action<'a>,
     /// The peer's address.
     pub peer: SocketAddr,
     /// The protocol, as the webhook is told: `rtmp`, `http`, `whip` or `whep`.
     pub protocol: &'static str,
-    /// What the peer gave.
+    /// The peer's credentials.
     pub credentials: Credentials<'a>,
-    /// Whether the peer goes on for some time if it may, so that it must be looked at again.
+    /// Whether the peer stays for some time if it is let in. Then it is checked again and again.
     pub lasts: bool,
 }
 
-/// An attempt to be let in: what [`Asked`] says, kept by itself. It has no `Debug`, so that no log gets its secrets.
+/// An attempt to be let in: an owned [`Asked`]. It has no `Debug`, so that no log gets its secrets.
 #[derive(Clone)]
 pub(crate) struct Attempt {
     pub(super) kind: Kind,

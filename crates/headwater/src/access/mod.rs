@@ -1,4 +1,4 @@
-//! Who may publish, play and observe: one place for all protocols.
+//! Decides which peers may publish, play and observe: one place for all protocols.
 //!
 //! ```text
 //! protocol ─ Asked ─ at_once ─┬▶ Verdict             nothing is configured, rules, signed paths, tokens,
@@ -6,11 +6,11 @@
 //!                             └▶ Attempt ─ slowly ─▶ Verdict   hashes of passwords, the webhook, new keys
 //! ```
 //!
-//! Most is decided at once, on the event loop. What takes long happens elsewhere while the peer waits.
+//! Most attempts are decided at once, on the event loop. Slow checks run elsewhere while the peer waits.
 //! No secret is logged or told to anybody but the webhook.
 //!
-//! Those who publish and play for some time are looked at again and again by [`crate::review`]: a session that is no longer
-//! allowed ends. [`Access::reload`] takes another configuration.
+//! [`crate::review`] checks open sessions again and again: a session that is no longer allowed ends.
+//! [`Access::reload`] takes another configuration.
 
 mod adobe;
 mod attempt;
@@ -50,10 +50,10 @@ use tokio::time::Instant;
 use crate::config;
 use crate::path::StreamPath;
 
-/// What is said of those whose permission ended.
+/// The reason for the end of a session: its permission has expired.
 pub(crate) const EXPIRED: &str = "the permission has expired";
 
-/// What is said of those who were let in before, and would not be let in now.
+/// The reason for the end of a session: it was allowed before, and is not allowed now.
 pub(crate) const REVOKED: &str = "this is no longer allowed";
 
 /// A peer's wish.
@@ -90,19 +90,19 @@ impl<'a> Action<'a> {
 /// A permission.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grant {
-    /// When it ends. Whoever plays or publishes by it must end then.
+    /// When the permission ends. Sessions that use the permission must end then.
     pub until: Option<Instant>,
-    /// Whether it is for whoever sent this `Authorization` header: shared caches must not keep what it gives.
+    /// Whether the permission depends on an `Authorization` header. Shared caches must not keep the response.
     pub is_personal: bool,
     /// Whether the peer proved that it knows a secret, and was not let in for its address alone.
     pub by_secret: bool,
     /// Whether the webhook decided.
     pub by_hook: bool,
-    /// What the peer gave, if it stays for some time and so must be looked at again.
+    /// The peer's attempt, if the peer stays for some time. The attempt is checked again and again.
     pub again: Option<Again>,
 }
 
-/// What somebody gave who was let in for some time. `Debug` hides it.
+/// The attempt of a peer that was let in for some time. `Debug` hides it.
 #[derive(Clone)]
 pub struct Again(Arc<LetIn>);
 
@@ -123,7 +123,7 @@ impl Again {
         Self(Arc::new(LetIn { attempt, by_hook: AtomicBool::new(grant.by_hook) }))
     }
 
-    /// What was given, as it was tried.
+    /// The attempt by which the peer was let in.
     pub(crate) fn attempt(&self) -> &Attempt {
         &self.0.attempt
     }
@@ -137,7 +137,7 @@ impl PartialEq for Again {
 
 impl Eq for Again {}
 
-/// Why somebody may not.
+/// Why an attempt is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The peer gave no credentials.
@@ -157,7 +157,7 @@ pub enum Refusal {
     Undecided,
 }
 
-/// What somebody was refused.
+/// The labels of the metric of refused attempts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Attempted {
     action: &'static str,
@@ -223,22 +223,22 @@ fn seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
 
-/// Fetches the keys of tokens from their URL: whether they can be had. Takes 10 s at most.
+/// Fetches the keys of tokens from their URL, to find out whether that works. Takes 10 s at most.
 pub(crate) async fn fetch_keys(config: &config::Jwt) -> Result<(), String> {
     tokens::fetch(config).await
 }
 
-/// What is decided.
+/// A decision: the permission, or the reason for the refusal.
 pub type Verdict = Result<Grant, Refusal>;
 
-/// Who may do what.
+/// Decides which peers may do which actions.
 pub struct Access {
     policy: ArcSwap<Policy>,
-    /// Told when the policy is another one.
+    /// Tells that the policy was replaced.
     changed: watch::Sender<()>,
-    /// Where what takes time happens: not on an event loop that serves viewers.
+    /// The runtime of slow checks, which must not run on an event loop that serves viewers.
     runtime: Option<Handle>,
-    /// How often somebody was refused.
+    /// How many attempts were refused.
     pub(crate) refused: Family<Attempted, Counter>,
 }
 
@@ -249,7 +249,7 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    /// Reads the keys that the configuration names. What takes long will happen on the runtime of the caller.
+    /// Reads the keys that the configuration names. Slow checks will run on the caller's runtime.
     ///
     /// # Errors
     /// The option that cannot be used, and why.
@@ -262,8 +262,9 @@ impl Access {
         })
     }
 
-    /// Decides by another configuration from now on. Reads files. Addresses that guessed stay slowed down. Open sessions are
-    /// looked at again at once.
+    /// Decides by another configuration from now on.
+    ///
+    /// Reads files. Addresses that guessed stay slowed down. Open sessions are checked again at once.
     ///
     /// # Errors
     /// The option that cannot be used, and why. Then nothing changes.
@@ -274,7 +275,7 @@ impl Access {
         Ok(())
     }
 
-    /// Tells the operator of what is probably a mistake.
+    /// Warns the operator of probable mistakes in the configuration.
     pub fn warn(&self) {
         self.policy().warn();
     }
@@ -284,7 +285,7 @@ impl Access {
         self.policy.load().signs()
     }
 
-    /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
+    /// Keeps the keys of tokens fresh, until the future is dropped.
     pub async fn keep_fresh(&self) {
         let mut changed = self.changed.subscribe();
         loop {
@@ -303,18 +304,20 @@ impl Access {
         }
     }
 
-    /// Told when another configuration decides.
+    /// Tells whenever another configuration decides.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
-    /// What decides now.
+    /// The policy that decides now.
     pub(crate) fn policy(&self) -> Arc<Policy> {
         self.policy.load_full()
     }
 
-    /// Looks at the query of the application to which an RTMP peer connects, before it says what it wants. Returns the
-    /// query that counts: with user and password, if the peer proved by Adobe's exchange that it knows them.
+    /// Checks the query with which an RTMP peer connects to an application.
+    ///
+    /// The peer has not yet said whether it plays or publishes. Returns the query that counts. If the peer
+    /// proved by Adobe's exchange that it knows a user and password, this query has them.
     ///
     /// # Errors
     /// The peer must connect again, and is told how.
@@ -334,8 +337,10 @@ impl Access {
         }
     }
 
-    /// Decides what [`Self::at_once`] did not. It is decided to the end, though nobody may wait for it any more: whoever
-    /// goes away has guessed all the same.
+    /// Decides an attempt that [`Self::at_once`] could not decide.
+    ///
+    /// The decision is completed even if nobody waits for it any more: a peer that went away has guessed all
+    /// the same.
     pub(crate) async fn finish(&self, attempt: Box<Attempt>) -> Verdict {
         let (kind, protocol) = (attempt.kind, attempt.protocol);
         let lasting = attempt.lasts.then(|| (*attempt).clone());
@@ -360,10 +365,15 @@ impl Access {
         verdict
     }
 
-    /// Decides if that takes no time.
+    /// Whether a peer gives a token or a known secret that allows this. No guess is made or counted.
+    pub(crate) fn has_known_secret(&self, asked: &Asked<'_>) -> bool {
+        self.policy.load().has_known_secret(&Attempt::read(asked))
+    }
+
+    /// Decides if the decision takes no time.
     ///
     /// # Errors
-    /// It takes time: [`Self::finish`] decides.
+    /// The decision takes time. [`Self::finish`] makes it.
     pub(crate) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
         let verdict = self.policy.load().at_once(asked)?;
         let verdict = self.counted(asked.action.kind(), asked.protocol, verdict);
@@ -374,29 +384,31 @@ impl Access {
     }
 }
 
-/// Seconds since 1970. Tokens and signed paths are made by others, by the clock that the system has.
+/// Seconds since 1970, by the system's clock: others make tokens and signed paths by that clock.
 pub(crate) fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Whether a peer may see the addresses of publishers: only with an address in these networks, and if it asks for
-/// itself.
+/// Whether a peer may see the addresses of publishers.
+///
+/// The peer's address must be in these networks, and the peer must ask for itself.
 pub(crate) fn may_administer(networks: &[IpNet], peer: SocketAddr, with: Credentials<'_>) -> bool {
     with.own && contains(networks, peer.ip().to_canonical())
 }
 
-/// Where a request of an operator comes in.
+/// The listener at which an operator's request arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// By a listener of the viewers.
+    /// A listener for viewers.
     Public,
-    /// By that of the operators.
+    /// The listener for operators.
     Control,
 }
 
-/// Whether a request may be for operators at all: what `[access]` says counts besides. No page of another site may have
-/// sent it, nor one whose owner points its name to this machine (DNS rebinding). Programs that speak HTTP/1.0 need not
-/// name a host.
+/// Whether a request may be an operator's at all. The rules of `[access]` apply as well.
+///
+/// The request must not come from a page of another site, nor from a site that points its name to this
+/// machine (DNS rebinding). Programs that speak HTTP/1.0 need not name a host.
 pub(crate) fn may_operate(
     control: &config::Control,
     door: Door,

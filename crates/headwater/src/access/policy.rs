@@ -1,13 +1,12 @@
-//! Who may do what, by one configuration.
+//! Decides by one configuration which peers may do which actions.
 //!
-//! Most is decided at once, on the event loop. What takes long happens elsewhere while the peer waits.
+//! Most attempts are decided at once, on the event loop. Slow checks run elsewhere while the peer waits.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use credentials::jwt::Refused;
 use credentials::signed::Signer;
 use http::net::LogLimit;
 use tokio::sync::Semaphore;
@@ -31,28 +30,30 @@ pub(super) const HASHES: usize = 2;
 /// Lines about a webhook that does not decide: so many in so much time.
 const LINES: (u32, Duration) = (5, Duration::from_secs(60));
 
-/// What the name of an encoder's program begins with, whoever made it.
+/// The beginning of an encoder's program name. Encoders of all vendors use this beginning.
 const ENCODER: &str = "FMLE/";
 
 /// Why an RTMP peer must connect again.
 #[derive(Debug)]
 pub struct Rejected {
-    /// What the peer is told.
+    /// The text that the peer is told.
     pub told: String,
-    /// Why, if it was for its credentials.
+    /// Why the peer's credentials were refused, if that is the reason.
     pub why: Option<Refusal>,
 }
 
-/// Who may do what, by one configuration.
+/// Decides by one configuration which peers may do which actions.
 pub(crate) struct Policy {
     config: config::Access,
     rules: Rules,
     signer: Option<Arc<Signer>>,
-    /// Asks encoders for user and password, if it is to.
+    /// Asks encoders for user and password, if the configuration says so.
     adobe: Option<Adobe>,
     tokens: Option<Arc<Tokens>>,
     webhook: Option<Arc<Webhook>>,
-    /// Whose signed paths and tokens were good under the configuration before: players that still have them do not guess.
+    /// The signer and the keys of tokens under the configuration before.
+    ///
+    /// Players that still have such signed paths or tokens do not guess.
     former: (Option<Arc<Signer>>, Option<Arc<Tokens>>),
     failures: Arc<Failures>,
     hashing: Semaphore,
@@ -62,8 +63,10 @@ pub(crate) struct Policy {
 }
 
 impl Policy {
-    /// Reads the keys that the configuration names. What is the same as `before` goes on with all that it knows: which
-    /// secrets were right, the keys from a URL, the webhook's answers, who guessed.
+    /// Reads the keys that the configuration names.
+    ///
+    /// The parts that are the same as in `before` keep their knowledge: secrets that were right, keys from a
+    /// URL, answers of the webhook, and addresses that guessed.
     ///
     /// # Errors
     /// The option that cannot be used, and why.
@@ -97,15 +100,18 @@ impl Policy {
                 Some(Arc::new(asks.map_err(option("webhook.url"))?))
             }
         };
-        let rules = Rules::new(&config.rule, before(|_, _| true).map(|before| &before.rules));
+        let former = before(|_, _| true).map(|it| (it.signer.clone(), it.tokens.clone()));
+        let former = former.unwrap_or_default();
+        let all_tokens = [&tokens, &former.1].into_iter().flatten().cloned().collect();
+        let known = before(|_, _| true).map(|before| &before.rules);
+        let rules = Rules::new(&config.rule, known, all_tokens);
         let failures = before(|before, now| before.max_failures == now.max_failures).map_or_else(
             || Arc::new(Failures::new(config.max_failures)),
             |before| Arc::clone(&before.failures),
         );
-        let former = before(|_, _| true).map(|it| (it.signer.clone(), it.tokens.clone()));
         Ok(Self {
             config: config.clone(),
-            former: former.unwrap_or_default(),
+            former,
             rules,
             adobe: config.rtmp_challenge.then(Adobe::new),
             signer,
@@ -118,7 +124,7 @@ impl Policy {
         })
     }
 
-    /// Tells the operator of what is probably a mistake.
+    /// Warns the operator of probable mistakes in the configuration.
     pub(super) fn warn(&self) {
         if self.is_closed(Kind::Play) && !self.is_closed(Kind::Api) {
             tracing::warn!(
@@ -132,7 +138,7 @@ impl Policy {
         self.signer.is_some()
     }
 
-    /// Keeps what is fetched from elsewhere fresh, until the future is dropped.
+    /// Keeps the keys of tokens fresh, until the future is dropped.
     pub(super) async fn keep_fresh(&self) {
         if let Some(tokens) = &self.tokens {
             tokens.keep_fresh().await;
@@ -181,10 +187,10 @@ impl Policy {
         }
     }
 
-    /// Decides if that takes no time.
+    /// Decides if the decision takes no time.
     ///
     /// # Errors
-    /// It takes time: [`Self::slowly`] decides.
+    /// The decision takes time. [`Self::slowly`] makes it.
     pub(super) fn at_once(&self, asked: &Asked<'_>) -> Result<Verdict, Box<Attempt>> {
         let kind = asked.action.kind();
         if !self.is_closed(kind) {
@@ -192,7 +198,7 @@ impl Policy {
             return Ok(if may { Ok(Grant::default()) } else { Err(Refusal::Foreign) });
         }
         let now = unix_now();
-        // Players ask many times a second, so no more is read for them than their path.
+        // Players ask many times a second, so only the path of their requests is read.
         if let Some(token) = asked.credentials.signed
             && let Some(path) = asked.action.path()
             && let Some(grant) = self.signed((kind, &path.to_string()), token, asked.peer.ip(), now)
@@ -213,47 +219,47 @@ impl Policy {
             || self.webhook.is_some() && self.config.webhook.actions.contains(&kind)
     }
 
-    /// Whether everybody with this address may do what is not closed.
+    /// Whether everybody with this address may do an action that is not closed.
     fn is_open_to(&self, kind: Kind, ip: IpAddr) -> bool {
         kind != Kind::Publish || contains(&self.config.publish_from, ip.to_canonical())
     }
 
     /// A permission without an end.
     fn grant(&self, attempt: &Attempt) -> Grant {
-        let by_secret = !attempt.is_anonymous() && !self.rules.is_open_to(attempt);
+        let by_secret = self.rules.given(attempt);
         Grant { is_personal: attempt.is_personal, by_secret, ..Grant::default() }
     }
 
-    /// The server that decides about this, if one does.
+    /// The webhook that decides about this attempt, if there is one.
     fn hook(&self, attempt: &Attempt) -> Option<&Webhook> {
         let hook = self.webhook.as_deref()?;
         self.config.webhook.actions.contains(&attempt.kind).then_some(hook)
     }
 
-    /// Decides by what is known, if the path is not signed for this. [`Self::slowly`] has the same order.
+    /// Decides by what the policy knows, if no signed path allows this. [`Self::slowly`] has the same order.
     fn look(&self, attempt: &Attempt, now: u64) -> Option<Verdict> {
-        // It cannot be guessed, so it counts however often others of the address tried.
+        // A token cannot be guessed, so a good one counts however often others of the address tried.
         let token = self.token(attempt, now);
         if let Some(Ok(grant)) = token {
             return Some(Ok(grant));
         }
+        if self.rules.settles(attempt) {
+            return Some(Ok(self.grant(attempt)));
+        }
+        if let Some(verdict) = self.slowed(attempt) {
+            return Some(verdict);
+        }
         let answer = self.hook(attempt).map(|hook| hook.known(&question(attempt)));
-        if let Some(wait) = self.failures.wait(attempt.ip) {
-            let is_known = self.rules.known(attempt) || answer == Some(Some(Answer::Allowed));
-            return Some(match answer {
-                _ if is_known => Ok(self.grant(attempt)),
-                // Nothing was tried: there is no reason to wait.
-                None if attempt.is_anonymous() => Err(Refusal::Anonymous),
-                _ => Err(Refusal::TooOften(wait)),
-            });
-        }
-        match self.rules.look(attempt) {
-            Tried::Right => return Some(Ok(self.grant(attempt))),
-            Tried::Slow => return None,
-            Tried::Wrong => {}
-        }
-        if let Some(Err(UnknownKey)) = token {
+        // Then the attempt is decided elsewhere. A wrong secret would not be counted here, so none is tried here.
+        let is_undecided = matches!(token, Some(Err(UnknownKey))) || answer == Some(None);
+        if is_undecided || self.needs_hash(attempt) {
             return None;
+        }
+        if let Tried::Right = self.rules.look(attempt) {
+            return Some(Ok(self.grant(attempt)));
+        }
+        if let Some(grant) = self.open(attempt) {
+            return Some(Ok(grant));
         }
         match answer {
             None => Some(Err(self.refuse(attempt))),
@@ -261,7 +267,38 @@ impl Policy {
         }
     }
 
-    /// Decides what [`Self::look`] did not, in the same order.
+    /// Decides about an address that guessed too often, without trying anything. `None` if it need not wait.
+    fn slowed(&self, attempt: &Attempt) -> Option<Verdict> {
+        let wait = self.failures.wait(attempt.ip)?;
+        if self.rules.known(attempt) {
+            return Some(Ok(self.grant(attempt)));
+        }
+        Some(match self.hook(attempt).map(|hook| hook.known(&question(attempt))) {
+            Some(Some(Answer::Allowed)) => self.obey(Answer::Allowed, attempt),
+            // Nothing was tried: there is no reason to wait.
+            None if attempt.is_anonymous() => Err(Refusal::Anonymous),
+            _ => Err(Refusal::TooOften(wait)),
+        })
+    }
+
+    /// Whether hashes must be computed before the attempt can be refused.
+    ///
+    /// Users of the webhook are in no rule. Each of their requests would cost a hash if it had to take as long as
+    /// those of other users.
+    fn needs_hash(&self, attempt: &Attempt) -> bool {
+        let hides_users = || self.hook(attempt).is_none() && self.rules.need_decoy(attempt);
+        self.rules.need_hash(attempt) || hides_users()
+    }
+
+    /// The permission of an address that needs no secret, though the peer gave a wrong one. That is a guess.
+    fn open(&self, attempt: &Attempt) -> Option<Grant> {
+        self.rules.is_open_to(attempt).then(|| {
+            self.failures.count(attempt.ip);
+            self.grant(attempt)
+        })
+    }
+
+    /// Decides an attempt that [`Self::look`] could not decide, in the same order.
     pub(super) async fn slowly(self: Arc<Self>, attempt: Box<Attempt>) -> Verdict {
         // This may be another policy than the one that did not decide at once.
         if !self.is_closed(attempt.kind) && self.is_open_to(attempt.kind, attempt.ip) {
@@ -278,30 +315,33 @@ impl Policy {
                 return Ok(grant);
             }
         }
-        if let Tried::Slow = self.rules.look(&attempt) {
-            let turn = self.hashing.acquire().await;
-            // Others of the address have guessed meanwhile.
-            if let Some(wait) = self.failures.wait(attempt.ip) {
-                return Err(Refusal::TooOften(wait));
-            }
-            // Others have tried the same meanwhile.
-            let is_known = matches!(self.rules.look(&attempt), Tried::Right);
-            if is_known || self.hashed(&attempt, turn).await {
-                return Ok(self.grant(&attempt));
-            }
+        let hashing = match self.needs_hash(&attempt) {
+            true => Some(self.hashing.acquire().await),
+            false => None,
+        };
+        // Others of the address have guessed meanwhile. From here on, each wrong secret is counted.
+        if let Some(verdict) = self.slowed(&attempt) {
+            return verdict;
+        }
+        // Others have tried the same meanwhile.
+        let mut is_right = matches!(self.rules.look(&attempt), Tried::Right);
+        if !is_right && let Some(turn) = hashing {
+            is_right = self.hashed(&attempt, turn).await;
+        }
+        if is_right {
+            return Ok(self.grant(&attempt));
+        }
+        if let Some(grant) = self.open(&attempt) {
+            return Ok(grant);
         }
         let Some(hook) = self.hook(&attempt) else { return Err(self.refuse(&attempt)) };
-        let question = question(&attempt);
-        if hook.known(&question).is_none()
-            && let Some(wait) = self.failures.wait(attempt.ip)
-        {
-            return Err(Refusal::TooOften(wait));
-        }
-        let answer = hook.ask(question).await;
+        let answer = hook.ask(question(&attempt)).await;
         self.obey(answer, &attempt)
     }
 
-    /// Whether a hashed secret is right, which takes a processor for some time. `turn` is one of those that may.
+    /// Whether a hashed secret is right.
+    ///
+    /// The check takes a processor for some time. `turn` is the permission to use one.
     async fn hashed<T>(self: &Arc<Self>, attempt: &Attempt, turn: T) -> bool {
         let (policy, tried) = (Arc::clone(self), attempt.clone());
         let found = spawn_blocking(move || policy.rules.find_out(&tried)).await;
@@ -315,8 +355,16 @@ impl Policy {
         self.failures.wait(ip)
     }
 
-    /// Whether somebody who was let in before still is. `None` if that takes time: [`Self::still_slowly`] tells. Nothing
-    /// counts as a guess.
+    /// Whether the attempt has a token or a known secret that allows it.
+    ///
+    /// Nothing is tried, so nothing counts as a guess: a secret is known if this address gave it before.
+    pub(super) fn has_known_secret(&self, attempt: &Attempt) -> bool {
+        matches!(self.token(attempt, unix_now()), Some(Ok(_))) || self.rules.given(attempt)
+    }
+
+    /// Whether a peer that was let in before is still allowed. `None` if the decision takes time.
+    ///
+    /// [`Self::still_slowly`] decides then. Nothing counts as a guess.
     pub(crate) fn still(&self, attempt: &Attempt) -> Option<bool> {
         let now = unix_now();
         if !self.is_closed(attempt.kind) {
@@ -333,13 +381,15 @@ impl Policy {
         };
         match self.rules.look(attempt) {
             Tried::Right => Some(true),
+            _ if self.rules.is_open_to(attempt) => Some(true),
             Tried::Slow => None,
             Tried::Wrong => (has_key && self.hook(attempt).is_none()).then_some(false),
         }
     }
 
-    /// As [`Self::still`], but it may wait. `asks_hook`: whether to ask the webhook about those whom it let in. If it is not
-    /// asked, they stay. `None` if this cannot be found out now.
+    /// Decides as [`Self::still`] does, but may wait. `None` if no decision is possible now.
+    ///
+    /// `asks_hook` says whether to ask the webhook about peers that the webhook let in. If not, they stay.
     pub(crate) async fn still_slowly(
         self: Arc<Self>,
         again: &Again,
@@ -377,14 +427,14 @@ impl Policy {
             Answer::Refused => Some(false),
             Answer::None(why) => {
                 tracing::debug!(path = attempt.path, ip = %attempt.ip, why, "not asked again");
-                // What else let the peer in is gone, so nobody allows this any more.
+                // The rule or token that let the peer in is gone, so nothing allows this any more.
                 let is_allowed = self.config.webhook.on_failure == OnFailure::Allow;
                 if was_by_hook || is_allowed { None } else { Some(false) }
             }
         }
     }
 
-    /// How often the webhook is asked about somebody who was let in. `None` for never.
+    /// How often the webhook is asked about a peer that was let in. `None` for never.
     pub(crate) fn recheck(&self) -> Option<Duration> {
         self.webhook.as_ref()?;
         Some(self.config.webhook.recheck.into()).filter(|every: &Duration| !every.is_zero())
@@ -392,7 +442,7 @@ impl Policy {
 
     fn obey(&self, answer: Answer, attempt: &Attempt) -> Verdict {
         match answer {
-            // It may have allowed the address, whatever was given besides.
+            // The webhook may have allowed the address, whatever credentials the peer gave.
             Answer::Allowed => Ok(Grant { by_secret: false, by_hook: true, ..self.grant(attempt) }),
             Answer::Refused => Err(self.refuse(attempt)),
             Answer::None(why) => {
@@ -406,10 +456,23 @@ impl Policy {
                         "the webhook does not decide"
                     );
                 }
-                let grant = Grant { by_secret: false, by_hook: true, ..self.grant(attempt) };
-                if is_allowed { Ok(grant) } else { Err(Refusal::Undecided) }
+                if is_allowed {
+                    return Ok(Grant { by_secret: false, by_hook: true, ..self.grant(attempt) });
+                }
+                Err(self.undecided(attempt))
             }
         }
+    }
+
+    /// Refuses an attempt about which nobody decides now.
+    ///
+    /// If the attempt has what a rule asks for, it is a guess, and a wrong one. Without a count, everybody could guess
+    /// freely while the webhook or the key server is away.
+    fn undecided(&self, attempt: &Attempt) -> Refusal {
+        if self.rules.are_tried_by(attempt) {
+            self.failures.count(attempt.ip);
+        }
+        Refusal::Undecided
     }
 
     /// Counts wrong credentials.
@@ -421,7 +484,7 @@ impl Policy {
             && self.tokens.as_ref().is_some_and(|tokens| !tokens.has_keys())
         {
             // Nobody can tell yet whether this token is good.
-            return Refusal::Undecided;
+            return self.undecided(attempt);
         }
         if attempt.guesses() || !self.is_genuine(attempt) {
             self.failures.count(attempt.ip);
@@ -431,21 +494,20 @@ impl Policy {
         Refusal::Wrong
     }
 
-    /// Whether a signed path or a token is ours, though it does not allow this, or not any more. Players go on to ask
-    /// after the time of theirs is over: that is no guess.
+    /// Whether a signed path or a token is genuine, even if it does not allow this, or no longer does.
+    ///
+    /// Players go on asking after theirs has expired. That is no guess.
     fn is_genuine(&self, attempt: &Attempt) -> bool {
         let is_signed = |signer: &Arc<Signer>| signer.check(&attempt.signed).is_ok();
-        let is_token = |tokens: &Arc<Tokens>| match tokens.look(&attempt.token, unix_now()) {
-            Token::Good(_) => true,
-            Token::Bad(why) => why == Refused::Expired,
-            Token::UnknownKey | Token::NoKeys => false,
-        };
+        let is_token = |tokens: &Arc<Tokens>| tokens.is_genuine(&attempt.token, unix_now());
         let (signer, tokens) = &self.former;
         [&self.signer, signer].into_iter().flatten().any(is_signed)
             || [&self.tokens, tokens].into_iter().flatten().any(is_token)
     }
 
-    /// The permission of a signed path. It cannot be guessed, so it counts however often others of the address tried.
+    /// The permission of a signed path.
+    ///
+    /// A signed path cannot be guessed, so a good one counts however often others of the address tried.
     fn signed(
         &self,
         (kind, path): (Kind, &str),
@@ -482,7 +544,7 @@ impl Policy {
     }
 }
 
-/// The set of keys may have the key of a token by now.
+/// The key of a token is not known. The key set may have it by now.
 struct UnknownKey;
 
 /// The instant of `at`. `at` and `now` are in seconds since 1970. `None` if the clock cannot hold it.
@@ -490,8 +552,10 @@ fn at_unix(at: u64, now: u64) -> Option<Instant> {
     Instant::now().checked_add(Duration::from_secs(at.saturating_sub(now)))
 }
 
-/// What the webhook is asked. What a low-latency player asks for anew with each reload is no part of it, so that an answer
-/// holds for the player.
+/// The question to the webhook.
+///
+/// A low-latency player changes a part of its query with each reload. The question leaves that part out, so
+/// that one answer holds for the player.
 pub(super) fn question(attempt: &Attempt) -> Question {
     let Attempt { kind, path, protocol, ip, user, password, key, token, query, .. } =
         attempt.clone();

@@ -1,5 +1,6 @@
 //! The rules of `[[access.rule]]`.
 
+use std::cell::LazyCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -7,7 +8,8 @@ use credentials::Secret;
 
 use super::failures::network;
 use super::proven::{Digest, Proven};
-use super::{Attempt, Kind, contains};
+use super::tokens::Tokens;
+use super::{Attempt, Kind, contains, unix_now};
 use crate::config::Rule;
 
 /// The rules, and what was found right by them.
@@ -17,6 +19,8 @@ pub(super) struct Rules {
     proven: Arc<Proven<()>>,
     /// The same with the address (IPv6: the /64 network) that gave them.
     given: Arc<Proven<()>>,
+    /// A genuine token of these is no stream key.
+    tokens: Vec<Arc<Tokens>>,
 }
 
 /// What comes of trying an attempt by all rules.
@@ -29,11 +33,11 @@ pub(super) enum Tried {
 
 impl Rules {
     /// Results of the rules `before` are kept where the secrets are the same.
-    pub(super) fn new(rules: &[Rule], before: Option<&Self>) -> Self {
+    pub(super) fn new(rules: &[Rule], before: Option<&Self>, tokens: Vec<Arc<Tokens>>) -> Self {
         let known = before.map(|before| (Arc::clone(&before.proven), Arc::clone(&before.given)));
         let unknown = || (Arc::new(Proven::new()), Arc::new(Proven::new()));
         let (proven, given) = known.unwrap_or_else(unknown);
-        Self { rules: rules.to_owned(), proven, given }
+        Self { rules: rules.to_owned(), proven, given, tokens }
     }
 
     /// Whether any rule is about an action.
@@ -42,23 +46,34 @@ impl Rules {
     }
 
     /// The rules that an attempt fits, secrets aside.
-    fn fitting<'a>(&'a self, attempt: &'a Attempt) -> impl Iterator<Item = &'a Rule> {
+    fn fitting<'a>(&'a self, attempt: &'a Attempt) -> impl Iterator<Item = &'a Rule> + Clone {
         self.rules.iter().filter(|rule| {
             let Attempt { kind, ip, path, .. } = attempt;
-            let has_path = matches!(kind, Kind::Publish | Kind::Play);
             rule.actions.contains(kind)
                 && (rule.addresses.is_empty() || contains(&rule.addresses, *ip))
-                && (!has_path || rule.path.matches(path))
+                && (!has_path(*kind) || rule.path.matches(path))
         })
     }
 
     /// Whether the attempt needs no secret, or one that was right before when this address gave it. Others who guess that
     /// secret learn nothing.
     pub(super) fn known(&self, attempt: &Attempt) -> bool {
-        let was_given = |(rule, secret, tried): (&Rule, &Secret, &str)| {
+        self.is_open_to(attempt) || self.given(attempt)
+    }
+
+    /// Whether the attempt has a secret that was right before when this address gave it.
+    pub(super) fn given(&self, attempt: &Attempt) -> bool {
+        self.secrets(attempt).any(|(rule, secret, tried)| {
             self.given.get(&self.digest_given(attempt.ip, rule, secret, tried)).is_some()
-        };
-        self.is_open_to(attempt) || self.secrets(attempt).any(was_given)
+        })
+    }
+
+    /// Whether the attempt is allowed, and nothing must be tried for it.
+    ///
+    /// Where an address may observe without a secret, a secret makes the peer an administrator, so it is tried.
+    pub(super) fn settles(&self, attempt: &Attempt) -> bool {
+        let is_enough = || has_path(attempt.kind) || self.secrets(attempt).next().is_none();
+        self.given(attempt) || self.is_open_to(attempt) && is_enough()
     }
 
     /// Whether a rule that asks for no secret lets the peer in.
@@ -67,19 +82,65 @@ impl Rules {
     }
 
     /// The secrets to be tried, each with its rule.
+    ///
+    /// A genuine token is no stream key. Otherwise, its holder could cause a hash with each request.
     fn secrets<'a>(
         &'a self,
         attempt: &'a Attempt,
     ) -> impl Iterator<Item = (&'a Rule, &'a Secret, &'a str)> {
-        self.fitting(attempt).filter_map(|rule| {
+        let is_token = LazyCell::new(|| {
+            self.tokens.iter().any(|tokens| tokens.is_genuine(&attempt.token, unix_now()))
+        });
+        self.fitting(attempt).filter_map(move |rule| {
             let secret = rule.password.as_ref().or(rule.key.as_ref())?;
-            Some((rule, secret, attempt.tried(rule.user.as_deref())?))
+            let tried = attempt.tried(rule.user.as_deref())?;
+            (tried != attempt.token || !*is_token).then_some((rule, secret, tried))
+        })
+    }
+
+    /// The password of an attempt with a user, and the fitting rules that have users.
+    fn by_user<'a>(
+        &'a self,
+        attempt: &'a Attempt,
+    ) -> Option<(&'a str, impl Iterator<Item = &'a Rule> + Clone)> {
+        let tried = attempt.tried(Some(&attempt.user)).filter(|_| !attempt.user.is_empty())?;
+        Some((tried, self.fitting(attempt).filter(|rule| rule.user.is_some())))
+    }
+
+    /// Whether the attempt has what a rule asks for, right or wrong: a user with a password, or a key.
+    pub(super) fn are_tried_by(&self, attempt: &Attempt) -> bool {
+        let has_users = self.by_user(attempt).is_some_and(|(_, mut rules)| rules.next().is_some());
+        has_users || self.secrets(attempt).next().is_some()
+    }
+
+    /// The hash of another user, for a user that has none, and what is tried on it.
+    ///
+    /// Computing it hides from the peer which users exist: all wrong passwords take as long.
+    fn decoy<'a>(&'a self, attempt: &'a Attempt) -> Option<(&'a Secret, &'a str)> {
+        let (tried, rules) = self.by_user(attempt)?;
+        let mut hashed = rules.filter(|rule| rule.password.as_ref().is_some_and(is_hashed));
+        let is_users = |rule: &Rule| rule.user.as_deref() == Some(&*attempt.user);
+        if hashed.clone().any(is_users) {
+            return None;
+        }
+        Some((hashed.next()?.password.as_ref()?, tried))
+    }
+
+    /// Whether the attempt must cost a hash because its user has none.
+    pub(super) fn need_decoy(&self, attempt: &Attempt) -> bool {
+        self.decoy(attempt).is_some()
+    }
+
+    /// Whether hashes must be computed to find out if a secret is right.
+    pub(super) fn need_hash(&self, attempt: &Attempt) -> bool {
+        self.secrets(attempt).any(|(rule, secret, tried)| {
+            is_hashed(secret) && self.proven.get(&self.digest(rule, secret, tried)).is_none()
         })
     }
 
     /// Tries an attempt, as far as that takes no time.
     pub(super) fn look(&self, attempt: &Attempt) -> Tried {
-        if self.known(attempt) {
+        if self.settles(attempt) {
             return Tried::Right;
         }
         let mut is_slow = false;
@@ -92,7 +153,7 @@ impl Rules {
                 self.given.note(self.digest_given(attempt.ip, rule, secret, tried), ());
                 return Tried::Right;
             }
-            is_slow |= secret.plain().is_none();
+            is_slow |= is_hashed(secret);
         }
         if is_slow { Tried::Slow } else { Tried::Wrong }
     }
@@ -134,8 +195,10 @@ impl Rules {
 
     /// Computes the hashes, one after the other. Blocks.
     pub(super) fn find_out(&self, attempt: &Attempt) -> bool {
-        let hashed = |secret: &Secret| secret.plain().is_none();
-        for (rule, secret, tried) in self.secrets(attempt).filter(|it| hashed(it.1)) {
+        if let Some((secret, tried)) = self.decoy(attempt) {
+            let _ = secret.is(tried);
+        }
+        for (rule, secret, tried) in self.secrets(attempt).filter(|it| is_hashed(it.1)) {
             if secret.is(tried) {
                 self.proven.note(self.digest(rule, secret, tried), ());
                 self.given.note(self.digest_given(attempt.ip, rule, secret, tried), ());
@@ -155,6 +218,15 @@ impl Rules {
         let user = rule.user.as_deref().unwrap_or_default();
         self.proven.digest(&[&String::from(secret.clone()), user, tried])
     }
+}
+
+/// Whether an action is about a stream or a title.
+fn has_path(kind: Kind) -> bool {
+    matches!(kind, Kind::Publish | Kind::Play)
+}
+
+fn is_hashed(secret: &Secret) -> bool {
+    secret.plain().is_none()
 }
 
 /// Whether the rule asks for no secret.

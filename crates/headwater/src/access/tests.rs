@@ -7,6 +7,7 @@ use tokio::time::advance;
 use std::path::Path;
 
 use super::policy::{HASHES, question};
+use super::remote::tests::{Reply, Server};
 use super::*;
 
 pub(crate) const SECRET: &[u8] = b"a secret that has at least 32 bytes";
@@ -128,6 +129,8 @@ async fn a_permission_tells_whether_a_secret_was_given_for_it() {
     let token = token(r#"{"permissions":[{"actions":["api"]}]}"#);
     let token = format!("token={token}");
     for (action, query, expected) in [
+        // The address alone would do, but the secret makes the peer an administrator.
+        ("metrics", "key=right", true),
         ("api", "key=right", true),
         ("api", &*token, true),
         // The address alone would have done, whatever was given besides.
@@ -139,6 +142,104 @@ async fn a_permission_tells_whether_a_secret_was_given_for_it() {
         let asked = asked(action, "live/a", PEER, Credentials { query, ..Credentials::default() });
         let grant = access.may(&asked).await.unwrap();
         assert_eq!(grant.by_secret, expected, "{action} {query}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_secret_counts_though_the_address_needs_none() {
+    let (_folder, access) = access(
+        "[access]\nmax_failures = 2\n\
+         [[access.rule]]\nactions = [\"api\"]\naddresses = [\"192.0.2.0/24\"]\n\
+         [[access.rule]]\nactions = [\"api\"]\nuser = \"op\"\npassword = \"HASH\"\n",
+    );
+    let observe = async |query| {
+        let asked = asked("api", "live/a", PEER, Credentials { query, ..Credentials::default() });
+        access.may(&asked).await.map(|grant| grant.by_secret)
+    };
+    for query in ["user=op&password=a", "user=op&password=b", "user=op&password=right", ""] {
+        assert_eq!(observe(query).await, Ok(false), "{query}");
+    }
+    advance(Duration::from_secs(60)).await;
+    assert_eq!(observe("user=op&password=right").await, Ok(true));
+}
+
+/// Four wrong keys with a token are given, and then the right key.
+async fn assert_slowed(access: &Arc<Access>, name: &str) {
+    for number in 0..4 {
+        let verdict = by_query(access, "play", "live/a", "key=no&token=x").await;
+        let expected = if number < 3 { Refusal::Undecided } else { Refusal::TooOften(SOME) };
+        assert_eq!(verdict.map_err(some), Err(expected), "{name} {number}");
+    }
+    let right = by_query(access, "play", "live/a", "key=right&token=x").await;
+    assert_eq!(right.map_err(some), Err(Refusal::TooOften(SOME)), "{name}");
+}
+
+/// Stands for any time that an address must wait.
+const SOME: Duration = Duration::from_secs(1);
+
+fn some(refusal: Refusal) -> Refusal {
+    if let Refusal::TooOften(_) = refusal { Refusal::TooOften(SOME) } else { refusal }
+}
+
+#[tokio::test]
+async fn guesses_count_while_nobody_else_can_decide() {
+    let rule =
+        "[access]\nmax_failures = 3\n[[access.rule]]\nactions = [\"play\"]\nkey = \"right\"\n";
+    let webhook = Server::start(Reply::of("500 Internal Server Error", "")).await;
+    for other in [
+        "[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\nactions = [\"play\"]\n".to_owned(),
+        format!("[access.webhook]\nurl = \"{}\"\nactions = [\"play\"]\n", webhook.url),
+    ] {
+        let (_folder, access) = access(&format!("{rule}{other}"));
+        assert_slowed(&access, &other).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_the_webhook_gives_a_guesser_no_more_than_before() {
+    let webhook = Server::start(Reply::of("200 OK", "")).await;
+    let (_folder, access) = access(&format!(
+        "[access]\nmax_failures = 1\n\
+         [[access.rule]]\nactions = [\"api\"]\nkey = \"right\"\n\
+         [access.webhook]\nurl = \"{}\"\nactions = [\"api\"]\ncache = \"1h\"\ntimeout = \"60s\"\n",
+        webhook.url
+    ));
+    let observe = async |query| {
+        let asked = asked("api", "live/a", PEER, Credentials { query, ..Credentials::default() });
+        let verdict = access.may(&asked).await.map_err(some);
+        verdict.map(|grant| (grant.by_secret, grant.by_hook))
+    };
+    assert_eq!(observe("key=junk").await, Ok((false, true)));
+    webhook.tell(Reply::of("403 Forbidden", ""));
+    assert_eq!(observe("key=wrong").await, Err(Refusal::Wrong));
+    assert_eq!(observe("key=right").await, Err(Refusal::TooOften(SOME)));
+    assert_eq!(observe("key=junk").await, Ok((false, true)));
+}
+
+#[tokio::test]
+async fn a_genuine_token_is_tried_as_no_secret_and_an_unknown_user_takes_as_long_as_a_known_one() {
+    let (_folder, access) = access(
+        "[access.jwt]\nkeys = \"KEY\"\nactions = [\"play\"]\n\
+         [[access.rule]]\nactions = [\"play\"]\nkey = \"HASH\"\n\
+         [[access.rule]]\nactions = [\"publish\"]\nuser = \"bob\"\npassword = \"plain\"\n\
+         [[access.rule]]\nactions = [\"publish\"]\nuser = \"alice\"\npassword = \"HASH\"\n",
+    );
+    let tokens = [
+        r#"{"exp":1,"permissions":[{"actions":["play"]}]}"#,
+        r#"{"permissions":[{"actions":["play"],"path":"live/b"}]}"#,
+    ];
+    for claims in tokens {
+        let query = format!("token={}", token(claims));
+        let credentials = Credentials { query: &query, ..Credentials::default() };
+        let verdict = access.at_once(&asked("play", "live/a", PEER, credentials));
+        assert!(verdict.is_ok_and(|verdict| verdict == Err(Refusal::Wrong)), "{claims}");
+    }
+    for user in ["alice", "bob", "nobody"] {
+        let query = format!("user={user}&password=wrong");
+        let credentials = Credentials { query: &query, ..Credentials::default() };
+        let asked = asked("publish", "live/a", PEER, credentials);
+        assert!(access.at_once(&asked).is_err(), "{user}");
+        assert_eq!(access.may(&asked).await, Err(Refusal::Wrong), "{user}");
     }
 }
 
@@ -487,7 +588,7 @@ async fn what_is_configured_as_before_goes_on_with_what_it_knows() {
     assert!(access.at_once(&play).is_ok_and(|verdict| verdict.is_ok()), "the secret is the same");
     let other = hashed.replace("\"a\"", "\"b\"");
     reload(&other);
-    assert!(access.at_once(&play).is_ok_and(|verdict| verdict.is_err()), "the user is another");
+    assert_eq!(access.may(&play).await, Err(Refusal::Wrong), "the user is another");
     // A key set that has not come yet makes nobody a guesser.
     reload("[access]\nmax_failures = 1\n[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\n");
     let query = "token=a.b.c";

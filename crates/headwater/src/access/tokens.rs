@@ -107,6 +107,11 @@ impl Tokens {
         }
     }
 
+    /// Whether a token is genuine, even if it has expired. Nobody can guess such a token.
+    pub(super) fn is_genuine(&self, token: &str, now: u64) -> bool {
+        matches!(self.look(token, now), Token::Good(_) | Token::Bad(Refused::Expired))
+    }
+
     /// Whether there are keys: those of a URL may not have come yet.
     pub(super) fn has_keys(&self) -> bool {
         match &self.source {

@@ -4,18 +4,24 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use super::failures::network;
 
 /// Most decisions of an address (IPv6: a /64 network) at a time.
 const AT_ONCE: usize = 8;
-/// Most that wait for their turn.
+/// Most decisions of an address that wait for their turn.
 const WAITING: usize = 1_000;
+/// Most decisions of all addresses together, with those that wait. Each holds what its peer gave.
+const OF_ALL: usize = 10_000;
 
-/// The turns of addresses. Only those that need one have an entry.
-#[derive(Default)]
-pub(super) struct Turns(Mutex<HashMap<IpAddr, Arc<Semaphore>>>);
+/// The turns of addresses.
+pub(super) struct Turns {
+    /// Only addresses that need a turn have an entry.
+    by_address: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    /// The places of all decisions.
+    places: Semaphore,
+}
 
 /// A turn, until it is dropped.
 pub(super) struct Turn<'a> {
@@ -24,11 +30,19 @@ pub(super) struct Turn<'a> {
     /// `None` while it is waited for.
     permit: Option<OwnedSemaphorePermit>,
     semaphore: Arc<Semaphore>,
+    _place: SemaphorePermit<'a>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { by_address: Mutex::default(), places: Semaphore::new(OF_ALL) }
+    }
 }
 
 impl Turns {
     /// Waits for the turn of an address. `None` if too many wait already.
     pub(super) async fn take(&self, address: IpAddr) -> Option<Turn<'_>> {
+        let place = self.places.try_acquire().ok()?;
         let address = network(address);
         let semaphore = {
             let mut turns = self.turns();
@@ -39,13 +53,13 @@ impl Turns {
             }
             Arc::clone(semaphore)
         };
-        let mut turn = Turn { turns: self, address, permit: None, semaphore };
+        let mut turn = Turn { turns: self, address, permit: None, semaphore, _place: place };
         turn.permit = Arc::clone(&turn.semaphore).acquire_owned().await.ok();
         Some(turn)
     }
 
     fn turns(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,6 +94,19 @@ mod tests {
         assert!(next.is_some());
         drop((taken, next));
         assert!(turns.turns().is_empty());
+    }
+
+    #[tokio::test]
+    async fn all_addresses_together_have_so_many_turns() {
+        let turns = Turns::default();
+        let address = |number: usize| IpAddr::from((number as u32).to_be_bytes());
+        let mut taken = Vec::new();
+        for number in 0..OF_ALL {
+            taken.push(turns.take(address(number)).await.unwrap());
+        }
+        assert!(turns.take(address(OF_ALL)).await.is_none());
+        taken.pop();
+        assert!(turns.take(address(OF_ALL)).await.is_some());
     }
 
     #[tokio::test]

@@ -140,9 +140,13 @@ impl Acme {
             let mut pause = Duration::ZERO;
             if self.is_due() {
                 tries += 1;
-                if let Err(error) = self.renew(tries == 1).await {
-                    pause = pause_after(tries).max(self.authority.asked_pause());
-                    tracing::warn!(%error, again_in = ?pause, "no new certificate");
+                match self.renew(tries == 1).await {
+                    // The authority may say that the new one is to be renewed at once.
+                    Ok(()) => self.take_advice().await,
+                    Err(error) => {
+                        pause = pause_after(tries).max(self.authority.asked_pause());
+                        tracing::warn!(%error, again_in = ?pause, "no new certificate");
+                    }
                 }
             }
             if !self.is_due() {

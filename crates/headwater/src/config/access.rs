@@ -34,14 +34,14 @@ pub struct Access {
     pub max_failures: u32,
     /// Whether RTMP encoders that give no credentials are asked for user and password in Adobe's way.
     pub rtmp_challenge: bool,
-    /// A file with the key of signed paths, at least 32 bytes. Whoever has a signed path may play; empty means there
-    /// are none.
+    /// A file with the key of signed paths, at least 32 bytes. The holder of a signed path may play. Empty
+    /// means there are none.
     pub signing_key: PathBuf,
     /// Tokens (RFC 7519).
     pub jwt: Jwt,
     /// A server that decides.
     pub webhook: Webhook,
-    /// Who may do what. Any rule that matches allows it.
+    /// The actions that peers may do. Any rule that matches allows them.
     pub rule: Vec<Rule>,
 }
 
@@ -106,7 +106,7 @@ pub struct Webhook {
     pub actions: Vec<Action>,
 }
 
-/// What happens to those about whom nobody decides.
+/// The treatment of peers for which no decision is possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnFailure {

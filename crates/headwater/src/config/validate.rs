@@ -263,7 +263,7 @@ fn cluster(cluster: &Cluster) -> Result<(), Found> {
     Ok(())
 }
 
-/// Checks that whoever is asked about credentials can be asked, and that rules say something.
+/// Checks that the webhook can be asked about credentials, and that rules are complete.
 fn access(access: &Access) -> Result<(), Found> {
     let Access { publish_from: _, max_failures, signing_key: _, jwt, webhook, .. } = access;
     let Access { rtmp_challenge, rule: rules, .. } = access;

@@ -11,16 +11,17 @@ use axum::extract::{ConnectInfo, Extension, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http::net::{Gate, PerAddress};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::sleep_until;
 
-use super::{Control, Observer};
-use crate::access::Door;
+use super::{Control, Follower, Observer};
+use crate::access::{Access, Door, Grant};
 use crate::events::Record;
 use crate::followed::{Followed, Next};
-use crate::log;
+use crate::{log, review};
 
 /// Most clients that follow at once.
 const MOST: usize = 64;
@@ -49,19 +50,19 @@ type Asked =
 /// Sends what happens on this origin.
 pub(super) async fn events(
     State(control): State<Arc<Control>>,
-    Observer { is_admin }: Observer,
+    Follower(Observer { is_admin }, grant): Follower,
     asked: Asked,
 ) -> Response {
     let told = move |record: &Record| {
         Event::default().event(record.event.name()).data(record.json(is_admin))
     };
-    follow(&control, asked, Arc::clone(control.origin.events.recent()), told)
+    follow(&control, (asked, grant), Arc::clone(control.origin.events.recent()), told)
 }
 
 /// Sends the log. Its lines have addresses of peers, so only administrators get them.
 pub(super) async fn log(
     State(control): State<Arc<Control>>,
-    Observer { is_admin }: Observer,
+    Follower(Observer { is_admin }, grant): Follower,
     asked: Asked,
 ) -> Response {
     if !is_admin {
@@ -70,14 +71,14 @@ pub(super) async fn log(
     }
     let told =
         |line: &String| Event::default().event("line").data(json!({ "line": line }).to_string());
-    follow(&control, asked, Arc::clone(log::tail()), told)
+    follow(&control, (asked, grant), Arc::clone(log::tail()), told)
 }
 
 /// Sends entries from now on, or those after the one that `Last-Event-ID` names: browsers send it when they come again.
 /// A page cannot set this header when it comes first, and names the entry in the query.
 fn follow<T: Send + Sync + 'static>(
     control: &Control,
-    (ConnectInfo(peer), Extension(door), wanted, headers): Asked,
+    ((ConnectInfo(peer), Extension(door), wanted, headers), grant): (Asked, Grant),
     entries: Arc<Followed<T>>,
     told: impl Fn(&T) -> Event + Send + Sync + 'static,
 ) -> Response {
@@ -115,6 +116,27 @@ fn follow<T: Send + Sync + 'static>(
             Some((Ok::<_, Infallible>(event), (reader, permit)))
         }
     });
+    let sent = sent.take_until(Box::pin(until_over(Arc::clone(&control.origin.access), grant)));
     let beat = KeepAlive::new().interval(BEAT);
     ([(header::CACHE_CONTROL, "no-store")], Sse::new(sent).keep_alive(beat)).into_response()
+}
+
+/// Waits until a permission ends or is taken away.
+async fn until_over(access: Arc<Access>, grant: Grant) {
+    let expired = async {
+        match grant.until {
+            Some(until) => sleep_until(until).await,
+            None => std::future::pending().await,
+        }
+    };
+    let revoked = async {
+        match &grant.again {
+            Some(again) => review::revoked(&access, again).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        () = expired => {}
+        () = revoked => {}
+    }
 }

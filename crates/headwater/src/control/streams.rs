@@ -17,7 +17,7 @@ use serde::Serialize;
 use super::quality::Quality;
 use super::{Control, NO_SIGNED_PATHS, Observer, api, json, may, rfc3339};
 use crate::Origin;
-use crate::access::{self, Action, Credentials};
+use crate::access::{self, Action, Asked, Credentials};
 use crate::health::{Advice, Health};
 use crate::path::StreamPath;
 
@@ -182,7 +182,7 @@ pub(super) async fn single(
     describe_one(&control, (peer, &uri), name, credentials).await
 }
 
-/// Describes one stream to whom a signed path allows it.
+/// Describes one stream to a client whose signed path allows that.
 pub(super) async fn signed(
     extract::State(control): extract::State<Arc<Control>>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -222,7 +222,11 @@ async fn describe_one(
             false => (StatusCode::NOT_FOUND, "no such stream\n").into_response(),
         };
     };
-    let admin = access::may_administer(&origin.config.control.admin, peer, credentials);
+    let action = Action::Observe;
+    let observes = Asked { action, peer, protocol: "http", credentials, lasts: false };
+    // A viewer's credentials need not be for this, so they must not count as a guess.
+    let admin = access::may_administer(&origin.config.control.admin, peer, credentials)
+        || origin.access.has_known_secret(&observes);
     let render = || json(&describe(origin, &stream, origin.now(), admin));
     api(control.single.get((name, admin), render).await, admin)
 }
@@ -318,6 +322,33 @@ impl TrackInfo {
 mod tests {
     use super::super::once;
     use super::*;
+
+    #[tokio::test]
+    async fn a_secret_for_the_api_shows_addresses_in_the_answer_about_one_stream() {
+        let rule = "[control]\nadmin = []\n\
+            [[access.rule]]\nactions = [\"api\"]\nuser = \"op\"\npassword = \"pw\"\n";
+        let config = crate::config::Config::parse(rule, std::path::Path::new("h.toml")).unwrap();
+        let origin = Arc::new(Origin::new(config));
+        let control = Arc::new(Control::new(Arc::clone(&origin), None));
+        let peer = SocketAddr::from(([192, 0, 2, 1], 1000));
+        let info = live::PublisherInfo { peer: Some(peer), protocol: "test", rendition: None };
+        let _publisher = origin.registry.publish("a", info, origin.now()).unwrap();
+        let shows_address = async |query: &str| {
+            let uri = format!("/api/v1/streams/live/a?{query}").parse().unwrap();
+            let (state, name) = (extract::State(Arc::clone(&control)), Path("live/a".to_owned()));
+            let answer = single(state, ConnectInfo(peer), name, uri, HeaderMap::new()).await;
+            let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.unwrap();
+            String::from_utf8_lossy(&body).contains("192.0.2.1:1000")
+        };
+        let right = "user=op&password=pw";
+        let credentials = Credentials { query: right, ..Credentials::default() };
+        // Nobody guesses here: only a secret that was right for the API before counts.
+        assert!(!shows_address(right).await);
+        may(&origin, Action::Observe, peer, credentials).await.unwrap();
+        assert!(shows_address(right).await);
+        assert!(!shows_address("").await);
+        assert!(!shows_address("user=op&password=guess").await);
+    }
 
     /// The list is the most expensive answer.
     #[tokio::test(start_paused = true)]

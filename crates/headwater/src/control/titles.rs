@@ -244,7 +244,7 @@ fn join(folder: &str, name: &str) -> String {
     format!("{folder}/{name}")
 }
 
-/// What is at a path of which a viewer could play something.
+/// Describes the file or folder at a path, if a viewer could play something there.
 fn entry(origin: &Origin, path: &str, viewers: usize) -> Option<TitleInfo> {
     let below = below_root(path)?;
     // It asks as a viewer's request would: links that lead out of the root lead nowhere.

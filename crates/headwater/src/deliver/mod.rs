@@ -11,7 +11,7 @@
 //!                  └ vod       /vod/PATH/index.m3u8 and so on: files packaged on the fly
 //! ```
 //!
-//! Requests for HLS and DASH belong to a session of their player, of which `visit` knows.
+//! Requests for HLS and DASH belong to a session of their player. `visit` looks after these sessions.
 //!
 //! Nothing is made for one viewer alone. A playlist is rendered once for each state of its track. A
 //! segment's bytes are regions of the window. An FLV tag is written once.

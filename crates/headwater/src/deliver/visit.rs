@@ -107,7 +107,7 @@ impl<'a> Visit<'a> {
         if let (Some(session), Some(asking)) = (reporter, &asking) {
             asking.reports(session);
         }
-        // The media of whoever only tells of itself may come from elsewhere.
+        // A player that sends only beacons may get its media from elsewhere.
         let delivery = Cell::new(delivery.filter(|_| !is_beacon));
         let lasts = if is_live { live::COUNTED } else { titles::COUNTED };
         Ok(Self { request, origin, path, key, lasts, asking, delivery, is_over })

@@ -6,7 +6,7 @@
 //!                                                                         └▶ webhook          one POST each
 //! ```
 //!
-//! Whoever tells never waits. Whoever reads too slowly learns how many events are missing.
+//! A sender of events never waits. A reader that is too slow learns how many events are missing.
 
 pub(crate) mod streams;
 pub(crate) mod webhook;
@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::net::LogLimit;
-use live::UnixMicros;
+use live::{PublishError, UnixMicros};
 use serde::Serialize;
 
 use crate::clock::wall_clock;
 use crate::followed::Followed;
+use crate::path::shown;
 
 /// How many events are kept for those who read them.
 const KEPT: usize = 1000;
@@ -127,6 +128,24 @@ impl Event {
         }
         event
     }
+}
+
+/// Why a publisher is refused: for the log, and for the peer and the event.
+///
+/// A refused name may contain a mistyped key, so both have only as much of the name as may be shown. The log names
+/// the address of the other publisher. The text for the peer does not: only administrators see addresses.
+pub(crate) fn refusal(error: PublishError) -> (PublishError, String) {
+    let shown = |name: String| shown(&name).to_owned();
+    let error = match error {
+        PublishError::BadName(name) => PublishError::BadName(shown(name)),
+        PublishError::BadRendition(name) => PublishError::BadRendition(shown(name)),
+        error => error,
+    };
+    let told = match &error {
+        PublishError::InUse(_) | PublishError::Elsewhere => "already published".to_owned(),
+        error => error.to_string(),
+    };
+    (error, told)
 }
 
 fn shortened(text: &str) -> String {

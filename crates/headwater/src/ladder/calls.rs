@@ -88,13 +88,21 @@ const REFUSED: &[libc::c_long] = &[
     // The origin ends ffmpeg by its process group, so ffmpeg must stay in it.
     libc::SYS_setpgid,
     libc::SYS_setsid,
-    // Objects that outlive the process.
+    // Objects that outlive the process. Other programs' objects have numbers that can be guessed.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
     libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
     libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
     libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
     libc::SYS_mq_open,
     // Mounts and namespaces.
     libc::SYS_mount,

@@ -67,9 +67,9 @@ pub struct Companions {
 /// Tracks of a stream that viewers cannot take.
 #[derive(Debug)]
 pub struct Sources {
-    /// AAC, of which Opus is made.
+    /// AAC that the companion converts to Opus.
     pub audio: Option<Arc<Track>>,
-    /// H.264 with B-frames, of which H.264 without them is made.
+    /// H.264 with B-frames that the companion converts to H.264 without B-frames.
     pub video: Option<Arc<Track>>,
 }
 
@@ -289,9 +289,9 @@ impl Companion {
             Err(end) => return end,
         };
         let what = match (audio, video) {
-            (Some(_), None) => "sound",
-            (None, _) => "a picture without B-frames",
-            (Some(_), Some(_)) => "sound, and a picture without B-frames",
+            (Some(_), None) => "audio",
+            (None, _) => "video without B-frames",
+            (Some(_), Some(_)) => "audio, and video without B-frames",
         };
         let pid = child.id().unwrap_or_default();
         self.log.say(Severity::Info, &format!("ffmpeg {pid} makes {what} for WebRTC viewers"));

@@ -139,7 +139,11 @@ async fn make_renditions(origin: &Arc<Origin>, stream: &Arc<Stream>, slots: &Arc
         track.kind == Kind::Video && track.rendition.is_none() && !track.window().ended
     };
     let mut state = stream.subscribe();
-    let known = state.wait_for(|state| state.tracks.iter().any(|track| is_source(&track)));
+    // The publisher's address decides which slots the stream may take.
+    let known = state.wait_for(|state| {
+        let has_publisher = state.publishers.iter().any(|it| it.rendition.is_none());
+        has_publisher && state.tracks.iter().any(|track| is_source(&track))
+    });
     let Ok(known) = known.await.map(|state| Arc::clone(&state)) else { return false };
     let Some(source) = known.tracks.iter().find(is_source).cloned() else { return true };
     let log = Arc::new(Log::new("ladder", stream.name()));

@@ -45,7 +45,7 @@ struct Share {
 /// The stream that asks for a slot.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Applicant {
-    /// Address of its publisher; `None` for the origin's own clip.
+    /// Address of its publisher. `None` for the origin's own clip, and while nobody publishes.
     pub(super) address: Option<IpAddr>,
     /// Whether slots are reserved for streams with its name.
     pub(super) is_expected: bool,
@@ -58,11 +58,9 @@ impl Applicant {
     pub(super) fn new(ladder: &Ladder, stream: &str, state: &State) -> Self {
         let publisher = state.publishers.iter().find(|publisher| publisher.rendition.is_none());
         let address = publisher.and_then(|publisher| publisher.peer).map(|peer| peer.ip());
-        Self {
-            address,
-            is_expected: ladder.expects(stream),
-            is_own: address.is_none_or(|address| ladder.is_own(address)),
-        }
+        // A stream whose publisher has gone may be anybody's.
+        let is_own = publisher.is_some_and(|_| address.is_none_or(|it| ladder.is_own(it)));
+        Self { address, is_expected: ladder.expects(stream), is_own }
     }
 }
 
@@ -176,7 +174,10 @@ fn network(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::pin::Pin;
+
+    use live::{PublisherInfo, Registry, Settings, UnixMicros};
 
     use super::*;
 
@@ -218,6 +219,25 @@ mod tests {
 
         fn told(&self) -> Vec<&'static str> {
             self.told.lock().unwrap().clone()
+        }
+    }
+
+    #[test]
+    fn a_stream_without_a_publisher_is_nobodys_own() {
+        let registry = Registry::new(Settings::default());
+        let now = UnixMicros(1_700_000_000_000_000);
+        let is_own = || {
+            let state = registry.stream("x").unwrap().state();
+            Applicant::new(&Ladder::default(), "x", &state).is_own
+        };
+        for (peer, expected) in [(None, true), (Some("10.1.2.3"), true), (Some("192.0.2.1"), false)]
+        {
+            let peer = peer.map(|address| SocketAddr::new(address.parse().unwrap(), 1935));
+            let info = PublisherInfo { peer, protocol: "test", rendition: None };
+            let publisher = registry.publish("x", info, now).unwrap();
+            assert_eq!(is_own(), expected, "{peer:?}");
+            drop(publisher);
+            assert!(!is_own(), "after {peer:?}");
         }
     }
 

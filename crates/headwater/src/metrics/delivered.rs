@@ -28,14 +28,14 @@ struct ByProtocol {
     protocol: &'static str,
 }
 
-/// What half of the players have (`median`), and what those have of whom one in ten is worse off (`bad`).
+/// Labels of a figure about players: half of them (`median`) or one in ten (`bad`) are worse off.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfPlayers {
     delivery: &'static str,
     viewers: &'static str,
 }
 
-/// Collects it.
+/// Collects these metrics.
 pub(super) fn register(registry: &mut Registry, origin: &Origin) {
     let answers = Family::<ByKind, Histogram>::default();
     for wanted in Wanted::ALL {

@@ -1,4 +1,4 @@
-//! What viewers tell of themselves (CMCD), by stream.
+//! Figures that viewers report of themselves (CMCD), by stream.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{ByStream, whole};
 use crate::Origin;
 use crate::path::StreamPath;
 
-/// What half of a stream's viewers have (`median`), and what those have of whom one in ten is worse off (`bad`).
+/// Labels of a figure about a stream's viewers: half of them (`median`) or one in ten (`bad`) are worse off.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfViewers {
     stream: String,
@@ -23,7 +23,7 @@ struct OfViewers {
 
 type Spreads = Family<OfViewers, Gauge<f64, AtomicU64>>;
 
-/// Collects it.
+/// Collects these metrics.
 pub(super) fn register(registry: &mut Registry, origin: &Origin) {
     let now = origin.now();
     let live = origin.registry.streams().into_iter().filter_map(|stream| {

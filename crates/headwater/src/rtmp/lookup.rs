@@ -78,15 +78,7 @@ pub(super) enum NoTitle {
 pub(super) fn title(origin: &Arc<Origin>, path: String, wanted: Wanted) -> Lookup {
     let origin = Arc::clone(origin);
     Box::pin(async move {
-        let turns = &origin.rtmp_lookups;
-        let title = match look_up::title(&origin, &path, turns).await {
-            // librtmp cuts the `.mp4` off the names of MP4 files.
-            Err(vod::Error::NotFound) => {
-                look_up::title(&origin, &format!("{path}.mp4"), turns).await
-            }
-            title => title,
-        };
-        let title = match title {
+        let title = match look_up::title(&origin, &path, &origin.rtmp_lookups).await {
             Ok(title) => title,
             Err(error) => {
                 let flv_title = Err(match error {

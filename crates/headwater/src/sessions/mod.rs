@@ -1,4 +1,4 @@
-//! Those who publish and play, one by one: who they are, what they got, and how an administrator ends them.
+//! The sessions of publishers and players, one by one: peers, bytes, and how an administrator ends them.
 //!
 //! ```text
 //! rtmp, push, webrtc, mp4, flv ─ Session ─┬▶ Sessions   list, end     control plane
@@ -41,7 +41,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Longest reason that is remembered, in bytes.
 const LONGEST_REASON: usize = 200;
 
-/// What somebody does.
+/// The activity of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doing {
     /// Sends media.
@@ -50,16 +50,16 @@ pub enum Doing {
     Play,
 }
 
-/// One who begins to publish or to play.
+/// A peer that begins to publish or to play.
 #[derive(Debug, Clone)]
 pub struct Who {
-    /// Whether this one publishes or plays.
+    /// Whether the peer publishes or plays.
     pub doing: Doing,
     /// The stream or title: `live/NAME` or `vod/PATH`.
     pub path: String,
     /// The protocol or delivery, by its name in the API: `rtmp`, `whip`, `push` and so on.
     pub by: &'static str,
-    /// The address and port.
+    /// The peer's address and port.
     pub peer: SocketAddr,
 }
 
@@ -74,9 +74,9 @@ impl Who {
 pub enum Over {
     /// The permission has expired.
     Expired,
-    /// An administrator ends it.
+    /// An administrator ends the session.
     Ended,
-    /// Whoever decides changed their mind.
+    /// A new decision no longer allows the session.
     Revoked,
 }
 
@@ -97,8 +97,8 @@ pub struct Meter(Arc<Traffic>);
 #[derive(Debug, Default)]
 struct Traffic {
     bytes: AtomicU64,
-    /// Milliseconds of media between what was sent last and the newest there is, plus one. [`UNKNOWN`] where nobody
-    /// told.
+    /// Milliseconds from the media that were sent last to the newest media, plus one. [`UNKNOWN`] if nobody
+    /// told that.
     behind: AtomicU32,
 }
 
@@ -111,7 +111,7 @@ impl Meter {
         self.0.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes how far what is sent now is behind the newest there is, in seconds.
+    /// Notes how far the media that are sent now are behind the newest media, in seconds.
     pub fn is_behind(&self, seconds: f64) {
         let millis = (seconds.max(0.0) * 1000.0).round() as u32;
         self.0.behind.store(millis.saturating_add(1), Ordering::Relaxed);
@@ -151,37 +151,37 @@ struct Entry {
     meter: Meter,
     rendition: Mutex<Option<Arc<str>>>,
     reason: Mutex<Option<String>>,
-    /// What its peer gave to be let in.
+    /// The attempt by which the peer was let in.
     again: Option<Again>,
-    /// Why it must end, if somebody ends it.
+    /// Why the session must end, if somebody ends it.
     ended: OnceLock<Over>,
-    /// Whether its bytes are among those of sessions that ended.
+    /// Whether the session's bytes are among those of sessions that ended.
     is_gone: AtomicBool,
     /// The session's task.
     waker: AtomicWaker,
 }
 
-/// What the API tells of a session.
+/// A session as the API shows it.
 #[derive(Debug, Clone)]
 pub struct Told {
     /// Its number, which no other session of this process has.
     pub id: u64,
-    /// Who publishes or plays what.
+    /// The peer, its activity, and the stream or title.
     pub who: Who,
     /// When it began, by the wall clock.
     pub since: UnixMicros,
     /// Bytes that were sent to a player, or that came from a publisher. Those of RTP are without headers.
     pub bytes: u64,
-    /// Milliseconds of media between what a player was sent and the newest part of the stream at that time.
+    /// Milliseconds from the media that a player was sent to the newest part of the stream at that time.
     pub behind: Option<u32>,
     /// The rendition that a player gets, if there are several.
     pub rendition: Option<Arc<str>>,
 }
 
-/// What all sessions with a connection of their own got and sent.
+/// The traffic of all sessions with a connection of their own.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
-    /// Bytes so far, by what sessions do and by which protocol.
+    /// Bytes so far, by activity and protocol.
     pub bytes: BTreeMap<(Doing, &'static str), u64>,
     /// How far open players are behind, in milliseconds, by their protocol.
     pub behind: BTreeMap<&'static str, Vec<u32>>,
@@ -225,8 +225,9 @@ impl Sessions {
         Session { sessions: Arc::clone(self), entry, until: grant.until, expires: None, over: None }
     }
 
-    /// The open sessions after a number that `wanted` selects by what they do, the path and the protocol, by the time they
-    /// began: `most` of them, and how many are left out.
+    /// The open sessions after a number that `wanted` selects, and how many are left out.
+    ///
+    /// `wanted` gets activity, path and protocol. There are at most `most`, and the oldest is the first.
     pub fn open(
         &self,
         after: u64,
@@ -247,8 +248,9 @@ impl Sessions {
         (found.iter().take(most).map(|(_, open)| open.tell()).collect(), left_out)
     }
 
-    /// The sessions that ended within the last hour and that `wanted` selects, the last one first: `most` of them, and how
-    /// many are left out.
+    /// The sessions that ended within the last hour and that `wanted` selects, and how many are left out.
+    ///
+    /// The session that ended last is the first. There are at most `most`.
     pub fn ended(
         &self,
         most: usize,
@@ -265,7 +267,7 @@ impl Sessions {
         (found, left_out)
     }
 
-    /// What all sessions with a connection of their own got and sent. Others are counted where they are answered.
+    /// The traffic of all sessions with a connection of their own. Other traffic is counted with its answers.
     pub fn figures(&self) -> Figures {
         // A counter must not go down. So no session is counted as gone meanwhile.
         let gone = lock(&self.gone);
@@ -285,7 +287,7 @@ impl Sessions {
         figures
     }
 
-    /// Those whose permission may end: the numbers of their sessions, and what they gave to be let in.
+    /// The sessions that a new decision may end: their numbers, and the attempts that let them in.
     pub(crate) fn let_in(&self) -> Vec<(u64, Again)> {
         let mut found = Vec::new();
         for shard in &self.open {
@@ -296,8 +298,10 @@ impl Sessions {
         found
     }
 
-    /// Ends a session. Returns whether there is one with this number. Its task ends it soon. The first reason counts. One that
-    /// is made of requests is over at once, and its player is refused for an hour.
+    /// Ends a session. Returns whether there is one with this number.
+    ///
+    /// The session's task ends it soon. The first reason counts. A session that is made of requests is over
+    /// at once, and its player is refused for an hour.
     pub fn end(&self, id: u64, over: Over) -> bool {
         let entry = self.shard(id).get(&id).cloned();
         let Some(entry) = entry else {
@@ -350,7 +354,7 @@ impl Entry {
     }
 }
 
-/// Somebody publishes or plays for as long as this lives.
+/// The session of a peer that publishes or plays. It lasts until this is dropped.
 #[derive(Debug)]
 pub struct Session {
     sessions: Arc<Sessions>,
@@ -368,7 +372,7 @@ impl Session {
         &self.entry.who.path
     }
 
-    /// What counts its bytes.
+    /// Counts the session's bytes.
     pub fn meter(&self) -> &Meter {
         &self.entry.meter
     }
@@ -378,7 +382,7 @@ impl Session {
         *lock(&self.entry.rendition) = rendition.map(Arc::from);
     }
 
-    /// Notes why it ends, for the history. The first reason counts.
+    /// Notes why the session ends, for the history. The first reason counts.
     pub fn because(&self, reason: impl fmt::Display) {
         lock(&self.entry.reason).get_or_insert_with(|| {
             let mut reason = reason.to_string();
@@ -407,8 +411,8 @@ impl Session {
         if self.over.is_none() {
             let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
             self.over = match self.entry.ended.get().copied() {
-                // Permissions expire at a whole second, and `until` is up to a second after that. Whoever looks again at
-                // what the peer gave may see it earlier.
+                // Permissions expire at a whole second, and `until` is up to a second after that. A new
+                // decision about the peer may see the expiry earlier.
                 Some(Over::Revoked) if left.is_some_and(|left| left < SECOND) => {
                     Some(Over::Expired)
                 }

@@ -4,7 +4,7 @@
 //! request ─ asks ─┬ unknown ─▶ visits   if the answer shows the delivery
 //!                 ├ Asking              counts what is sent, and holds off the end
 //!                 └ Over                an administrator ended it within the hour
-//! sweep           whoever has asked for nothing for so long has left ─▶ history
+//! sweep           a player that has asked for nothing for so long has left ─▶ history
 //! ```
 //!
 //! A request takes one lock, which few others share, and allocates nothing.
@@ -64,7 +64,7 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Visit {
     pub(super) id: u64,
-    /// Who it is. The delivery may have changed since.
+    /// The player as it began. The delivery may have changed since.
     who: Who,
     since: UnixMicros,
     /// How long it counts after a request.
@@ -77,7 +77,7 @@ pub(super) struct Visit {
     has_asked: AtomicBool,
     /// How many of its requests are being answered.
     asking: AtomicU32,
-    /// Who reported last, regularly and also when it asks for nothing. 0 is nobody.
+    /// The reporter that reported last, regularly and also when it asks for nothing. 0 is none.
     reporter: AtomicU64,
     /// Whether an administrator ended it.
     is_ended: AtomicBool,

@@ -1,5 +1,4 @@
-//! What several deliveries need of titles: their viewers, the pieces of their segments, and their
-//! RTMP form.
+//! Parts of titles that several deliveries need: viewers, the pieces of segments, and the RTMP form.
 
 pub(crate) mod flv;
 mod viewers;
@@ -31,8 +30,9 @@ fn is_scattered(pieces: &[Piece]) -> bool {
     count > 8 && bytes <= 1 << 20
 }
 
-/// Most bytes of an answer that are fetched before it begins. It may be longer than that only where
-/// it is a film, of which the rest is fetched while the first bytes play.
+/// Most bytes of an answer that are fetched before it begins.
+///
+/// Only the answer for a whole title may be longer. Its rest is fetched while the first bytes play.
 const FETCHED_FIRST: u64 = 32 << 20;
 
 /// Pieces of a copied file that lie nearer to each other than this are fetched together.

@@ -1,4 +1,4 @@
-//! W3C Trace Context: of which trace a request is a part, as its client says. Random numbers for new traces.
+//! W3C Trace Context: the trace that a client names for its request. Random numbers for new traces.
 
 use std::cell::Cell;
 use std::hash::{BuildHasher, RandomState};

@@ -10,6 +10,19 @@ use crate::sessions::Over;
 /// after this time.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 
+/// How far a peer came that did not connect.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unconnected {
+    /// Its datagrams came, and no path was agreed on.
+    #[error("ICE has not ended")]
+    Ice,
+    #[error("DTLS has not ended")]
+    Dtls,
+    /// Why its last datagram was refused.
+    #[error("{0}")]
+    Refused(RtcError),
+}
+
 /// Why a session is over.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
@@ -17,9 +30,8 @@ pub(super) enum End {
     Asked,
     #[error("the connection is lost")]
     Lost,
-    /// The error is why the peer's last datagram was refused, if it was.
-    #[error("not connected in time{}", .0.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
-    NeverConnected(Option<RtcError>),
+    #[error("not connected in time: {0}")]
+    NeverConnected(Unconnected),
     #[error("nothing can be encrypted for the peer")]
     NotEncrypted,
     #[error("nothing came for {} s", SILENCE.as_secs())]

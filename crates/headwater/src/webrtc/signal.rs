@@ -26,16 +26,16 @@ use super::server::Server;
 use super::sessions::{Asked, Entry, INBOX, Waiting, Wanted, etag};
 use crate::Origin;
 use crate::access::{self, Action, Credentials, Grant, Verdict};
-use crate::events::Event;
+use crate::events::{Event, refusal};
 use crate::ladder::companion::{Sources, Watching};
-use crate::path::{StreamPath, published_as};
+use crate::path::{StreamPath, published_as, shown};
 use crate::sessions::{Doing, Meter, Who};
 use crate::traces::Trace;
 
 /// Longest offer, in bytes. Browsers' offers are below 10 KB.
 pub(crate) const MOST_OFFER: usize = 64 << 10;
 
-/// The type of what peers and the origin tell each other of ICE (RFC 8840).
+/// The media type of a message about ICE between a peer and the origin (RFC 8840).
 const SDP_FRAGMENT: &str = "application/trickle-ice-sdpfrag";
 
 /// Names of a live stream's resources (`deliver/route.rs`), which name no session: a stream may be called `a/whip`.
@@ -44,7 +44,7 @@ const RESOURCES: [&str; 6] = ["index.m3u8", "manifest.mpd", "live.mp4", "live.fl
 /// A request to publish or play by WebRTC.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a Method,
-    /// What follows `/live/`.
+    /// The rest of the path after `/live/`.
     pub(crate) path: &'a str,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
@@ -54,7 +54,7 @@ pub(crate) struct Request<'a> {
     pub(crate) signed: Option<&'a str>,
 }
 
-/// What a path below `/live/` names.
+/// The parts of a path below `/live/`.
 struct Target<'a> {
     stream: &'a str,
     /// Whether it is WHIP. Otherwise it is WHEP.
@@ -65,7 +65,7 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// What a session for it does, and by which protocol.
+    /// The activity of a session for this target, and its protocol.
     fn doing(&self) -> (Doing, &'static str) {
         match self.publishes {
             true => (Doing::Publish, "whip"),
@@ -87,7 +87,7 @@ pub(crate) fn stream_of(path: &str) -> Option<&str> {
     target(path).map(|target| target.stream)
 }
 
-/// A slash at the end of a path says nothing.
+/// Reads a path below `/live/`. A slash at its end means nothing.
 fn target(path: &str) -> Option<Target<'_>> {
     let path = path.trim_end_matches('/');
     let of = |resource, session| {
@@ -169,7 +169,7 @@ async fn post(
             .await
             .inspect_err(|(_, why)| trace.failed(why)),
         Err(refusal) => {
-            let (peer, stream) = (request.peer, to.resource);
+            let (peer, stream) = (request.peer, shown(to.resource));
             tracing::info!(%peer, stream, why = %refusal, "webrtc session refused");
             trace.failed(&refusal);
             if to.publishes {
@@ -246,7 +246,7 @@ async fn begin(
     let takes_tcp = origin.config.webrtc.tcp;
     let agreed = offer::agree(&server.identity, offer, purpose, codec, &addresses, takes_tcp);
     let told = |(_, why): &Refused| {
-        tracing::info!(peer = %request.peer, stream = to.resource, why, "webrtc offer refused");
+        tracing::info!(peer = %request.peer, stream = shown(to.resource), why, "webrtc offer refused");
     };
     let agreed = agreed.map_err(|refusal| {
         let refused = match refusal {
@@ -272,11 +272,11 @@ async fn begin(
             origin.fetch(to.stream, role).await;
             let publisher = origin.publish(to.stream, role, info);
             let publisher =
-                publisher.map_err(|error| refused(origin, &error, request, to.stream))?;
+                publisher.map_err(|error| refused(origin, error, request, to.stream))?;
             let times =
                 (origin.config.webrtc.jitter.into(), origin.config.live.segment_target.into());
             let publish = Publish::new(publisher, times, (video, &layers), audio);
-            let publish = publish.map_err(|error| refused(origin, &error, request, to.stream))?;
+            let publish = publish.map_err(|error| refused(origin, error, request, to.stream))?;
             Wanted::Publish(Box::new(publish))
         }
         Some(tracks) => Wanted::Play(tracks.watch(server, (video, audio), keys, &own.ufrag)?),
@@ -351,14 +351,14 @@ fn is_of_this_site(uri: &Uri, headers: &HeaderMap, allowed: &str) -> bool {
     origin.as_bytes() == allowed.as_bytes() || access::is_of_own_page(uri, headers)
 }
 
-/// The tracks of a stream that WebRTC can carry, and those of which it could be made.
+/// The tracks of a stream that WebRTC can carry, and the tracks that a companion can convert for it.
 struct Tracks {
     stream: Arc<Stream>,
     /// H.264 without B-frames, AV1, and HEVC without B-frames.
     avc: Option<Arc<Track>>,
     av1: Option<Arc<Track>>,
     hevc: Option<Arc<Track>>,
-    /// Whether there is HEVC with B-frames. Nothing is made of it.
+    /// Whether there is HEVC with B-frames. No companion converts it.
     is_reordered: bool,
     audio: Option<Arc<Track>>,
     sources: Sources,
@@ -397,7 +397,7 @@ impl Tracks {
         Err((StatusCode::NOT_ACCEPTABLE, why))
     }
 
-    /// What a viewer gets who can take video and audio by these lines.
+    /// Selects the tracks for a viewer who accepts video and audio by these lines.
     fn watch(
         self,
         server: &Server,
@@ -500,30 +500,31 @@ fn text<'a>(request: &'a Request<'_>, wanted: &str) -> Result<&'a str, Refused> 
     std::str::from_utf8(body).map_err(|_| (StatusCode::BAD_REQUEST, "not UTF-8".to_owned()))
 }
 
-fn refused(origin: &Origin, error: &PublishError, request: &Request<'_>, stream: &str) -> Refused {
-    tell_refused(origin, request, stream, error);
-    tracing::warn!(peer = %request.peer, stream, %error, "publish refused");
-    match error {
-        // The answer does not name the other publisher: only those who may administer see it.
-        PublishError::InUse(_) | PublishError::Elsewhere => {
-            (StatusCode::CONFLICT, "already published".to_owned())
-        }
+fn refused(origin: &Origin, error: PublishError, request: &Request<'_>, stream: &str) -> Refused {
+    let (error, why) = refusal(error);
+    tell_refused(origin, request, stream, &why);
+    tracing::warn!(peer = %request.peer, stream = shown(stream), %error, "publish refused");
+    let status = match error {
+        PublishError::InUse(_) | PublishError::Elsewhere => StatusCode::CONFLICT,
         PublishError::BadName(_)
         | PublishError::BadRendition(_)
-        | PublishError::BackupOfRendition => (StatusCode::BAD_REQUEST, error.to_string()),
-        PublishError::Foreign => (StatusCode::FORBIDDEN, error.to_string()),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-    }
+        | PublishError::BackupOfRendition => StatusCode::BAD_REQUEST,
+        PublishError::Foreign => StatusCode::FORBIDDEN,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, why)
 }
 
 /// Tells operators of a publisher that is refused.
 fn tell_refused(origin: &Origin, request: &Request<'_>, stream: &str, why: &dyn std::fmt::Display) {
-    let path = StreamPath::Live(stream).to_string();
+    let path = StreamPath::Live(shown(stream)).to_string();
     origin.events.tell(Event::refused(&path, "whip", request.peer, why));
 }
 
-/// Takes candidates of the peer, of which none is needed: the peer's requests come from them. Restarts ICE where
-/// the peer has other credentials.
+/// Takes a peer's candidates or its new ICE credentials.
+///
+/// No candidate is needed: the peer's STUN requests come from these addresses. If the credentials are new,
+/// ICE restarts.
 fn patch(
     server: &Server,
     request: &Request<'_>,
@@ -607,7 +608,7 @@ mod tests {
         for path in ["a", "whip", "/whip", "whip/", "/", "a/index.m3u8", "a/whip/x/y", "a/WHIP"] {
             assert_eq!(of(path), None, "{path}");
         }
-        // Of the streams `a/whip` and `a/whep`.
+        // These are resources of the streams `a/whip` and `a/whep`.
         for path in ["a/whip/index.m3u8", "a/whep/push", "a/whip/cmcd/", "a/whip/v0/init.mp4"] {
             assert_eq!(of(path), None, "{path}");
         }

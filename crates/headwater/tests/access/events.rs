@@ -1,6 +1,7 @@
 //! Events: to a server of the operator, and to who follows.
 
-use std::io::{BufRead, BufReader, Lines};
+use std::fs;
+use std::io::{BufRead, BufReader, Lines, Read};
 
 use serde_json::Value;
 use testkit::http::Client;
@@ -22,14 +23,14 @@ fn asks(server: &Server, path: &str, headers: &[(&str, &str)]) -> Client {
     client
 }
 
-fn follow(client: &mut Client) -> Follower<impl std::io::Read> {
+fn follow(client: &mut Client) -> Follower<impl Read> {
     let (head, body) = client.begin().unwrap();
     assert_eq!(head.status, 200);
     assert_eq!(head.header("Content-Type"), Some("text/event-stream"));
     Follower(BufReader::new(body).lines())
 }
 
-impl<R: std::io::Read> Follower<R> {
+impl<R: Read> Follower<R> {
     /// The next event.
     #[track_caller]
     fn next(&mut self) -> Value {
@@ -134,4 +135,50 @@ fn administrators_follow_the_log() {
     assert!(!publish(&server, "live/cam?key=secret-1").wait(LIMIT).status.success());
     let line = wait_for("publish refused");
     assert!(line.contains("127.0.0.1:") && line.contains(" WARN "), "{line}");
+}
+
+#[test]
+fn a_refused_publisher_learns_no_address_and_tells_no_key() {
+    let server = operated("[control]\nadmin = []\n");
+    let mut client = asks_to_follow(&server, "?after=0", &[]);
+    let mut follower = follow(&mut client);
+    let _publisher = publish(&server, "live/a");
+    follower.wait_for("stream_started");
+    for (name, stream, reason) in [
+        ("live/a", "live/a", "already published"),
+        ("live/b&key=secret-2", "live/b", "\"b\" is not a stream name"),
+        ("live/c?rendition=low?key=secret-2", "live/c", "\"low\" is not a rendition's name"),
+    ] {
+        assert!(!publish(&server, name).wait(LIMIT).status.success(), "{name}");
+        let refused = follower.wait_for("publisher_refused");
+        assert_eq!(refused["stream"], stream, "{refused}");
+        assert!(refused["reason"].as_str().unwrap().starts_with(reason), "{refused}");
+        assert!(!refused.to_string().contains("127.0.0.1:"), "{refused}");
+        assert!(!refused.to_string().contains("secret-2"), "{refused}");
+    }
+    let log = server.whole_log();
+    assert!(
+        log.contains("already published by 127.0.0.1:"),
+        "the log is for administrators: {log}"
+    );
+    assert!(!log.contains("secret-2"), "{log}");
+}
+
+#[test]
+fn following_ends_when_the_rule_that_allows_it_is_gone() {
+    let rule = |key: &str| format!("[[access.rule]]\nactions = [\"api\"]\nkey = \"{key}\"\n");
+    let server = operated(&(rule("stays") + &rule("goes")));
+    let follows = ["/api/v1/events?key=goes", "/api/v1/log?key=goes", "/api/v1/events?key=stays"];
+    let mut clients = follows.map(|path| asks(&server, path, &[]));
+    let [events, log, stays] = clients.each_mut();
+    let bodies = [events, log].map(|client| client.begin().unwrap());
+    let mut stays = follow(stays);
+    fs::write(server.folder().join("headwater.toml"), rule("stays")).unwrap();
+    assert!(server.whole_log().contains("took [access]"));
+    for (head, mut body) in bodies {
+        assert_eq!(head.status, 200);
+        body.read_to_end(&mut Vec::new()).unwrap();
+    }
+    let _publisher = publish(&server, "live/a");
+    stays.wait_for("stream_started");
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use testkit::{Program, Server, eventually};
+use testkit::{NO_ARGUMENTS, Program, Server, certificate, eventually};
 
 use crate::hook::{PATIENT, hook};
 use crate::support::{
-    Crowd, LIMIT, SILENT_VIEWERS, aiortc, ask, publish, server, sessions, status, wait_for,
+    BINARY, Crowd, LIMIT, SILENT_VIEWERS, aiortc, ask, publish, server, sessions, status, wait_for,
 };
 
 const REASON: &str = "this is no longer allowed";
@@ -106,4 +106,23 @@ fn sessions_end_when_the_rule_that_let_them_in_is_gone() {
     assert!(log.contains("took [access]"));
     assert_eq!(guess(2), 429);
     drop(programs);
+}
+
+/// Something else that is wrong by now is no reason to let in somebody who must go.
+#[test]
+fn a_rule_is_taken_away_though_the_certificate_has_no_key() {
+    let rule = |key: &str| format!("[[access.rule]]\nactions = [\"play\"]\nkey = \"{key}\"\n");
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+    certificate::make("first", &certificate, &key);
+    let tls = format!(
+        "[http.tls]\nlisten = \"127.0.0.1:0\"\ncertificate = {certificate:?}\nkey = {key:?}\n"
+    );
+    let server = Server::configured(BINARY, &(rule("stays") + &rule("goes") + &tls), NO_ARGUMENTS);
+    let status_of = |key: &str| status(&server, &format!("/live/none/index.m3u8?key={key}"), &[]);
+    assert_eq!([status_of("stays"), status_of("goes")], [404, 404]);
+    fs::remove_file(&key).unwrap();
+    fs::write(server.folder().join("headwater.toml"), rule("stays") + &tls).unwrap();
+    assert!(server.whole_log().contains("took [access]"));
+    assert_eq!([status_of("stays"), status_of("goes")], [404, 403]);
 }

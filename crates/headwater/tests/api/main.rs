@@ -207,6 +207,37 @@ fn signal(answers: &mut Answers, server: &Server, document: &Value, (stream, pat
     }
 }
 
+/// Asks while nobody decides who may.
+fn undecided(answers: &mut Answers, document: &Value) {
+    // Nobody listens there.
+    let port = testkit::Port::find();
+    let options = format!(
+        "[access]\nmax_failures = 0\n[access.webhook]\nurl = \"http://127.0.0.1:{port}/\"\n\
+         actions = [\"play\", \"api\", \"metrics\"]\n"
+    );
+    let server = Server::configured(BINARY, &options, ["--control", "127.0.0.1:0"]);
+    let mut asked = 0;
+    for (path, item) in document["paths"].as_object().unwrap() {
+        // There are no signed paths here.
+        if path.starts_with("/s/") {
+            continue;
+        }
+        let values =
+            [("{name}", "x"), ("{path}", "vod"), ("{id}", "1"), ("{resource}", "index.m3u8")];
+        let real =
+            values.iter().fold(path.clone(), |path, (name, value)| path.replace(name, value));
+        for (method, operation) in item.as_object().unwrap() {
+            if operation["responses"]["503"]["$ref"] == "#/components/responses/UndecidedProblem" {
+                let asks = (&*method.to_uppercase(), &*real, &**path);
+                let answer = answers.ask(&server, asks, &[], "");
+                assert_eq!(answer.status(), 503, "{method} {path}: {}", answer.text());
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked >= 10, "{asked}");
+}
+
 #[test]
 fn answers_are_as_the_document_says() {
     let mut answers = Answers::default();
@@ -306,6 +337,8 @@ fn answers_are_as_the_document_says() {
         let answer = answers.ask(&without, ("POST", path, documented), &[SDP], offer);
         assert_eq!(answer.status(), 405);
     }
+
+    undecided(&mut answers, &document);
 
     // The viewer keeps the server from its end.
     alone.terminate();

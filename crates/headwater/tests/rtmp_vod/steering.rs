@@ -6,7 +6,7 @@ use std::time::Duration;
 use protocol::rtmp::amf0::Value;
 use protocol::rtmp::{ClientEvent, PlayStart};
 
-use crate::support::{LIMIT, Message, Player, media, server};
+use crate::support::{LIMIT, Message, Player, media, server, server_with};
 
 const FILE: &str = "mp4/minute.mp4";
 
@@ -184,6 +184,23 @@ fn unplayable_files_are_refused_with_the_reason() {
         let mut player = Player::new(&server, name, PlayStart::Any, None);
         player.until(|event| matches!(event, ClientEvent::Started));
         player.until_media(10);
+    }
+}
+
+/// librtmp cuts the ending off the name. Access is asked for the file that is played.
+#[test]
+fn a_rule_about_a_file_holds_for_its_name_without_the_ending() {
+    let server = server_with(
+        "[[access.rule]]\nactions = [\"play\"]\naddresses = [\"127.0.0.0/8\"]\npath = \"vod/mp4/minute.mp4\"\n",
+    );
+    for name in ["mp4:mp4/minute", "mp4:mp4/minute.mp4", "mp4/minute.mp4"] {
+        let mut player = Player::new(&server, name, PlayStart::Any, None);
+        player.until(|event| matches!(event, ClientEvent::Started));
+    }
+    for name in ["mp4:mp4/film", "mp4/minute"] {
+        let mut player = Player::new(&server, name, PlayStart::Any, None);
+        let refused = player.until(|event| matches!(event, ClientEvent::Rejected { .. }));
+        assert_eq!(code(&refused), "NetStream.Play.Failed", "{name}");
     }
 }
 

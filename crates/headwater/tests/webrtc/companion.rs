@@ -66,7 +66,7 @@ fn b_frames_and_aac_are_played_with_picture_and_sound_in_step() {
     let folder = tempfile::tempdir().unwrap();
     let _publisher = publish(&server, &flashes(folder.path()), "x");
     let player = aiortc("hear", &server.url("/live/x/whep"));
-    server.log_line(LIMIT, |line| line.contains("makes sound, and a picture without B-frames"));
+    server.log_line(LIMIT, |line| line.contains("makes audio, and video without B-frames"));
 
     // All viewers share it, and nobody else knows of it.
     let another = post(&server, "/live/x/whep", OFFER);
@@ -114,7 +114,7 @@ fn aac_of_rtmp_is_heard_beside_the_published_video() {
     let server = server("");
     let _publisher = publish(&server, &testkit::clip("mp4/film.mp4"), "x");
     let played = said(aiortc("hear", &server.url("/live/x/whep")));
-    server.log_line(LIMIT, |line| line.contains("makes sound for WebRTC viewers"));
+    server.log_line(LIMIT, |line| line.contains("makes audio for WebRTC viewers"));
     let (video, audio) = (find(&played, "video"), find(&played, "audio"));
     assert!(video["frames"].as_u64().unwrap() >= 100, "{video}");
     let levels = audio["seen"].as_array().unwrap().iter().map(|frame| frame[1].as_f64().unwrap());
@@ -150,7 +150,7 @@ fn without_ffmpeg_or_a_place_there_is_video_and_a_reason() {
     let _publishers = ["x", "y"].map(|stream| publish(&one, &clip, stream));
     // This viewer holds the place. It has enough only when y has been refused.
     let _viewer = aiortc("hold", &one.url("/live/x/whep"));
-    one.log_line(LIMIT, |line| line.contains("makes sound for WebRTC viewers"));
+    one.log_line(LIMIT, |line| line.contains("makes audio for WebRTC viewers"));
     refused(&one, "y", "ladder.max_streams");
 }
 

@@ -95,7 +95,7 @@ pub(super) async fn respond(
         |file: &Response| file.status() == 503 && origin.titles.root().objects().is_some();
     let unknown = match file {
         Some(file) if !is_unknown(&file) => {
-            // Whoever may play the title `a` may not have the file `a/index.m3u8` for that.
+            // A permission for the title `a` is none for the file `a/index.m3u8`.
             let own = StreamPath::parse(request.path());
             let own = own.unwrap_or(StreamPath::Vod(path));
             return match may_play(origin, request, (own, false), signed).await {

@@ -25,7 +25,7 @@ use crate::config::PushRule;
 use crate::push::describe;
 use crate::push::wire::Wire;
 
-/// Time between two looks at a viewer for whom data waits.
+/// Time between two looks at a viewer that data waits for.
 pub(in crate::push) const LOOKS: Duration = Duration::from_millis(100);
 
 /// Unsent bytes that the kernel accepts for such a viewer (`TCP_NOTSENT_LOWAT`).

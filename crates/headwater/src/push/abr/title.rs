@@ -20,7 +20,7 @@ use crate::push::title_cursor;
 /// Time between two looks at a viewer.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// The same for a viewer for whom nothing is due.
+/// The same for a viewer without data that is due.
 const IDLE_LOOKS: Duration = Duration::from_millis(500);
 
 /// The renditions that a viewer may get, by rising bit rate, and the one it gets.

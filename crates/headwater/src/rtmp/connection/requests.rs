@@ -11,9 +11,9 @@ use tokio::time::Instant;
 
 use super::{App, Connection, Role};
 use crate::access::{Action, Asked, Credentials, Grant, Rejected, Verdict};
-use crate::events::Event;
+use crate::events::{Event, refusal};
 use crate::pace::Pace;
-use crate::path::{StreamPath, of_rtmp, published_as};
+use crate::path::{StreamPath, of_rtmp, published_as, shown};
 use crate::rtmp::lookup::{self, AccessRequest, Found, NoTitle, Wanted};
 use crate::rtmp::publish::Publish;
 use crate::rtmp::{Error, REFUSED, file, play};
@@ -22,9 +22,6 @@ use crate::titles::flv;
 
 /// Unreadable messages of a publisher: how many are logged, and after how many it is disconnected.
 const IGNORED: (u32, u32) = (3, 32);
-
-/// Characters of a refused name that are logged.
-const SHOWN: usize = 160;
 
 /// Bytes that may be in the kernel, unsent, for a player of a live stream. The limit keeps a slow
 /// player's backlog in the window, where it can still be skipped.
@@ -274,20 +271,16 @@ impl<S: Transport + 'static> Connection<S> {
                 self.session.accept_publish()?;
             }
             Err(error) => {
+                let (error, why) = refusal(error);
                 tracing::warn!(%peer, stream = shown(name), %error, "publish refused");
-                self.tell_refused(name, &error);
-                let (code, why) = match error {
-                    // The reply does not name the other publisher: only those who may administer
-                    // see its address.
-                    PublishError::InUse(_) | PublishError::Elsewhere => {
-                        (code::PUBLISH_BAD_NAME, "already published".into())
-                    }
-                    PublishError::BadName(_)
+                self.tell_refused(name, &why);
+                let code = match error {
+                    PublishError::InUse(_)
+                    | PublishError::Elsewhere
+                    | PublishError::BadName(_)
                     | PublishError::BadRendition(_)
-                    | PublishError::BackupOfRendition => {
-                        (code::PUBLISH_BAD_NAME, error.to_string())
-                    }
-                    _ => (code::PUBLISH_DENIED, error.to_string()),
+                    | PublishError::BackupOfRendition => code::PUBLISH_BAD_NAME,
+                    _ => code::PUBLISH_DENIED,
                 };
                 return self.refuse(code, &why);
             }
@@ -296,7 +289,7 @@ impl<S: Transport + 'static> Connection<S> {
     }
 
     fn tell_refused(&self, name: &str, why: &dyn std::fmt::Display) {
-        let path = StreamPath::Live(name).to_string();
+        let path = StreamPath::Live(shown(name)).to_string();
         self.shared.origin.events.tell(Event::refused(&path, "rtmp", self.peer, why));
     }
 
@@ -447,10 +440,4 @@ impl<S: Transport + 'static> Connection<S> {
             tracing::debug!(peer = %self.peer, %error, "socket options");
         }
     }
-}
-
-/// As much of a name from a peer as goes into a log. What stands behind a sign of queries may be a mistyped key.
-fn shown(name: &str) -> &str {
-    let name = name.split(['?', '&', ';', '%']).next().unwrap_or_default();
-    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
 }

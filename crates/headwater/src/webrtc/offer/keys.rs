@@ -34,7 +34,7 @@ impl Keys {
 
 thread_local! {
     /// The keys of the connection that [`connection`] makes. str0m makes its DTLS instance by a static
-    /// reference, which cannot say for whom.
+    /// reference, which cannot name a connection.
     static MADE: RefCell<Option<Keys>> = const { RefCell::new(None) };
 }
 

@@ -47,7 +47,7 @@ mod tests {
             |ages: Ages, time, rate| now.duration_since(ages.captured(time, rate)).as_micros();
         let epoch = 1_700_000_000_000_000_i64;
         let wall = epoch.unsigned_abs() + 10_000_000;
-        // Video and audio of one moment, 10 s after the beginning, of which 0.3 s are gone.
+        // Now is 10 s after the beginning. Video and audio of 9.7 s after the beginning are 0.3 s old.
         for (time, rate) in [(90_000 * 97 / 10, VIDEO_RATE), (48_000 * 97 / 10, AUDIO_RATE)] {
             assert_eq!(ago(ages(wall, Some(epoch)), time, rate), 300_000);
         }

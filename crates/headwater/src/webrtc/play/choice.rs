@@ -73,7 +73,7 @@ fn renditions(state: &State, codec: Codec, made: Option<&Arc<Track>>) -> Vec<Ren
     renditions
 }
 
-/// How many tracks of video a stream has, whoever can take them.
+/// How many tracks of video a stream has, in all codecs.
 fn videos(state: &State) -> usize {
     state.tracks.iter().filter(|track| track.kind == Kind::Video).count()
 }
@@ -145,8 +145,9 @@ impl Choice {
         self.link.take(compound)
     }
 
-    /// Takes a receiver report on the video, of which `sent` bytes were sent so far. Returns whether it is of
-    /// use: feedback on each packet tells more.
+    /// Takes a receiver report on the video. Returns whether the report is of use.
+    ///
+    /// `sent` bytes of the video were sent so far. Feedback on each packet tells more.
     pub(in crate::webrtc) fn report(
         &mut self,
         report: &ReceptionReport,

@@ -69,8 +69,10 @@ impl Link {
         seen.unacknowledged = observed.lost as u64;
     }
 
-    /// Takes a receiver report (RFC 3550 6.4.1) on a source of which `sent` bytes were sent so far. It is seen
-    /// only while packets are not numbered, because feedback tells more.
+    /// Takes a receiver report on a source (RFC 3550 6.4.1).
+    ///
+    /// `sent` bytes of the source were sent so far. The report counts only while packets are not numbered,
+    /// because feedback tells more.
     pub(super) fn report(
         &mut self,
         report: &ReceptionReport,
@@ -290,7 +292,7 @@ mod tests {
         assert_eq!((world.at, world.switches), (0, 4));
     }
 
-    /// A report, of which 1.5 s have passed on the way and at the viewer.
+    /// A report after a round trip of `round_trip`, and 0.5 s at the viewer.
     fn report(lost: u8, round_trip: u32, wall: UnixMicros) -> ReceptionReport {
         let seconds = (wall.0 / 1_000_000) as u32 + NTP_BEFORE_UNIX;
         let last_sr_time = (seconds << 16).wrapping_sub(round_trip + (1 << 15));
@@ -340,7 +342,7 @@ mod tests {
     fn reports_that_come_more_often_than_frames_lead_down() {
         let (mut link, mut rule) = (Link::new(None), Evidence::default());
         let mut decide = |number: u64| {
-            // Ten frames a second, of which one in four packets is lost. Between two frames nothing can be lost.
+            // Ten frames a second, and one packet in four is lost. Between two frames nothing can be lost.
             let lost = if number.is_multiple_of(2) { 64 } else { 0 };
             let wall = UnixMicros((1_000_000 + number) * 50_000);
             let sent = (number / 2 + 1) * 37_500;

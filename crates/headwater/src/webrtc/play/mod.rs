@@ -47,7 +47,7 @@ const REPORTS: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Heard {
     Known,
-    /// The viewer lost a picture, and has begun again from the newest keyframe. A newer one is of use.
+    /// The viewer lost a frame, and has begun again from the newest keyframe. A newer one is of use.
     WantsKeyframe,
     /// RTCP that is not authentic, or that has come before.
     Refused,
@@ -150,7 +150,7 @@ impl Play {
         Ok(())
     }
 
-    /// Begins again from the newest keyframe, because the viewer lost a picture. Returns false if that
+    /// Begins again from the newest keyframe, because the viewer lost a frame. Returns false if that
     /// was done too recently, or if the source is not that of the video.
     fn begin_again(&mut self, ssrc: u32, now: Instant) -> bool {
         let Some(video) = self.video.as_mut().filter(|video| video.is_of(ssrc)) else {

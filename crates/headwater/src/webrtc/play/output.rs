@@ -193,8 +193,9 @@ impl Output {
         }
     }
 
-    /// Goes over to the next track with these frames, of which the first is a keyframe. Without frames, it
-    /// is waited for.
+    /// Goes over to the next track with these frames. The first frame is a keyframe.
+    ///
+    /// Without frames, the output waits for a keyframe.
     fn arrive(&mut self, frames: Vec<Rc<Frame>>) {
         let Some(Next { subscription, .. }) = self.next.take() else { return };
         self.track = Arc::clone(subscription.feed().track());

@@ -39,7 +39,7 @@ const FOR_VIEWERS: Duration = Duration::from_secs(1);
 /// without regard to keyframes.
 const AWAITED: Duration = Duration::from_secs(3);
 
-/// `dOps` of Opus in RTP: two channels at 48 kHz, of which the decoder makes one if there is one.
+/// `dOps` of Opus in RTP: two channels at 48 kHz. If the audio is mono, the decoder makes one channel.
 const OPUS: [u8; 11] = [0, 2, 0, 0, 0, 0, 0xbb, 0x80, 0, 0, 0];
 
 /// A track of the publisher.

@@ -2,8 +2,9 @@ use std::net::SocketAddr;
 
 use str0m::net::{Protocol, Transmit};
 
-/// From which address of ours a packet is sent, to which of the peer, and how. A packet that came has the path
-/// on which an answer goes back.
+/// The way of a packet: an address of ours, an address of the peer, and the protocol.
+///
+/// The path of a packet that came is the path on which an answer goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::webrtc) struct Path {
     pub(in crate::webrtc) protocol: Protocol,
@@ -12,7 +13,7 @@ pub(in crate::webrtc) struct Path {
 }
 
 impl Path {
-    /// Whether both lead to one address of the peer.
+    /// Whether both paths lead to the same address of the peer, by the same protocol.
     pub(in crate::webrtc) fn leads_to_that_of(&self, other: &Self) -> bool {
         (self.protocol, self.destination) == (other.protocol, other.destination)
     }

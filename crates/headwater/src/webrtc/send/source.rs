@@ -168,7 +168,7 @@ impl Source {
         (0..packets).for_each(|_| _ = self.indices.take());
     }
 
-    /// What a report says of this source, of which `time` is the RTP time now.
+    /// The content of a report on this source. `time` is the source's RTP time now.
     pub(in crate::webrtc) fn counts(&self, time: u32) -> Counts {
         Counts { ssrc: self.ssrc, time, packets: self.packets, octets: self.octets }
     }
@@ -213,7 +213,7 @@ impl Reference {
         Some(Self { ssrc, time: (seconds << 16).wrapping_add(fraction as u32), came })
     }
 
-    /// Puts it among those that are not answered yet, of which there is one of each receiver.
+    /// Puts this reference among those that are not answered yet. There is one of each receiver.
     pub(in crate::webrtc) fn keep(self, among: &mut Vec<Self>) {
         among.retain(|other| other.ssrc != self.ssrc);
         if among.len() == MOST_REFERENCES {

@@ -16,7 +16,7 @@ use super::stun::binding_request;
 use super::viewer::Viewer;
 use super::{Datagram, Message, Waiting, Wanted};
 use crate::sessions::Session as Listed;
-use crate::webrtc::end::{End, SILENCE};
+use crate::webrtc::end::{End, SILENCE, Unconnected};
 use crate::webrtc::play::Heard;
 use crate::webrtc::publish::Publish;
 use crate::webrtc::send::path::Path;
@@ -41,6 +41,8 @@ struct Session {
     shared: Rc<Shared>,
     /// Until when the peer has time to connect, while it is not connected.
     connects: Option<Instant>,
+    /// Whether ICE has agreed on a path.
+    has_path: bool,
     /// Ends when the peer may no longer publish or play.
     listed: Listed,
     /// The error of the datagram that was refused last.
@@ -59,8 +61,17 @@ pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
     };
     let now = Instant::now();
     let connects = Some(now + SILENCE);
-    let mut session =
-        Session { rtc, role, shared, connects, listed, refused: None, heard: now, checked: None };
+    let mut session = Session {
+        rtc,
+        role,
+        shared,
+        connects,
+        has_path: false,
+        listed,
+        refused: None,
+        heard: now,
+        checked: None,
+    };
     let end = match session.drive(&mut inbox).await {
         Ok(never) => match never {},
         Err(end) => end,
@@ -268,6 +279,7 @@ impl Session {
 
     fn handle(&mut self, event: Event, now: Instant) -> Result<(), End> {
         match (event, &mut self.role) {
+            (Event::IceConnectionStateChange(state), _) => self.has_path |= state.is_connected(),
             (Event::Connected, role) => {
                 self.connects = None;
                 if let Role::Play(viewer) = role {
@@ -275,7 +287,7 @@ impl Session {
                 }
             }
             // That ICE is disconnected ends nothing: not all peers send requests while media go (RFC 8445 11
-            // asks for indications only, libnice). A peer of whom nothing comes has a `deadline`.
+            // asks for indications only, libnice). A silent peer has a `deadline`.
             (Event::Closed, _) => return Err(End::Lost),
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
                 publish.take(packet, &mut self.rtc, now);
@@ -293,7 +305,14 @@ impl Session {
 
     /// The end of a session whose deadline is over.
     fn late(&mut self) -> End {
-        if self.connects.is_some() { End::NeverConnected(self.refused.take()) } else { End::Silent }
+        if self.connects.is_none() {
+            return End::Silent;
+        }
+        End::NeverConnected(match self.refused.take() {
+            Some(why) => Unconnected::Refused(why),
+            None if self.has_path => Unconnected::Dtls,
+            None => Unconnected::Ice,
+        })
     }
 
     /// Ends the session if its peer may no longer publish or play, or if another publisher has its place.
@@ -393,6 +412,7 @@ mod tests {
             role: Role::Publish(Box::new(publish)),
             shared: Rc::new(shared),
             connects: None,
+            has_path: false,
             listed,
             refused: None,
             heard,
@@ -444,7 +464,7 @@ mod tests {
         (end, shared.sessions.dropped())
     }
 
-    /// Sends a datagram of which nobody can make anything, so that it is counted when it is taken.
+    /// Sends a datagram that has no meaning, so that it is counted when it is taken.
     fn send(peer: &UdpSocket, shared: &Shared) {
         let datagrams = &shared.transport.datagrams;
         peer.send_to(&[99], datagrams.address).unwrap();
