@@ -113,7 +113,7 @@ impl Shape {
     }
 }
 
-/// Two hours at 4 Mbit/s. Video: 30 pictures a second with three B-frames between references and a
+/// Two hours at 4 Mbit/s. Video: 30 frames a second with three B-frames between references and a
 /// keyframe every 2 s, each in its own chunk. Audio: AAC at 48 kHz in chunks of one and two frames.
 fn two_hours() -> Head {
     let mut video = Shape {

@@ -1,7 +1,7 @@
 /// What a track carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// Pictures.
+    /// Video frames.
     Video,
     /// Audio.
     Audio,

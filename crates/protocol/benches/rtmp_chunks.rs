@@ -10,7 +10,7 @@ use protocol::rtmp::chunk::{Reader, csid, shared_message};
 use protocol::rtmp::message;
 use protocol::rtmp::message::Limits;
 
-/// A second of a 2 Mbit/s stream: a keyframe, 29 other pictures, 47 audio frames.
+/// A second of a 2 Mbit/s stream: a keyframe, 29 other video frames, 47 audio frames.
 fn second() -> Vec<(u8, u32, Vec<u8>)> {
     let video = (0..30).map(|index| {
         (message::VIDEO, index * 33, vec![0x27; if index == 0 { 60_000 } else { 6000 }])

@@ -1,7 +1,7 @@
 //! AV1 in RTP: AOMedia, RTP Payload Format For AV1, version 1.0.
 //!
-//! A temporal unit's OBUs have no sizes of their own in packets. Each packet begins with an aggregation header
-//! and has OBU elements: whole OBUs, of which the first and the last may be fragments.
+//! A temporal unit's OBUs have no sizes of their own in packets. Each packet begins with an aggregation
+//! header and has OBU elements: whole OBUs, or a fragment as the first or the last element.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub fn depacketizer() -> Depacketizer {
 #[derive(Debug, Default)]
 struct Format {
     unit: Vec<u8>,
-    /// Where in `unit` an OBU begins of which only a part has come. It has no size yet.
+    /// Where in `unit` the OBU begins that has come in part only. It has no size yet.
     fragment: Option<usize>,
     obus: u64,
     /// Whether the first OBU is a sequence header. Then nothing is missing before it.

@@ -41,7 +41,7 @@ pub(crate) trait PayloadFormat: Debug + Send {
     /// Takes a payload. `None` if it breaks the format.
     fn take(&mut self, payload: &[u8]) -> Option<()>;
 
-    /// Gives up the unit of which only a part has come. Returns whether there was one.
+    /// Gives up a unit that has come in part only. Returns whether there was one.
     fn give_up_fragment(&mut self) -> bool;
 
     /// Ends the access unit.

@@ -191,7 +191,7 @@ impl Blocks {
         self.0.is_empty()
     }
 
-    /// Forgets a block of which nothing is known.
+    /// Forgets a block that is absent and not pinned.
     fn tidy(&mut self, number: u32) {
         let is_nothing = |block: &Block| block.pins == 0 && matches!(block.state, State::Absent);
         if self.0.get(&number).is_some_and(is_nothing) {

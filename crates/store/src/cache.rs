@@ -22,7 +22,7 @@ use crate::object::Object;
 use crate::seldom::Seldom;
 use crate::{Error, Settings};
 
-/// Most objects of which the cache has anything.
+/// Most objects in the cache, whole or in part.
 const OBJECTS: usize = 65_536;
 
 /// When the cache is full, this part of it is freed at once.

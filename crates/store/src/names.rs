@@ -320,10 +320,10 @@ fn is_of_object(name: &str) -> bool {
 /// Most dots of a name after which its beginnings are looked at.
 const DOTS: usize = 8;
 
-/// What lists of names like this one begin with: `film.en.vtt` is among those that begin with `film.`, or `film.en.`.
+/// Prefixes of a name that select lists with it: `film.en.vtt` is in the lists of `film.` and `film.en.`.
 fn beginnings(name: &str) -> impl Iterator<Item = &str> {
     let dots = name.match_indices('.').map(|(at, _)| at);
-    // The last dot is that of the ending: lists of what belongs to a film begin with all before it.
+    // The last dot is that of the ending: a list of a title's files has the prefix up to that dot.
     let last = name.rfind('.').filter(|_| dots.clone().nth(DOTS).is_some());
     dots.take(DOTS).chain(last).filter_map(|at| name.get(..=at))
 }

@@ -176,7 +176,7 @@ pub fn from_start(input: &str) -> &'static [&'static str] {
     if input.starts_with("http") { &["-live_start_index", "0"] } else { &[] }
 }
 
-/// MD5 of each decoded picture of a file or of a URL that ends, in the order in which they are shown.
+/// MD5 of each decoded frame of a file or of a URL that ends, in the order in which they are shown.
 ///
 /// # Panics
 /// ffmpeg fails, or takes longer than three minutes.

@@ -40,7 +40,7 @@ impl Nats {
         Self::start_cluster(1)
     }
 
-    /// Starts one server that lets in only whom this text of its configuration names.
+    /// Starts one server that lets in only the users that this text of its configuration names.
     ///
     /// # Panics
     /// The server is not installed or does not start.

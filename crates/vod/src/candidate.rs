@@ -206,7 +206,7 @@ impl Candidate {
         Grid::new(video.starts().map(here).collect(), here(video.index.end()), end, target)
     }
 
-    /// Drops segments at the beginning and at the end of which the edit list presents nothing.
+    /// Drops segments at the beginning and at the end, if the edit list presents nothing of them.
     fn trim(&mut self) {
         let (edit, samples) = (self.index.edit, &self.index.samples);
         let start = |cut: u32| samples.get(cut).map_or(i64::MAX, |sample| sample.pts());

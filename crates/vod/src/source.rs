@@ -21,7 +21,7 @@ pub(crate) struct Source {
 /// Bytes at the front of a file that tell where its index is.
 const HEAD: u64 = 64 << 10;
 
-/// An index is fetched at once up to this length. A film of two hours has some 5 MB.
+/// An index of up to this length is fetched at once. The index of a two-hour title has some 5 MB.
 const INDEX: u64 = 16 << 20;
 
 impl Source {

@@ -16,22 +16,22 @@ use crate::{Error, Kind, Track};
 /// edit lists, and composition offsets are signed.
 ///
 /// # Errors
-/// A codec has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), a picture has more
+/// A codec has no CMAF binding here ([`Codec::Other`](crate::Codec::Other)), a frame has more
 /// than 65,535 pixels on a side, there is no track, a track_ID or timescale is 0, or two tracks
 /// have the same track_ID.
 pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
     header_turned(tracks, UPRIGHT)
 }
 
-/// Transformation of pictures for display, as `a b u c d v x y w` in 16.16 and 2.30 fixed point
+/// Transformation of video frames for display, as `a b u c d v x y w` in 16.16 and 2.30 fixed point
 /// (ISO/IEC 14496-12 8.3.2).
 pub type Matrix = [i32; 9];
 
-/// Shows pictures as they are coded.
+/// Shows frames as they are coded.
 pub const UPRIGHT: Matrix = [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30];
 
-/// Like [`header`], but with a transformation for the pictures of all its video tracks: some
-/// cameras film sideways.
+/// Like [`header`], but with a transformation for the frames of all its video tracks: some cameras
+/// record sideways.
 ///
 /// # Errors
 /// As [`header`].

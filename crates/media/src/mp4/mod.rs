@@ -81,7 +81,7 @@ pub struct TrackIndex {
     pub track: Track,
     /// Whether the file wants the track to be played (`tkhd` flags).
     pub enabled: bool,
-    /// Transformation of pictures for display (`tkhd`), as [`cmaf::Matrix`].
+    /// Transformation of video frames for display (`tkhd`), as [`cmaf::Matrix`].
     pub matrix: cmaf::Matrix,
     /// Name of the track in the file (`name` in the track's `udta`, QuickTime File Format and
     /// 3GPP).

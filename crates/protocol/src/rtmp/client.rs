@@ -280,7 +280,7 @@ impl ClientSession {
         self.connection.front()
     }
 
-    /// Bytes allocated for messages of which a part has arrived.
+    /// Bytes allocated for messages that are not complete yet.
     pub fn allocated(&self) -> usize {
         self.connection.allocated()
     }

@@ -17,8 +17,8 @@ pub(crate) fn is_timed_text(track: &TrackIndex) -> bool {
 /// still be read.
 ///
 /// # Errors
-/// The track is broken or too large, or cannot be read. In an object that must be fetched, its
-/// samples are too far apart: to read them would be to fetch the whole film.
+/// The track is broken or too large, or cannot be read. Or the file is an object that must be fetched,
+/// and the samples are too far apart: reading them would fetch the whole file.
 pub(crate) fn read(source: &Source, track: &TrackIndex, left: u64) -> Result<Script, Error> {
     if let Some(problem) = &track.problem {
         return Err(problem.clone());

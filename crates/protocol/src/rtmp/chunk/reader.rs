@@ -174,8 +174,8 @@ impl Reader {
         self.at
     }
 
-    /// Bytes of payload of audio, video and aggregate messages so far, including messages of which
-    /// only a part has arrived. Messages that are skipped do not count.
+    /// Bytes of payload of audio, video and aggregate messages so far. Messages count before they are
+    /// complete. Messages that are skipped do not count.
     pub fn media_bytes(&self) -> u64 {
         self.media_bytes
     }
