@@ -247,6 +247,17 @@ withPage('a viewer is listed, and ended by the button', WIDE, async (page, compl
   assert.deepEqual(complaints, []);
 });
 
+withPage('a folder with any name is left for the list of streams', WIDE, async (page, complaints) => {
+  await page.goto(`${server.operators}/#titles=vod/${encodeURIComponent('a "name"]')}`);
+  await page.getByRole('link', { name: 'All streams' }).click();
+  await page.waitForFunction(() => document.activeElement.matches('h1'));
+  // There is no such folder.
+  assert.deepEqual(
+    complaints.filter((complaint) => complaint.startsWith('exception')),
+    [],
+  );
+});
+
 withPage('events appear, can be chosen, and are followed again after a cut', WIDE, async (page) => {
   await page.route('**/api/v1/events*', (route) => route.abort());
   await page.goto(`${server.operators}/`);

@@ -102,7 +102,7 @@ async function viaRelay(page) {
 }
 
 describe('ways of WebRTC to the server', () => {
-  afterEach(() => closePages(browser));
+  afterEach((test) => closePages(browser, test));
 
   test('where no datagram passes, media go by TCP both ways', async () => {
     /** A page to which the server's addresses for UDP are unknown. */

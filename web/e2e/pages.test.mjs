@@ -169,6 +169,19 @@ describe('watch page', AT_ONCE, () => {
     assert.deepEqual(complaints, []);
   });
 
+  withPage('plays in a browser from before 2022', {}, async (page, complaints) => {
+    await page.addInitScript(() => {
+      delete AbortSignal.any;
+      delete AbortSignal.timeout;
+    });
+    await page.goto(`${server.url}/watch/live/demo`);
+    await untilCondition(page, 'playing');
+    await page.getByRole('radio', { name: 'Push' }).check();
+    await page.waitForURL('**/watch/live/demo?via=push');
+    await untilCondition(page, 'playing');
+    assert.deepEqual(complaints, []);
+  });
+
   withPage('unmutes by the button in the video', {}, async (page) => {
     await page.goto(`${server.url}/watch/live/demo`);
     await untilCondition(page, 'playing');

@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises';
 import { chromium } from 'playwright-core';
 import { FLAGS, HEADLESS, openPage, SMALL, untilEnough } from './support.mjs';
 
@@ -12,8 +13,18 @@ export function startCamera() {
 }
 
 /** Closes all pages. Pages of one browser share its camera, and so its size. */
-export async function closePages(browser) {
-  for (const context of browser.contexts()) await context.close();
+export async function closePages(browser, { passed }) {
+  for (const context of browser.contexts()) {
+    for (const page of passed ? [] : context.pages())
+      console.error(`${page.url()} shows: ${await shown(page)}`);
+    await context.close();
+  }
+}
+
+/** What a page shows, in words. A page whose scripts stand still does not answer. */
+async function shown(page) {
+  const text = page.evaluate(() => document.body.innerText.replaceAll(/\s+/g, ' '));
+  return Promise.race([text, setTimeout(5_000, 'no answer')]).catch((error) => `${error}`);
 }
 
 /** Sends a page's offer, and takes the answer. Returns the session's URL. */

@@ -57,7 +57,7 @@ async function decode(url, pictures) {
 }
 
 describe('WebRTC', () => {
-  afterEach(() => closePages(browser));
+  afterEach((test) => closePages(browser, test));
 
   test('a camera is published, and watched by WebRTC and LL-HLS', async () => {
     const publisher = await open();

@@ -1,3 +1,4 @@
+import { timeout } from '../shared/abort';
 import { ask, BadAnswer, list, number, Refused, record, text } from '../shared/api';
 
 /** One who publishes or plays over a connection of its own. */
@@ -68,7 +69,7 @@ export async function readEnded(stream: string): Promise<Sessions> {
 export async function endSession(id: number): Promise<void> {
   const response = await fetch(`/api/v1/sessions/${id}`, {
     method: 'DELETE',
-    signal: AbortSignal.timeout(5_000),
+    signal: timeout(5_000),
   });
   if (response.ok) return;
   const problem = response.status === 404 ? record(await response.json()) : null;

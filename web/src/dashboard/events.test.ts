@@ -24,6 +24,19 @@ it('puts events into words', () => {
   expect(parseEvent(JSON.stringify({ event: 'stream_ended', at }))?.at).toEqual(new Date(at));
 });
 
+it('tells how many events the server left out before one', () => {
+  const refused = {
+    event: 'publisher_refused',
+    stream: 'live/a',
+    protocol: 'whip',
+    reason: 'the name is taken',
+  };
+  expect(said({ ...refused, left_out: 1_200 })).toMatch(
+    /: the name is taken \(and 1,200 more like it before\)$/,
+  );
+  expect(said({ ...refused, left_out: 0 })).toMatch(/: the name is taken$/);
+});
+
 it('leaves out what it does not know', () => {
   expect(said({ event: 'something_new' })).toBeNull();
   expect(parseEvent('no JSON')).toBeNull();

@@ -51,7 +51,10 @@ export function parseEvent(data: string): Omit<Line, 'key'> | null {
   }
   const stream = text(event.stream);
   const at = date(event.at);
-  const line = (kind: Kind, tone: Tone, words: string) => ({ at, kind, tone, stream, text: words });
+  // The server tells of so many events of a kind at most, and counts those that it leaves out.
+  const leftOut = number(event.left_out) ?? 0;
+  const more = leftOut > 0 ? ` (and ${format.whole(leftOut)} more like it before)` : '';
+  const line = (kind: Kind, tone: Tone, words: string) => ({ at, kind, tone, stream, text: words + more });
   const from = text(event.peer) === null ? '' : ` from ${text(event.peer)}`;
   switch (event.event) {
     case 'stream_started':

@@ -1,4 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
+import { credentialsMode } from '../shared/api';
 
 /** Lines are drawn so often at most, in milliseconds, however many events there are. */
 const DRAWN = 250;
@@ -38,58 +39,85 @@ export function useFollowed<Line extends { key: number }>(source: Source<Line>):
   const [log, setLog] = useState<{ lines: readonly Line[]; lost: number }>({ lines: [], lost: 0 });
   const [connection, setConnection] = useState<Connection>('connecting');
   useEffect(() => {
-    let events: EventSource;
-    let again: ReturnType<typeof setTimeout> | undefined;
-    let drawing: ReturnType<typeof setTimeout> | undefined;
-    let news: Line[] = [];
-    let [key, last, missed, isOver] = [0, '0', 0, false];
-    const draw = () => {
-      drawing ??= setTimeout(() => {
-        drawing = undefined;
-        const [lines, more] = [news, missed];
-        [news, missed] = [[], 0];
-        setLog((log) => ({ lines: source.add(log.lines, lines), lost: log.lost + more }));
-      }, DRAWN);
-    };
-    const take = ({ data, lastEventId }: MessageEvent<string>) => {
-      if (lastEventId !== '') last = lastEventId;
-      const line = source.parse(data);
-      if (!line) return;
-      news.push({ ...line, key: key++ } as Line);
-      draw();
-    };
-    const skip = ({ data }: MessageEvent<string>) => {
-      missed += Number(/\d+/.exec(data)?.[0] ?? 0);
-      draw();
-    };
-    /** An EventSource does not tell why it was refused. */
-    const isRefused = async () => {
-      const answer = await fetch(source.path, { method: 'HEAD' }).catch(() => null);
-      return answer?.status === 403;
-    };
-    const follow = () => {
-      events = new EventSource(`${source.path}?after=${last}`);
-      for (const name of source.names) events.addEventListener(name, take);
-      events.addEventListener('lost', skip);
-      events.addEventListener('open', () => setConnection('open'));
-      events.addEventListener('error', async () => {
-        setConnection('cut');
-        // The browser tries again after a broken connection, but not after a refusal.
-        if (events.readyState !== EventSource.CLOSED) return;
-        const refused = await isRefused();
-        if (isOver) return;
-        if (refused) return setConnection('refused');
-        clearTimeout(again);
-        again = setTimeout(follow, AGAIN);
-      });
-    };
-    follow();
-    return () => {
-      isOver = true;
-      events.close();
-      clearTimeout(again);
-      clearTimeout(drawing);
-    };
+    const took = (news: Line[], more: number) =>
+      setLog((log) => ({ lines: source.add(log.lines, news), lost: log.lost + more }));
+    return follow(source, took, setConnection);
   }, [source]);
   return { ...log, connection };
+}
+
+/**
+ * Follows a source while the page is visible. Over HTTP/1.1, browsers open six connections to a server for
+ * all their tabs together. Tabs that nobody sees must not keep those that the others need. `took` gets new
+ * lines, and how many were lost before them. Returns a function that ends this.
+ */
+export function follow<Line extends { key: number }>(
+  source: Source<Line>,
+  took: (news: Line[], lost: number) => void,
+  changed: (connection: Connection) => void,
+): () => void {
+  let events: EventSource | null = null;
+  let again: ReturnType<typeof setTimeout> | undefined;
+  let drawing: ReturnType<typeof setTimeout> | undefined;
+  let news: Line[] = [];
+  let [key, last, missed] = [0, '0', 0];
+  const draw = () => {
+    drawing ??= setTimeout(() => {
+      drawing = undefined;
+      const [lines, more] = [news, missed];
+      [news, missed] = [[], 0];
+      took(lines, more);
+    }, DRAWN);
+  };
+  const take = ({ data, lastEventId }: MessageEvent<string>) => {
+    if (lastEventId !== '') last = lastEventId;
+    const line = source.parse(data);
+    if (!line) return;
+    news.push({ ...line, key: key++ } as Line);
+    draw();
+  };
+  const skip = ({ data }: MessageEvent<string>) => {
+    missed += Number(/\d+/.exec(data)?.[0] ?? 0);
+    draw();
+  };
+  /** An EventSource does not tell why it was refused. */
+  const isRefused = async () => {
+    const answer = await fetch(source.path, { method: 'HEAD', credentials: credentialsMode() }).catch(
+      () => null,
+    );
+    return answer?.status === 401 || answer?.status === 403;
+  };
+  const connect = () => {
+    const mine = new EventSource(`${source.path}?after=${last}`);
+    events = mine;
+    for (const name of source.names) mine.addEventListener(name, take);
+    mine.addEventListener('lost', skip);
+    mine.addEventListener('open', () => changed('open'));
+    mine.addEventListener('error', async () => {
+      changed('cut');
+      // The browser tries again after a broken connection, but not after a refusal.
+      if (mine.readyState !== EventSource.CLOSED) return;
+      const refused = await isRefused();
+      if (events !== mine) return;
+      if (refused) return changed('refused');
+      clearTimeout(again);
+      again = setTimeout(connect, AGAIN);
+    });
+  };
+  const leave = () => {
+    events?.close();
+    events = null;
+    clearTimeout(again);
+  };
+  const look = () => {
+    leave();
+    if (document.visibilityState === 'visible') connect();
+  };
+  document.addEventListener('visibilitychange', look);
+  look();
+  return () => {
+    document.removeEventListener('visibilitychange', look);
+    leave();
+    clearTimeout(drawing);
+  };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseStreams, type Stream, type StreamState } from '../shared/api';
+import { type Publisher, parseStreams, type Stream, type StreamState } from '../shared/api';
 import {
   byDelivery,
   changes,
@@ -10,6 +10,7 @@ import {
   streamHref,
   streamOf,
   summary,
+  unlisted,
   verdict,
 } from './model';
 
@@ -104,4 +105,14 @@ it('has a view for each stream', () => {
 it('has one order of deliveries', () => {
   const counted = ['flv', 'new', 'push', 'llhls'].map((delivery) => ({ delivery }));
   expect(byDelivery(counted).map(({ delivery }) => delivery)).toEqual(['llhls', 'push', 'flv', 'new']);
+});
+
+it('says where the publisher is, if it has no session here', () => {
+  const by = (protocol: string): Publisher => ({ peer: null, protocol, rendition: null, backup: false });
+  expect(unlisted([])).toBe('Nobody publishes the stream to this server.');
+  expect(unlisted([by('file')])).toBe('This server publishes the stream itself.');
+  expect(unlisted([by('file'), by('ladder')])).toBe('This server publishes the stream itself.');
+  // A copy has the publisher of the node that it copies from.
+  expect(unlisted([by('rtmp')])).toBe('Its publisher is connected to another node.');
+  expect(unlisted([by('ladder'), by('whip')])).toBe('Its publisher is connected to another node.');
 });

@@ -1,4 +1,4 @@
-import type { Stream, Track } from '../shared/api';
+import type { Publisher, Stream, Track } from '../shared/api';
 import { codecName } from '../shared/codec';
 import * as format from '../shared/format';
 import { isRecorded, isStream } from '../shared/streams';
@@ -37,6 +37,17 @@ export function verdict(stream: Stream): { level: 'good' | 'note' | 'warning'; t
   if (warnings > 0) return { level: 'warning', text: format.counted(warnings, 'warning') };
   if (notes > 0) return { level: 'note', text: format.counted(notes, 'note') };
   return stream.state === 'live' ? { level: 'good', text: 'Healthy' } : null;
+}
+
+/** Protocols of publishers inside the server: a clip, and a rendition made of the stream's own media. */
+const INSIDE = ['file', 'ladder'];
+
+/** Why no publisher of a stream has a session here. */
+export function unlisted(publishers: readonly Publisher[]): string {
+  if (publishers.length === 0) return 'Nobody publishes the stream to this server.';
+  return publishers.every(({ protocol }) => INSIDE.includes(protocol))
+    ? 'This server publishes the stream itself.'
+    : 'Its publisher is connected to another node.';
 }
 
 /** The stream that a fragment of the page's address names, `#stream=live/NAME`; null for the overview. */

@@ -1,16 +1,18 @@
-/** Width of a poster's picture, in pixels: enough for screens with two for each of the page's. */
+import { anyOf, timeout } from '../shared/abort';
+
+/** Width of a poster's image, in pixels: enough for screens with two for each of the page's. */
 const WIDTH = 480;
-/** How long a picture may take, in milliseconds. */
+/** How long an image may take, in milliseconds. */
 const PATIENCE = 10_000;
 /** How often to look whether the browser has decoded the frame, in milliseconds. */
 const LOOKED = 50;
 
 /**
  * Draws a keyframe of a title. The browser decodes it, as the page that plays the title would, so the server reads a few
- * kilobytes and decodes nothing. Rejects if there is no picture, as of codecs that this browser does not have.
+ * kilobytes and decodes nothing. Rejects if there is no image, as of codecs that this browser does not have.
  */
 export async function draw(canvas: HTMLCanvasElement, poster: string, signal: AbortSignal): Promise<void> {
-  const within = AbortSignal.any([signal, AbortSignal.timeout(PATIENCE)]);
+  const within = anyOf(signal, timeout(PATIENCE));
   const response = await fetch(poster, { signal: within });
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
   const url = URL.createObjectURL(await response.blob());

@@ -29,7 +29,7 @@ const TRIES = 4;
 /** How many titles are opened at once. */
 const turns = new Turns(2);
 
-/** The titles in a folder, with pictures. */
+/** The titles in a folder, with posters. */
 export function Shelf({ folder }: { folder: string }) {
   // The names after which the further pages begin.
   const [pages, setPages] = useState<readonly string[]>([]);
@@ -151,7 +151,7 @@ function Watching({ title }: { title: Title }) {
   return title.viewers > 0 ? <p class="watching">{format.counted(title.viewers, 'viewer')}</p> : null;
 }
 
-/** What is in a title, and whether there is a picture of it, once it has come into sight. */
+/** The content of a title, and whether its poster is drawn, once the title has come into sight. */
 function useOpened(
   article: { current: HTMLElement | null },
   { path, size, modified }: Title,

@@ -4,6 +4,7 @@ import { usePolled } from '../shared/polled';
 import { watchUrl } from '../shared/streams';
 import { readEnded, readOpen, readStreamHistory, type StreamHistory } from './api';
 import { Chart, Charts, count } from './charts';
+import { unlisted } from './model';
 import { SAMPLED } from './overview';
 import { Facts, QualityOf, State } from './parts';
 import { SessionTable } from './table';
@@ -47,11 +48,7 @@ export function StreamView({ name, stream }: { name: string; stream: Stream | nu
         title="Publishers"
         sessions={open.value?.publishers ?? null}
         without={['behind', 'rendition']}
-        none={
-          stream?.publishers.length
-            ? 'This server publishes the stream itself.'
-            : 'Nobody publishes the stream to this server.'
-        }
+        none={unlisted(stream?.publishers ?? [])}
         sorting={OLDEST}
       />
       <SessionTable

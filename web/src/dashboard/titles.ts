@@ -18,7 +18,7 @@ export interface Opened {
   /** In seconds; null if it cannot be played. */
   duration: number | null;
   tracks: Track[];
-  /** Whether the server has a picture. */
+  /** Whether the server has a poster. */
   poster: boolean;
   /** Why it cannot be played; null if it can. */
   refusal: string | null;

@@ -30,7 +30,9 @@ export function Dashboard() {
     // Screen readers are to notice another view. The page itself they read by themselves.
     if (left === place) return;
     const link =
-      left === null ? null : document.querySelector<HTMLElement>(`h3 a[href="${streamHref(left)}"]`);
+      left === null
+        ? null
+        : document.querySelector<HTMLElement>(`h3 a[href="${CSS.escape(streamHref(left))}"]`);
     if (place === null && link) return link.focus();
     heading.current?.focus({ preventScroll: true });
     scrollTo(0, 0);

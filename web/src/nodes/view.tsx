@@ -85,8 +85,10 @@ function Begin({ node, state, here }: { node: Gone | Node; state: NodeState; her
   return (
     <>
       <th scope="row">
-        {node.address === null || state === 'gone' ? node.name : <a href={node.address}>{node.name}</a>}
+        {node.name}
         {here && <span class="here"> this node</span>}
+        {/* No link: viewers reach the node here, and this listener refuses the dashboard to most of them. */}
+        {node.address !== null && state !== 'gone' && <span class="here"> {node.address}</span>}
       </th>
       <td>
         <span class={`badge badge-node-${state}`}>{STATES[state]}</span>

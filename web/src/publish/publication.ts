@@ -192,9 +192,23 @@ export class Publication {
       // The screen's viewer ends it in the browser's own window, or a device is unplugged.
       track.addEventListener('ended', () => {
         this.media.removeTrack(track);
-        this.opened = null;
+        this.leave(track.kind === 'video' ? 'video' : 'audio');
         this.fail(track.kind === 'video' ? 'The video source has ended.' : 'The audio source has ended.');
       });
+    }
+  }
+
+  /**
+   * Notes that a source has ended. Other settings must not open it anew, because the browser would then ask for
+   * a screen. The same source must be opened when it is chosen again.
+   */
+  private leave(kind: 'video' | 'audio'): void {
+    const { opened, settings } = this;
+    const none = { [kind]: { kind: 'none' } };
+    if (opened !== null) this.opened = { ...opened, ...none };
+    // Another source may have been chosen, and is about to be opened.
+    if (JSON.stringify(opened?.[kind]) === JSON.stringify(settings[kind])) {
+      this.settings = { ...settings, ...none };
     }
   }
 

@@ -86,9 +86,7 @@ export function Publish({ stream, publication }: { stream: string; publication: 
 function Header({ title, children }: { title: string; children?: ComponentChildren }) {
   return (
     <header class="bar">
-      <a class="home" href="/">
-        headwater
-      </a>
+      <span class="home">headwater</span>
       <h1>{title}</h1>
       {children}
     </header>

@@ -1,6 +1,6 @@
-/** What a player tells of itself. */
+/** The figures that a player reports of itself. */
 export interface Told {
-  /** Seconds of media in front of the picture. */
+  /** Seconds of media ahead of the playhead. */
   buffer: number;
   /** Bit/s of what is played. */
   bitrate: number | null;
@@ -8,7 +8,7 @@ export interface Told {
   throughput?: number | null;
   /** How often playback ran out of media so far. */
   stalls: number;
-  /** Seconds from the wish to play to the first picture, once there was one. */
+  /** Seconds from the wish to play to the first frame, once there was one. */
   startup: number | null;
   /** As CMCD names it: it starts, plays, is paused, stalls (*rebuffers*) or has ended. */
   state: 's' | 'p' | 'a' | 'r' | 'e';

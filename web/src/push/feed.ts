@@ -16,13 +16,15 @@ export interface Wish {
   patience: number;
 }
 
+/** What may change while media come. */
+export type Wishes = Partial<Pick<Wish, 'rendition' | 'max'>>;
+
 /** An order of the player to its feed. */
 export type Order =
   | { do: 'open'; wish: Wish }
   | { do: 'at'; time: number }
   | { do: 'seek'; to: Position }
-  | { do: 'rendition'; name: string | null }
-  | { do: 'max'; bitrate: number | null }
+  | { do: 'want'; wishes: Wishes }
   | { do: 'pause'; paused: boolean }
   | { do: 'close' };
 
@@ -84,7 +86,7 @@ const LATEST = 1e9;
 
 /**
  * The connection and the buffer: puts the media that the server pushes into one SourceBuffer. Works
- * in a worker and in the page. It knows nothing of the picture but the position that it is told.
+ * in a worker and in the page. It knows nothing of the video but the position of the playhead.
  */
 export class Feed {
   private readonly store: Store;
@@ -101,6 +103,8 @@ export class Feed {
   private lostSince: number | null = null;
   private hello: Hello | null = null;
   private rendition: string | null = null;
+  /** Wishes that the address of the present connection does not have. */
+  private unsaid: Wishes | null = null;
   private tracks = new Map<number, Track>();
   private header: Uint8Array<ArrayBuffer> = new Uint8Array();
   /**
@@ -155,13 +159,10 @@ export class Feed {
       case 'seek':
         this.seek(order.to);
         break;
-      case 'rendition':
-        if (this.wish) this.wish.rendition = order.name;
-        this.say({ rendition: order.name });
-        break;
-      case 'max':
-        if (this.wish) this.wish.max = order.bitrate;
-        this.say({ max: order.bitrate });
+      case 'want':
+        Object.assign(this.wish ?? {}, order.wishes);
+        this.unsaid = { ...this.unsaid, ...order.wishes };
+        this.say(order.wishes);
         break;
       case 'pause':
         this.say({ pause: order.paused });
@@ -177,7 +178,8 @@ export class Feed {
     return this.hello?.duration != null;
   }
 
-  private connect(): void {
+  /** `gone`: the server had no such rendition or stream. It is told the rendition once it has the stream. */
+  private connect(gone = false): void {
     const { wish } = this;
     if (!wish) return;
     this.disconnect();
@@ -193,8 +195,10 @@ export class Feed {
     };
     ask('alive', 1);
     if (wish.from !== 'live') ask('from', wish.from);
-    if (wish.rendition) ask('rendition', wish.rendition);
-    if (wish.max !== null) ask('max', wish.max);
+    const { rendition, max } = wish;
+    this.unsaid = gone ? { rendition } : null;
+    if (rendition && !gone) ask('rendition', rendition);
+    if (max !== null) ask('max', max);
     const socket = new WebSocket(url, 'headwater.v1');
     socket.binaryType = 'arraybuffer';
     this.socket = socket;
@@ -235,8 +239,7 @@ export class Feed {
     if (!wish || wish !== this.wish || this.socket) return;
     if (status) reason = `the server answers ${status}`;
     // A stream that was there may come back, or the rendition has gone.
-    const gone = status === 404 && this.hello;
-    if (gone) wish.rendition = null;
+    const gone = status === 404 && this.hello !== null;
     const final = status && status < 500 && status !== 429 && !gone;
     if (final || performance.now() > this.lostSince + wish.patience * 1000) {
       const code = status === 404 ? 'not-found' : status ? 'refused' : 'network';
@@ -251,7 +254,7 @@ export class Feed {
       // was a seek.
       if (this.recorded) wish.from = this.store.end() ?? wish.from;
       else if (this.hello) wish.from = 'live';
-      this.connect();
+      this.connect(gone);
     }, delay);
   }
 
@@ -293,8 +296,9 @@ export class Feed {
   private listen(): void {
     clearTimeout(this.silent);
     const leave = () => this.socket?.onclose?.({ reason: 'the server is silent' } as CloseEvent);
-    // A segment of a file may take long, and browsers show a message when it is whole.
-    if (!this.recorded) this.silent = setTimeout(leave, 2_000 * this.every + SILENCE);
+    // A segment of a file may take long, and browsers show a message when it is whole. The answer to a new
+    // connection is short.
+    if (!this.recorded || !this.connected) this.silent = setTimeout(leave, 2_000 * this.every + SILENCE);
   }
 
   private receive(data: string | ArrayBuffer): void {
@@ -329,6 +333,7 @@ export class Feed {
         this.over = false;
         this.store.duration(said.duration);
         this.report({ is: 'hello', hello: said });
+        if (this.unsaid) this.say(this.unsaid);
         this.tellSeek();
         break;
       case 'rendition':
@@ -426,7 +431,7 @@ export class Feed {
       ({ name, codecs }) =>
         name !== this.rendition && this.store.decodes(`video/mp4; codecs="${codecs}${audio}"`),
     );
-    if (other) this.obey({ do: 'rendition', name: other.name });
+    if (other) this.obey({ do: 'want', wishes: { rendition: other.name } });
     else {
       this.disconnect();
       this.report({ is: 'failed', code: 'codec', reason: `this browser does not decode ${mime}` });
@@ -442,7 +447,8 @@ async function refusalOf(url: string): Promise<number | null> {
   try {
     const { status, body } = await fetch(url.replace(/^ws/, 'http'), {
       cache: 'no-store',
-      signal: AbortSignal.timeout(EXPLANATION),
+      // Safari before 16 does not have it. The request then lasts as long as the server takes.
+      signal: AbortSignal.timeout?.(EXPLANATION),
     });
     await body?.cancel();
     // With 426, the server only asks for a WebSocket, so it would accept one.

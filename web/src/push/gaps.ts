@@ -5,11 +5,11 @@ export interface Range {
 }
 
 /**
- * With less than this in front of the picture, nothing is left: times are rounded, and the last
+ * With less than this ahead of the playhead, nothing is left: times are rounded, and the last
  * frame is not played to its end.
  */
 const NOTHING = 0.02;
-/** A picture this far before a range is in the range: browsers bridge holes of about a frame. */
+/** A playhead this far before a range is in the range: browsers bridge holes of about a frame. */
 const NEAR = 0.03;
 /** Shorter than any frame: a position this far behind the start of a range is in the range. */
 const JUST_BEHIND = 0.001;
@@ -28,7 +28,7 @@ export function rangeAt(ranges: readonly Range[], time: number): Range | null {
 
 /**
  * Where to jump when nothing is left to play at `time` but there are media later. Null if the
- * picture is in a range, or if nothing follows.
+ * playhead is in a range, or if nothing follows.
  */
 export function pastGap(ranges: readonly Range[], time: number): number | null {
   const here = rangeAt(ranges, time);

@@ -59,15 +59,15 @@ export interface PushStats {
   /** Codecs of video and audio, as in RFC 6381. */
   codecs: string | null;
   /**
-   * Seconds from the capture of the picture on the screen to now. Null for files, and while
+   * Seconds from the capture of the frame on the screen to now. Null for files, and while
    * unknown.
    */
   latency: number | null;
   /** The latency that the player steers for, in seconds. */
   targetLatency: number | null;
-  /** When the picture on the screen was captured, in milliseconds since 1970. */
+  /** When the frame on the screen was captured, in milliseconds since 1970. */
   shownAt: number | null;
-  /** Seconds of media in front of the picture. */
+  /** Seconds of media ahead of the playhead. */
   buffer: number;
   playbackRate: number;
   /** WebSocket messages received. */
@@ -107,7 +107,7 @@ export interface PushEvents {
 type Listener<K extends keyof PushEvents> = (event: PushEvents[K]) => void;
 
 /**
- * How often listeners get figures, and how often to look at the picture when nothing arrives.
+ * How often listeners get figures, and how often to look at the playhead when nothing arrives.
  * Milliseconds.
  */
 const FIGURES_EVERY = 500;
@@ -134,7 +134,7 @@ export class PushPlayer {
   private readonly timers: ReturnType<typeof setInterval>[] = [];
   private readonly beacon: Beacon | null;
   private readonly began = performance.now();
-  /** Seconds until the first picture. */
+  /** Seconds until the first frame. */
   private startup: number | null = null;
   /** Removes all listeners of the video element. */
   private readonly aborted = new AbortController();
@@ -227,13 +227,13 @@ export class PushPlayer {
   setRendition(name: string | null): void {
     this.wish.rendition = name;
     this.provide();
-    this.order({ do: 'rendition', name });
+    this.order({ do: 'want', wishes: { rendition: name } });
   }
 
   /** Plays no rendition with more bit/s than this; null removes the limit. */
   setMax(bitrate: number | null): void {
     this.wish.max = bitrate;
-    this.order({ do: 'max', bitrate });
+    this.order({ do: 'want', wishes: { max: bitrate } });
   }
 
   /** The available renditions, by falling bit rate. */
@@ -327,7 +327,7 @@ export class PushPlayer {
     this.emit('error', { code, message });
   }
 
-  /** Stops looking at the picture. */
+  /** Stops looking at the playhead. */
   private letGo(): void {
     // Only once, also where a player that has failed is destroyed.
     if (!this.aborted.signal.aborted) this.beacon?.end();

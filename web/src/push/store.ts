@@ -1,5 +1,5 @@
 /**
- * This much is kept behind the picture, in seconds. It is cut back to this when it is twice as
+ * This much is kept behind the playhead, in seconds. It is cut back to this when it is twice as
  * much.
  */
 const BEHIND = 10;
@@ -15,7 +15,7 @@ const BEFORE = 0.05;
 const TRY_AGAIN = 200;
 
 interface Events {
-  /** A source for the picture: a MediaSourceHandle in a worker, the MediaSource itself in the page. */
+  /** A source for the video element: a MediaSourceHandle in a worker, the MediaSource itself in the page. */
   opened(source: unknown, transfer: Transferable[]): void;
   /** Media were added. `first`: nothing was buffered before. */
   added(first: boolean): void;
@@ -46,7 +46,7 @@ export class Store {
   private steps: Step[] = [];
   private waiting = 0;
   private length: number | null = null;
-  /** Position of the picture, in seconds. */
+  /** Position of the playhead, in seconds. */
   private time = 0;
   /**
    * Times from which the buffered media can be decoded. Media may be removed only up to one of
@@ -71,7 +71,7 @@ export class Store {
     return sourceClass()?.isTypeSupported(mime) ?? false;
   }
 
-  /** Notes the picture's position. */
+  /** Notes the playhead's position. */
   at(time: number): void {
     this.time = time;
   }
@@ -216,8 +216,8 @@ export class Store {
     const { buffer, source } = this;
     if (!buffer || this.closed || source.readyState === 'closed') return;
     const { buffered } = buffer;
-    // The picture is told only after everything has been appended that waited with the first chunk:
-    // it may start at the end.
+    // `added` is told only after everything that waited with the first chunk has been appended: playback
+    // may start at the end.
     if (buffered.length > 0 && (!this.wasEmpty || !this.steps.some(({ is }) => is === 'media'))) {
       this.events.added(this.wasEmpty);
       this.wasEmpty = false;
@@ -238,7 +238,7 @@ export class Store {
   }
 
   /**
-   * Removes media more than `keep` behind the picture, once there are more than `most`. Returns
+   * Removes media more than `keep` behind the playhead, once there are more than `most`. Returns
    * whether any are removed.
    */
   private forget(buffer: SourceBuffer, most: number, keep: number): boolean {

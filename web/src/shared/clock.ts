@@ -1,3 +1,5 @@
+import { timeout } from './abort';
+
 /**
  * One request to the server's clock: when it was sent and answered here, and the server's time.
  * Milliseconds.
@@ -47,7 +49,7 @@ export async function askTime(clock: ServerClock, count: number): Promise<void> 
   for (let i = 0; i < count; i++) {
     try {
       const asked = Date.now();
-      const response = await fetch('/api/v1/time', { cache: 'no-store', signal: AbortSignal.timeout(5_000) });
+      const response = await fetch('/api/v1/time', { cache: 'no-store', signal: timeout(5_000) });
       // The answer counts from the arrival of its head: reading the body may wait for the event
       // loop.
       const answered = Date.now();

@@ -3,6 +3,8 @@
  * other credentials, and by another way.
  */
 
+import { anyOf, timeout } from './abort';
+
 /**
  * How long a connection may be interrupted before ICE restarts, in milliseconds. Chromium tells of it up to 7 s after
  * the last packet came, and the server ends a session that is silent for 10 s.
@@ -52,7 +54,7 @@ async function restart(peer: RTCPeerConnection, session: string, signal: AbortSi
     method: 'PATCH',
     headers: { 'content-type': 'application/trickle-ice-sdpfrag', 'if-match': '*' },
     body: fragment(peer.localDescription?.sdp ?? ''),
-    signal: AbortSignal.any([signal, AbortSignal.timeout(ANSWER)]),
+    signal: anyOf(signal, timeout(ANSWER)),
   });
   const told = await answer.text();
   if (answer.status === 200) {

@@ -1,14 +1,21 @@
 import { useEffect, useState } from 'preact/hooks';
+import { Refused } from './api';
 
 /** How often the server is asked, in milliseconds. */
 const EVERY = 1_000;
+
+/** Why a request failed: in a few words, and in a sentence. */
+export interface Trouble {
+  title: string;
+  text: string;
+}
 
 /** What the server said last. */
 export interface Reading<T> {
   /** Null before the first answer. */
   value: T | null;
   /** Why the last request failed. */
-  trouble: string | null;
+  trouble: Trouble | null;
   /** What changed, for screen readers. */
   news: string;
 }
@@ -59,7 +66,7 @@ export function Messages<T>({ value, trouble, news }: Reading<T>) {
       <div role="alert">
         {trouble && (
           <p class="trouble">
-            <strong>The server cannot be reached.</strong> {trouble}{' '}
+            <strong>{trouble.title}</strong> {trouble.text}{' '}
             {value !== null
               ? 'What is shown below is the last it said; trying again every second.'
               : 'Trying again every second.'}
@@ -74,8 +81,23 @@ export function Messages<T>({ value, trouble, news }: Reading<T>) {
   );
 }
 
-function sentence(error: unknown): string {
-  if (error instanceof TypeError) return 'It does not answer.';
-  if (error instanceof DOMException) return 'It did not answer in time.';
-  return `It gave an answer that is not understood: ${error instanceof Error ? error.message : String(error)}.`;
+/** Why the server refuses, by status. */
+const REFUSALS: Record<number, string> = {
+  401: 'It asks for a user name and a password. Load the page again to give them.',
+  403: 'The credentials or the address of this browser are not allowed to read this.',
+  429: 'There were too many requests, or too many wrong credentials, from this address.',
+  503: 'It cannot answer at the moment, or cannot check who asks.',
+};
+
+/** Says why a request failed. */
+export function sentence(error: unknown): Trouble {
+  if (error instanceof Refused) {
+    const title = 'The server refuses this.';
+    return { title, text: REFUSALS[error.status] ?? `It answers with the status ${error.status}.` };
+  }
+  const title = 'The server cannot be reached.';
+  if (error instanceof TypeError) return { title, text: 'It does not answer.' };
+  if (error instanceof DOMException) return { title, text: 'It did not answer in time.' };
+  const why = error instanceof Error ? error.message : String(error);
+  return { title: 'The server’s answer is not understood.', text: `It is no answer of this API: ${why}.` };
 }

@@ -137,7 +137,8 @@ function decodeSegment(segment: string): string | null {
   }
 }
 
-function pathOf(stream: string): string {
+/** The path of a stream as it is in a URL. */
+export function pathOf(stream: string): string {
   return stream.split('/').map(encodeURIComponent).join('/');
 }
 

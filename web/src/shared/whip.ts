@@ -1,5 +1,6 @@
 /** What WHIP (RFC 9725) and WHEP have in common. */
 
+import { timeout } from './abort';
 import { NO_CREDENTIALS } from './credentials';
 
 /** How long the server has to take the end of a session, in milliseconds. */
@@ -29,7 +30,7 @@ export function endSession(peer: RTCPeerConnection, session: string | null): voi
     peer.close();
     return;
   }
-  void fetch(session, { method: 'DELETE', keepalive: true, signal: AbortSignal.timeout(LEAVE) })
+  void fetch(session, { method: 'DELETE', keepalive: true, signal: timeout(LEAVE) })
     .catch(() => undefined)
     .finally(() => peer.close());
 }

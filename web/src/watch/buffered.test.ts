@@ -16,7 +16,7 @@ it('finds where the media at the picture end', () => {
   expect(endOfBuffered(video(5))).toBe(5);
   expect(endOfBuffered(video(5, [1, 4], [4.5, 8], [8.05, 12], [12.2, 20]))).toBe(8);
   expect(endOfBuffered(video(5, [1, 4], [4.5, 8], [8.05, 12], [12.2, 20]), 0.1)).toBe(12);
-  // The picture is a little before its media, or too far from any.
+  // The playhead is a little before its media, or too far from any.
   expect(endOfBuffered(video(5, [5.05, 8]))).toBe(8);
   expect(endOfBuffered(video(5, [1, 4.95], [5.2, 8]), 0.1)).toBe(5);
 });

@@ -89,6 +89,15 @@ describe('what the viewer is told', () => {
     expect(condition(factsAfter(seen('unreachable'))).kind).toBe('unreachable');
   });
 
+  it('tells a server that answers with an error from one that is out of reach', () => {
+    const title = (...happenings: Happening[]) => condition(factsAfter(...happenings)).message?.title;
+    expect(title(seen('failing'))).toBe('The server answers with an error');
+    expect(title(seen('unreachable'))).toBe('The server cannot be reached');
+    // An error says nothing about the stream.
+    expect(title(...playing, seen('failing'))).toBeUndefined();
+    expect(factsAfter(seen('failing')).seen).toBe(false);
+  });
+
   it('does not wait for the list of streams with a file', () => {
     const file = next(initialFacts({ ...request, stream: 'vod/film.mp4', recorded: true }), seen('absent'));
     expect(wantsEngine(file)).toBe(true);

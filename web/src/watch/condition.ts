@@ -2,7 +2,12 @@ import type { StreamState } from '../shared/api';
 import type { Via } from '../shared/streams';
 
 /** The stream's state in the server's list. */
-export type Directory = 'unknown' | 'unreachable' | 'absent' | StreamState;
+export type Directory = 'unknown' | 'unreachable' | 'failing' | 'absent' | StreamState;
+
+/** Whether the server tells nothing about the stream: it cannot be reached, or answers with an error. */
+function isSilent(directory: Directory): boolean {
+  return directory === 'unreachable' || directory === 'failing';
+}
 
 /** The state of the engine (hls.js, dash.js, or the browser's own). */
 export type EngineState = 'idle' | 'starting' | 'playing' | 'waiting' | 'finished' | 'failed';
@@ -91,14 +96,14 @@ export function next(facts: Facts, happening: Happening): Facts {
   switch (happening.type) {
     case 'directory': {
       const { directory, missingCodecs } = happening;
-      const unreachable = directory === 'unreachable';
+      const silent = isSilent(directory);
       const after: Facts = {
         ...facts,
         directory,
-        // An unreachable server tells nothing about the stream, so the known facts stay.
-        since: unreachable ? facts.since : happening.since,
-        missingCodecs: unreachable ? facts.missingCodecs : missingCodecs,
-        seen: facts.seen || (!unreachable && directory !== 'absent' && directory !== 'unknown'),
+        // A silent server tells nothing about the stream, so the known facts stay.
+        since: silent ? facts.since : happening.since,
+        missingCodecs: silent ? facts.missingCodecs : missingCodecs,
+        seen: facts.seen || (!silent && directory !== 'absent' && directory !== 'unknown'),
       };
       const cameBack = directory === 'live' && facts.directory !== 'live';
       const another = directory === 'live' && facts.since !== null && happening.since !== facts.since;
@@ -107,7 +112,7 @@ export function next(facts: Facts, happening: Happening): Facts {
       // vain.
       if (facts.engine === 'waiting' && another) return renewed(after);
       if (facts.engine === 'failed' && facts.recorded) {
-        return facts.directory === 'unreachable' && !unreachable ? renewed(after) : after;
+        return isSilent(facts.directory) && !silent ? renewed(after) : after;
       }
       return over && (cameBack || another) ? renewed(after) : after;
     }
@@ -169,7 +174,7 @@ export interface Condition {
   kind: ConditionKind;
   /** One or two words for the state badge. */
   label: string;
-  /** The message over the picture; null for none. */
+  /** The message over the video; null for none. */
   message: { title: string; text: string; detail?: string; retry?: boolean } | null;
 }
 
@@ -220,6 +225,14 @@ export function condition(facts: Facts): Condition {
       'No connection',
       'The server cannot be reached',
       'Trying again every few seconds.',
+    );
+  }
+  if (directory === 'failing') {
+    return say(
+      'unreachable',
+      'No answer',
+      'The server answers with an error',
+      'It is there, but something on it fails. Trying again every few seconds.',
     );
   }
   if (!facts.recorded) {

@@ -16,7 +16,7 @@ interface Props {
   fullScreen: () => void;
 }
 
-/** The buttons below the picture. Each name says what the button does at the moment. */
+/** The buttons below the video. Each name says what the button does at the moment. */
 export function Controls({ session, stats, fullScreen }: Props) {
   const full = useFullScreen();
   const silent = stats.muted || stats.volume === 0;
@@ -118,7 +118,7 @@ const STEPS: Record<string, number> = {
 
 /** Shows the position in a file and lets the viewer change it. */
 function Position({ session, stats, duration }: { session: Session; stats: Stats; duration: number }) {
-  // While the viewer drags the knob, it stays at the pointer. The picture follows when the knob is
+  // While the viewer drags the knob, it stays at the pointer. The video follows when the knob is
   // released.
   const [held, setHeld] = useState<number | null>(null);
   const shown = held ?? Math.min(stats.currentTime, duration);
@@ -216,7 +216,7 @@ function useFullScreen(): boolean {
 }
 
 /**
- * Switches full screen for the picture with its controls, or for the picture alone if nothing else
+ * Switches full screen for the video with its controls, or for the video alone if nothing else
  * is possible (iPhone).
  */
 export function toggleFullScreen(stage: HTMLElement | null, video: HTMLVideoElement): void {

@@ -1,6 +1,6 @@
 import { render } from 'preact';
 import { parseWatchUrl, type Via } from '../shared/streams';
-import type { StartEngine } from './engines/engine';
+import { playerOf, type StartEngine } from './engines/engine';
 import { hasMediaSource, Session, type Stats } from './session';
 import { Watch } from './view';
 
@@ -14,11 +14,12 @@ declare global {
 const opened = performance.now();
 
 async function loadEngine(via: Via): Promise<StartEngine> {
-  if (via === 'file') return (await import('./engines/file')).startFile;
-  if (via === 'webrtc') return (await import('./engines/webrtc')).startWebrtc;
-  if (!hasMediaSource()) return (await import('./engines/native')).startNative;
-  if (via === 'push') return (await import('./engines/push')).loadPush();
-  if (via === 'dash') return (await import('./engines/dash')).startDash;
+  const { player } = playerOf(via, hasMediaSource());
+  if (player === 'file') return (await import('./engines/file')).startFile;
+  if (player === 'webrtc') return (await import('./engines/webrtc')).startWebrtc;
+  if (player === 'native') return (await import('./engines/native')).startNative;
+  if (player === 'push') return (await import('./engines/push')).loadPush();
+  if (player === 'dash') return (await import('./engines/dash')).startDash;
   return (await import('./engines/hls')).startHls;
 }
 

@@ -1,3 +1,5 @@
+import { timeout } from '../shared/abort';
+import { credentialsMode } from '../shared/api';
 import { type Credentials, NO_CREDENTIALS } from '../shared/credentials';
 import type { Failure } from './condition';
 
@@ -19,7 +21,12 @@ export async function reasonOf(
 ): Promise<string | null> {
   try {
     const { headers } = credentials;
-    const response = await request(url, { headers, signal: AbortSignal.timeout(TIMEOUT), cache: 'no-store' });
+    const response = await request(url, {
+      headers,
+      signal: timeout(TIMEOUT),
+      cache: 'no-store',
+      credentials: credentialsMode(),
+    });
     const told = response.headers.get('content-type')?.startsWith('text/plain') ?? false;
     if (response.ok || !told) {
       await response.body?.cancel();

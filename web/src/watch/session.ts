@@ -1,5 +1,5 @@
 import { Beacon, beaconUrl, type Told } from '../push/beacon';
-import { Refused, readStream, type Stream } from '../shared/api';
+import { allowDialog, Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
 import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
@@ -20,6 +20,7 @@ import {
   type EngineEvents,
   NO_CHOICES,
   NO_STATS,
+  playerOf,
   type StartEngine,
   told,
 } from './engines/engine';
@@ -51,13 +52,13 @@ export interface Stats {
   engine: string | null;
   condition: Condition['kind'];
   /**
-   * Seconds from the capture of the picture on the screen to now, by the server's clock; null if
+   * Seconds from the capture of the frame on the screen to now, by the server's clock; null if
    * not live or not known.
    */
   latency: number | null;
   /** The latency that the engine steers for, in seconds. */
   targetLatency: number | null;
-  /** Seconds of media ahead of the picture. */
+  /** Seconds of media ahead of the playhead. */
   buffer: number;
   /** Bit rate of the present rendition, in bit/s. */
   bitrate: number | null;
@@ -323,6 +324,7 @@ export class Session {
       return;
     }
     this.hold(false);
+    allowDialog();
     this.happen({ type: 'retry' });
     void this.look();
   }
@@ -410,6 +412,7 @@ export class Session {
     this.watchOver(STUCK_AT_START_AFTER);
     const { recorded } = this.facts;
     const { prefix, credentials } = this.request;
+    const { plays } = playerOf(via, hasMediaSource());
     const options = {
       lowLatency: via !== 'hls',
       recorded,
@@ -432,13 +435,13 @@ export class Session {
       },
     };
     try {
-      const url = sourceUrl(stream, via, prefix, credentials.query);
+      const url = sourceUrl(stream, plays, prefix, credentials.query);
       this.engine = startEngine(this.video, url, options, engineEvents);
     } catch (error) {
       this.fail({ kind: 'engine', what: 'The player could not be started.', detail: String(error) });
       return;
     }
-    const how = told(via, recorded);
+    const how = told(plays, recorded);
     if (how === null) return;
     // A beacon can have no headers.
     const url = beaconUrl(sourceUrl(stream, 'push', prefix, credentials.query));
@@ -641,6 +644,32 @@ export class Session {
     return this.looked;
   }
 
+  /**
+   * The server asks for user and password, and the viewer gave none. An engine would make the browser ask the
+   * viewer once more, so none starts before the viewer wants that. Returns false if an engine runs already, or
+   * if the page's address has credentials.
+   */
+  private refuse(): boolean {
+    const { stream, prefix, credentials } = this.request;
+    const { engine, generation, recorded } = this.facts;
+    const waits = engine === 'idle' || engine === 'failed';
+    if (!waits || credentials.query !== '' || stream === null || this.via === null) return false;
+    // The server can be reached. What it has is not known.
+    if (!recorded) this.happen({ type: 'directory', directory: 'unknown', since: null, missingCodecs: [] });
+    if (engine === 'failed') return !recorded;
+    const failure: Failure = {
+      kind: 'network',
+      what: 'The server asks for a user name and a password.',
+      detail: '',
+      refusedBy: sourceUrl(stream, this.via, prefix, credentials.query),
+    };
+    void withReason(failure, credentials).then((explained) => {
+      const isNews = this.facts.generation === generation && this.facts.engine === 'idle';
+      if (isNews) this.happen({ type: 'failed', failure: explained });
+    });
+    return true;
+  }
+
   private async ask(looking: AbortController): Promise<void> {
     try {
       const { stream: path, prefix, credentials } = this.request;
@@ -659,9 +688,11 @@ export class Session {
       });
     } catch (error) {
       if (looking.signal.aborted) return;
+      if (error instanceof Refused && error.status === 401 && this.refuse()) return;
       // The media are refused, too, and that answer says why.
       const refused = error instanceof Refused && [401, 403, 429].includes(error.status);
-      const directory = refused ? 'live' : 'unreachable';
+      const fails = error instanceof Refused && error.status >= 500;
+      const directory = refused ? 'live' : fails ? 'failing' : 'unreachable';
       this.happen({ type: 'directory', directory, since: null, missingCodecs: [] });
     }
   }

@@ -19,7 +19,7 @@ const BEFORE_SOUND: Look = {
   listedTo: 3,
 };
 
-/** Looks every 50 ms from `from` to `to`. Returns when the picture was moved, and to where. */
+/** Looks every 50 ms from `from` to `to`. Returns when the playhead was moved, and to where. */
 function look(standstill: Standstill, from: number, to: number, at: Look): [number, number][] {
   const put: [number, number][] = [];
   for (let now = from; now <= to; now += 50) {
@@ -48,7 +48,7 @@ describe('Standstill', () => {
       expect(standstill.look(now, { ...STANDS, time: 18 + now / 1000, listedTo: 99 })).toBeNull();
     }
     expect(look(standstill, 3_000, 6_000, { ...STANDS, wanted: false })).toEqual([]);
-    // The time counts from when the picture should move again.
+    // The time counts from when the playhead should move again.
     expect(look(standstill, 6_000, 6_200, STANDS)).toEqual([]);
   });
 
@@ -122,7 +122,7 @@ describe('Standstill', () => {
       }
     }
     expect(lost).toEqual([1_500, 4_500, 9_500]);
-    // The picture is moved only when the repeated request is as old.
+    // The playhead is moved only when the repeated request is as old.
     expect(pushed[0]).toBe(3_000);
   });
 

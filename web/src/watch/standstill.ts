@@ -1,4 +1,4 @@
-/** A picture that has not moved for this time stands still, in milliseconds. */
+/** A playhead that has not moved for this time stands still, in milliseconds. */
 const STANDS_AFTER = 250;
 /** A request older than this does not count any more, in milliseconds. */
 const LOST_AFTER = 1_500;
@@ -38,7 +38,7 @@ export interface Look {
   seeking: boolean;
   /** End of the media that can be played without a hole. */
   bufferedTo: number;
-  /** Start of the next playable media, if there are none at the picture's time. */
+  /** Start of the next playable media, if there are none at the playhead. */
   nextFrom: number | null;
   /** End of the media in the playlists, for the track with the least. */
   listedTo: number;
@@ -76,7 +76,7 @@ export class Standstill {
   }
 
   /**
-   * Where to move the picture so that the player goes on, in seconds; null while there is nothing
+   * Where to move the playhead so that the player goes on, in seconds; null while there is nothing
    * to do.
    */
   look(now: number, { time, wanted, seeking, bufferedTo, nextFrom, listedTo }: Look): number | null {
@@ -95,7 +95,7 @@ export class Standstill {
   }
 
   /**
-   * Whether the picture stands still although each track has all its media. `tracks` has two times
+   * Whether the playhead stands still although each track has all its media. `tracks` has two times
    * for each, in seconds: the end of its buffer, and the end of its playlist.
    */
   hasAll(now: number, { time, wanted }: Look, tracks: { bufferedTo: number; listedTo: number }[]): boolean {
@@ -104,9 +104,9 @@ export class Standstill {
   }
 
   /**
-   * Tracks whose request must be repeated, because the picture stands still and the answer does not
+   * Tracks whose request must be repeated, because the playhead stands still and the answer does not
    * come. Each repetition doubles the time to wait until media arrive: the network may be slow. Call
-   * this before `look`: the repeated request gets time before the picture is moved.
+   * this before `look`: the repeated request gets time before the playhead is moved.
    */
   lost(now: number): string[] {
     if (now - this.since < STANDS_AFTER) return [];

@@ -40,9 +40,7 @@ export function Watch({ session }: { session: Session }) {
   return (
     <>
       <header class="bar">
-        <a class="home" href="/">
-          headwater
-        </a>
+        <span class="home">headwater</span>
         <h1>{title}</h1>
         <span class={`badge badge-${condition.kind}`} data-testid="state">
           {condition.label}
@@ -61,7 +59,6 @@ export function Watch({ session }: { session: Session }) {
                     Try again
                   </button>
                 )}
-                {condition.kind === 'bad-stream' && <a href="/">To the list of streams</a>}
               </div>
             )}
             {message && (condition.kind === 'starting' || condition.kind === 'buffering') && (

@@ -5,7 +5,7 @@ import type { Failure } from '../condition';
 /** What an engine knows in addition to the video element. */
 export interface EngineStats {
   /**
-   * When the picture on the screen was captured, by the server's clock: milliseconds since 1970.
+   * When the frame on the screen was captured, by the server's clock: milliseconds since 1970.
    */
   shownAt: number | null;
   /**
@@ -97,6 +97,18 @@ export interface Options {
   clock: () => number;
   /** What lets the viewer in. The page's policy lets no request go to another server. */
   credentials: Credentials;
+}
+
+/** What plays: the engine of a delivery, or the browser itself. */
+export type Player = Via | 'native';
+
+/**
+ * What plays a delivery, and the delivery whose address it gets. Without MediaSource the browser itself plays
+ * HLS in the place of all deliveries that need MediaSource.
+ */
+export function playerOf(via: Via, hasMediaSource: boolean): { player: Player; plays: Via } {
+  if (hasMediaSource || via === 'webrtc' || via === 'file') return { player: via, plays: via };
+  return { player: 'native', plays: 'hls' };
 }
 
 /** A format and kind of streams, as CMCD names them; null if the engine itself tells of itself. */

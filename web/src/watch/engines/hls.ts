@@ -24,7 +24,7 @@ const SMALL_GAP = 0.1;
 /** How often a decoder is started anew, in milliseconds. */
 const RECOVER_EVERY = 60_000;
 
-/** How often to check whether the picture stands still, in milliseconds. */
+/** How often to check whether the playhead stands still, in milliseconds. */
 const LOOK_EVERY = 50;
 
 /** After these events, earlier buffer levels tell nothing about later ones. */
@@ -100,7 +100,7 @@ export const startHls: StartEngine = (video, url, { lowLatency, recorded, startA
   hls.on(Hls.Events.ERROR, (_event, data) => {
     if (!recorded && isPlaylistGone(data)) events.trackOver();
     if (!data.fatal) return;
-    // A decoder that fails on one picture recovers by a restart. Attempts one after the other could loop.
+    // A decoder that fails on one frame recovers by a restart. Attempts one after the other could loop.
     const now = performance.now();
     const may = now - recoveredAt > RECOVER_EVERY;
     if (data.type === Hls.ErrorTypes.MEDIA_ERROR && !isCodecError(data) && may) {

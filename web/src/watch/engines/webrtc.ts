@@ -24,7 +24,7 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
   let figures: Pick<EngineStats, 'bitrate' | 'frameRate' | 'traffic'> = NO_STATS;
   /** When the figures were read, in milliseconds. */
   let readAt = 0;
-  /** The video's clock, and the RTP time of the picture on the screen. */
+  /** The video's clock, and the RTP time of the frame on the screen. */
   let clock: number | null = null;
   let shown: number | null = null;
 
@@ -50,7 +50,7 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
   peer.addEventListener('track', ({ streams: [stream] }) => {
     if (stream && video.srcObject !== stream) video.srcObject = stream;
   });
-  // Browsers without this do not tell how far behind the picture is.
+  // Browsers without this do not tell how far behind the frame on the screen is.
   const note: VideoFrameRequestCallback = (_now, { rtpTimestamp }) => {
     if (ended) return;
     shown = rtpTimestamp ?? null;
@@ -127,7 +127,7 @@ export const startWebrtc: StartEngine = (video, url, options, events): Engine =>
       void video.play().catch(() => undefined);
     },
     hold() {
-      // A pause keeps the picture; what comes meanwhile is not shown later.
+      // A pause keeps the frame; frames that come meanwhile are not shown later.
     },
     destroy() {
       ended = true;

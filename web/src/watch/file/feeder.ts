@@ -1,22 +1,22 @@
 import { FileFailure } from './failure';
 import type { Reader, Segment } from './reader';
 
-/** Nothing more is requested while this much is buffered ahead of the picture, in seconds. */
+/** Nothing more is requested while this much is buffered ahead of the playhead, in seconds. */
 export const AHEAD = 15;
 /**
- * This much is kept behind the picture for short jumps back, in seconds. It is cut back to this
+ * This much is kept behind the playhead for short jumps back, in seconds. It is cut back to this
  * when it is twice as much.
  */
 const BEHIND = 10;
 /** If the browser has no room even for this much ahead, the file cannot be played, in seconds. */
 const LEAST_AHEAD = 2;
-/** With less than this ahead, the picture is about to stop, in seconds. */
+/** With less than this ahead, playback is about to stop, in seconds. */
 const ALMOST_OUT = 0.3;
 /** Time between looks at the buffer, in milliseconds. */
 const LOOK_AGAIN = 200;
 /** Shorter than any frame, in seconds. */
 const ROUNDING = 0.002;
-/** A picture that is at most this far before a range counts as in the range, in seconds. */
+/** A playhead that is at most this far before a range counts as in the range, in seconds. */
 const HOLE = 0.05;
 
 export type MediaSourceClass = { new (): MediaSource; isTypeSupported(mime: string): boolean };
@@ -164,7 +164,7 @@ export class Feeder {
     }
   }
 
-  /** Waits until there is room in front of the picture. */
+  /** Waits until there is room in front of the playhead. */
   private async room(signal: AbortSignal): Promise<void> {
     while (this.ahead() >= this.goal) await pause(LOOK_AGAIN, signal);
   }
@@ -201,7 +201,7 @@ export class Feeder {
   }
 
   /**
-   * Removes media more than `keep` behind the picture, once there are more than `most`. Returns
+   * Removes media more than `keep` behind the playhead, once there are more than `most`. Returns
    * whether any were removed.
    */
   private async forget(
@@ -256,7 +256,7 @@ export class Feeder {
   }
 
   /**
-   * A file may have no media for the present time: no picture at its beginning, or a gap between
+   * A file may have no media for the present time: no frame at its beginning, or a gap between
    * two fragments.
    */
   private readonly stepOverHole = () => {

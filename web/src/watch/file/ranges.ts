@@ -1,3 +1,4 @@
+import { anyOf } from '../../shared/abort';
 import type { Credentials } from '../../shared/credentials';
 import { httpFailure } from '../engines/engine';
 import { FileFailure } from './failure';
@@ -137,7 +138,7 @@ export class Ranges {
         },
         // The useful ranges are kept here. The browser's cache would store them a second time.
         cache: 'no-store',
-        signal: AbortSignal.any([signal, watch.signal]),
+        signal: anyOf(signal, watch.signal),
       });
       const total = this.judge(response, start);
       const bytes = new Uint8Array(Math.min(end, total) - start);
