@@ -134,35 +134,6 @@ test('a page without one says what is needed', { timeout: 3 * PATIENCE }, async 
   await page.context().close();
 });
 
-test('a viewer who closes the dialog for the password is asked again only by the button', {
-  timeout: 3 * PATIENCE,
-}, async () => {
-  const { page } = await openPage(browser);
-  const devtools = await page.context().newCDPSession(page);
-  /** What the dialogs were for. */
-  const dialogs = [];
-  let response = 'CancelAuth';
-  devtools.on('Fetch.requestPaused', ({ requestId }) =>
-    devtools.send('Fetch.continueRequest', { requestId }).catch(() => {}),
-  );
-  devtools.on('Fetch.authRequired', ({ requestId, request }) => {
-    dialogs.push(request.url);
-    const authChallengeResponse = { response, username: 'alice', password: PASSWORD };
-    devtools.send('Fetch.continueWithAuth', { requestId, authChallengeResponse }).catch(() => {});
-  });
-  await devtools.send('Fetch.enable', { handleAuthRequests: true });
-  await page.goto(`${server.url}/watch/live/demo`);
-  await page.getByText('credentials are needed').first().waitFor();
-  assert.deepEqual(dialogs, [`${server.url}/api/v1/streams/live/demo?absent=null`]);
-  // The page goes on to ask the server.
-  for (let asked = 0; asked < 3; asked += 1) await page.waitForResponse('**/api/v1/streams/**');
-  assert.equal(dialogs.length, 1);
-  response = 'ProvideCredentials';
-  await page.getByRole('button', { name: 'Try again' }).click();
-  await untilCondition(page, 'playing');
-  await page.context().close();
-});
-
 for (const via of ['llhls', 'dash']) {
   test(`a page by ${via} whose session is ended says why`, { timeout: 3 * PATIENCE }, async () => {
     // In a browser of its own: it is refused from then on.

@@ -400,7 +400,7 @@ withPage('titles on disk have pictures', WIDE, async (page, complaints) => {
   await page.getByText('There are no titles here').waitFor();
   assert.deepEqual(complaints, []);
   await page.goto(`${server.operators}/#titles=vod/none`);
-  await page.getByRole('alert').getByText('the server answered 404').waitFor();
+  await page.getByRole('alert').getByText('It answers with the status 404').waitFor();
 });
 
 withPage('of a thousand titles only those in sight are opened', WIDE, async (page) => {

@@ -44,7 +44,9 @@ pub(crate) async fn run(access: &Access, sessions: &Sessions) {
 }
 
 /// Waits until a peer that was let in is no longer allowed. For peers that are no sessions.
-pub(crate) async fn revoked(access: &Access, again: &Again) {
+///
+/// With `by_secret`, the peer also needs the secret that it gave: it has more than an address alone would have.
+pub(crate) async fn revoked(access: &Access, again: &Again, by_secret: bool) {
     let (mut changed, mut asked) = (access.changes(), Instant::now());
     loop {
         let policy = access.policy();
@@ -52,11 +54,12 @@ pub(crate) async fn revoked(access: &Access, again: &Again) {
         if asks_hook {
             asked = Instant::now();
         }
+        let has_secret = !by_secret || policy.has_known_secret(again.attempt());
         let is_allowed = match policy.still(again.attempt()) {
             None => policy.still_slowly(again, asks_hook).await,
             known => known,
         };
-        if is_allowed == Some(false) {
+        if is_allowed == Some(false) || !has_secret {
             return;
         }
         until_due(access, &mut changed).await;

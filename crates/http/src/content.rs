@@ -134,8 +134,8 @@ struct Streaming {
 impl Media {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
         loop {
-            // The time limit of a payload ends when hyper has its last block. hyper takes a block
-            // when the peer has room for its first byte. So the last byte is a block of its own.
+            // The time limit of a payload ends when hyper has sent its last block, and hyper sends a
+            // block when the peer has room for its first byte. So the last byte is a block of its own.
             let is_last = self.stream.is_none() && self.ready.len() == 1;
             match self.ready.front_mut() {
                 Some(piece) if piece.is_empty() => {

@@ -49,24 +49,31 @@ afterEach(() => {
   vi.unstubAllGlobals();
 });
 
-it('keeps a connection only while the page is visible, and goes on where it was', () => {
-  const lines: string[] = [];
+it('keeps a connection only while the page is visible, and then reads all anew', () => {
+  let lines: string[] = [];
   const stop = follow<Line>(
     source,
-    (news) => lines.push(...news.map(({ text }) => text)),
+    (news, _lost, anew) => {
+      lines = [...(anew ? [] : lines), ...news.map(({ text }) => text)];
+    },
     () => {},
   );
   expect(open()).toEqual(['/log?after=0']);
   Events.all[0]?.say('one', '7');
+  vi.advanceTimersByTime(1_000);
+  Events.all[0]?.say('two', '8');
+  vi.advanceTimersByTime(1_000);
+  expect(lines).toEqual(['one', 'two']);
   page.show(false);
   expect(open()).toEqual([]);
   vi.advanceTimersByTime(60_000);
   expect(open()).toEqual([]);
   page.show(true);
-  expect(open()).toEqual(['/log?after=7']);
-  Events.all[1]?.say('two', '8');
+  // The server began anew meanwhile, and so did its numbers.
+  expect(open()).toEqual(['/log?after=0']);
+  Events.all[1]?.say('three', '1');
   vi.advanceTimersByTime(1_000);
-  expect(lines).toEqual(['one', 'two']);
+  expect(lines).toEqual(['three']);
   stop();
   page.show(true);
   expect(open()).toEqual([]);

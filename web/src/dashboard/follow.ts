@@ -1,5 +1,4 @@
 import { useEffect, useState } from 'preact/hooks';
-import { credentialsMode } from '../shared/api';
 
 /** Lines are drawn so often at most, in milliseconds, however many events there are. */
 const DRAWN = 250;
@@ -39,8 +38,11 @@ export function useFollowed<Line extends { key: number }>(source: Source<Line>):
   const [log, setLog] = useState<{ lines: readonly Line[]; lost: number }>({ lines: [], lost: 0 });
   const [connection, setConnection] = useState<Connection>('connecting');
   useEffect(() => {
-    const took = (news: Line[], more: number) =>
-      setLog((log) => ({ lines: source.add(log.lines, news), lost: log.lost + more }));
+    const took = (news: Line[], more: number, anew: boolean) =>
+      setLog((log) => {
+        const { lines, lost } = anew ? { lines: [], lost: 0 } : log;
+        return { lines: source.add(lines, news), lost: lost + more };
+      });
     return follow(source, took, setConnection);
   }, [source]);
   return { ...log, connection };
@@ -49,11 +51,11 @@ export function useFollowed<Line extends { key: number }>(source: Source<Line>):
 /**
  * Follows a source while the page is visible. Over HTTP/1.1, browsers open six connections to a server for
  * all their tabs together. Tabs that nobody sees must not keep those that the others need. `took` gets new
- * lines, and how many were lost before them. Returns a function that ends this.
+ * lines, how many were lost before them, and whether they take the place of all lines before. Returns a function that ends this.
  */
 export function follow<Line extends { key: number }>(
   source: Source<Line>,
-  took: (news: Line[], lost: number) => void,
+  took: (news: Line[], lost: number, anew: boolean) => void,
   changed: (connection: Connection) => void,
 ): () => void {
   let events: EventSource | null = null;
@@ -61,12 +63,13 @@ export function follow<Line extends { key: number }>(
   let drawing: ReturnType<typeof setTimeout> | undefined;
   let news: Line[] = [];
   let [key, last, missed] = [0, '0', 0];
+  let [isAnew, isOver] = [false, false];
   const draw = () => {
     drawing ??= setTimeout(() => {
       drawing = undefined;
-      const [lines, more] = [news, missed];
-      [news, missed] = [[], 0];
-      took(lines, more);
+      const [lines, more, anew] = [news, missed, isAnew];
+      [news, missed, isAnew] = [[], 0, false];
+      took(lines, more, anew);
     }, DRAWN);
   };
   const take = ({ data, lastEventId }: MessageEvent<string>) => {
@@ -82,9 +85,7 @@ export function follow<Line extends { key: number }>(
   };
   /** An EventSource does not tell why it was refused. */
   const isRefused = async () => {
-    const answer = await fetch(source.path, { method: 'HEAD', credentials: credentialsMode() }).catch(
-      () => null,
-    );
+    const answer = await fetch(source.path, { method: 'HEAD' }).catch(() => null);
     return answer?.status === 401 || answer?.status === 403;
   };
   const connect = () => {
@@ -99,7 +100,10 @@ export function follow<Line extends { key: number }>(
       if (mine.readyState !== EventSource.CLOSED) return;
       const refused = await isRefused();
       if (events !== mine) return;
-      if (refused) return changed('refused');
+      if (refused) {
+        isOver = true;
+        return changed('refused');
+      }
       clearTimeout(again);
       again = setTimeout(connect, AGAIN);
     });
@@ -111,7 +115,10 @@ export function follow<Line extends { key: number }>(
   };
   const look = () => {
     leave();
-    if (document.visibilityState === 'visible') connect();
+    if (document.visibilityState !== 'visible' || isOver) return;
+    // The server may have begun anew meanwhile, and its numbers, too.
+    [last, isAnew] = ['0', true];
+    connect();
   };
   document.addEventListener('visibilitychange', look);
   look();

@@ -79,6 +79,18 @@ it('shares a screen again that its viewer stopped, and only when that is chosen'
   expect(publication.settings.video).toEqual({ kind: 'screen' });
 });
 
+it('keeps what was chosen where a source of the same kind ends meanwhile', async () => {
+  const publication = new Publication('/live/a/whip');
+  const screen = { kind: 'screen' } as const;
+  await publication.choose({ ...publication.settings, video: screen });
+  const chosen = publication.choose({ ...publication.settings, height: 1080 });
+  screens[0]?.getTracks()[0]?.end();
+  await chosen;
+  expect(publication.settings).toMatchObject({ video: screen, height: 1080 });
+  await publication.choose({ ...publication.settings, bitrate: 1_000_000 });
+  expect(asked.filter((it) => it === 'screen')).toHaveLength(2);
+});
+
 it('opens what is chosen where the source before ends meanwhile', async () => {
   const publication = new Publication('/live/a/whip');
   await publication.choose({ ...publication.settings, video: { kind: 'screen' } });

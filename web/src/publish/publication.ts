@@ -79,7 +79,7 @@ export class Publication {
       } catch (error) {
         if (choice !== this.choice) return;
         // The devices before stay open.
-        this.settings = { ...settings, ...opened };
+        this.settings = { ...settings, ...this.opened };
         this.fail(deviceTrouble(error));
         return;
       }
@@ -90,6 +90,8 @@ export class Publication {
       this.take(tracks);
       const { video, audio, height } = settings;
       this.opened = { video, audio, height };
+      // A source of the same kind may have ended meanwhile.
+      this.settings = settings;
       await this.list();
     }
     await this.connection?.carry(this.media, settings);

@@ -447,7 +447,7 @@ async function refusalOf(url: string): Promise<number | null> {
   try {
     const { status, body } = await fetch(url.replace(/^ws/, 'http'), {
       cache: 'no-store',
-      // Safari before 16 does not have it. The request then lasts as long as the server takes.
+      // Safari before 16 does not have it. The request then lasts as long as the browser lets it.
       signal: AbortSignal.timeout?.(EXPLANATION),
     });
     await body?.cancel();

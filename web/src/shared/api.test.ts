@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { BadAnswer, parseStreams, readStream } from './api';
 import { NO_CREDENTIALS } from './credentials';
 
@@ -105,69 +105,4 @@ it('asks for titles with any name', async () => {
   expect(await readStream('vod/films/100 % #1?.mp4', '/s/T', NO_CREDENTIALS)).toBeNull();
   expect(asked).toEqual(['/s/T/api/v1/streams/vod/films/100%20%25%20%231%3F.mp4?absent=null']);
   vi.unstubAllGlobals();
-});
-
-describe('a server that asks for user and password', () => {
-  /** The requests that were made, and how each is answered. */
-  let requests: { init: RequestInit; answer: (status: number) => void }[];
-  /** The module as a page that was just loaded has it. */
-  let api: typeof import('./api');
-  const { timeout } = AbortSignal;
-
-  beforeEach(async () => {
-    vi.useFakeTimers();
-    // The test has no hold on the time of the one that Node.js has.
-    Reflect.deleteProperty(AbortSignal, 'timeout');
-    vi.resetModules();
-    api = await import('./api');
-    requests = [];
-    vi.stubGlobal('fetch', (_url: string, init: RequestInit) => {
-      return new Promise((resolve, reject) => {
-        const answer = (status: number) => resolve(new Response('{"streams":[]}', { status }));
-        requests.push({ init, answer });
-        init.signal?.addEventListener('abort', () => reject(init.signal?.reason));
-      });
-    });
-  });
-
-  afterEach(() => {
-    vi.useRealTimers();
-    vi.unstubAllGlobals();
-    Object.assign(AbortSignal, { timeout });
-  });
-
-  it('is not asked again while the browser shows its dialog', async () => {
-    const late = expect(api.ask('/x')).rejects.toMatchObject({ name: 'TimeoutError' });
-    await vi.advanceTimersByTimeAsync(5_000);
-    await late;
-    const again = api.ask('/x');
-    const left = new AbortController();
-    const leaves = expect(api.ask('/x', left.signal)).rejects.toBe('left');
-    left.abort('left');
-    await leaves;
-    expect(requests).toHaveLength(1);
-    expect(requests[0]?.init.signal?.aborted).toBe(false);
-    requests[0]?.answer(200);
-    expect(await again).toEqual({ streams: [] });
-  });
-
-  it('is asked without credentials after the viewer closed the dialog, until the viewer wants it', async () => {
-    const closed = expect(api.ask('/x')).rejects.toMatchObject({ status: 401 });
-    requests[0]?.answer(401);
-    await closed;
-    void api.ask('/x').catch(() => undefined);
-    api.allowDialog();
-    void api.ask('/x');
-    expect(requests.map(({ init }) => init.credentials)).toEqual(['same-origin', 'omit', 'same-origin']);
-  });
-
-  it('has 5 s for each answer once it has let the viewer in', async () => {
-    const first = api.ask('/x');
-    requests[0]?.answer(200);
-    await first;
-    const late = expect(api.ask('/x')).rejects.toMatchObject({ name: 'TimeoutError' });
-    await vi.advanceTimersByTimeAsync(5_000);
-    await late;
-    expect(requests[1]?.init).toMatchObject({ credentials: 'same-origin', signal: { aborted: true } });
-  });
 });

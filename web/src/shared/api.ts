@@ -91,32 +91,6 @@ export class Refused extends BadAnswer {
 
 /** Longest wait for an answer of the control API, in milliseconds. */
 const TIMEOUT = 5_000;
-/**
- * Longest wait for the first answer, in milliseconds. The browser may show its dialog for user and password
- * meanwhile, and closes the dialog when the request is aborted.
- */
-const LOGIN = 120_000;
-
-/**
- * Whether the server lets this browser in. `unknown` before the first answer. `refused` since an answer of
- * 401, which comes when the viewer closes the browser's dialog.
- */
-let admission: 'unknown' | 'known' | 'refused' = 'unknown';
-/** First requests that have no answer yet, by path. */
-const firsts = new Map<string, Promise<unknown>>();
-
-/** Lets the browser show its dialog for user and password once more, because the viewer wants that. */
-export function allowDialog(): void {
-  admission = 'unknown';
-}
-
-/**
- * Whether requests that the page makes by itself use the credentials that the browser has. A viewer who has
- * closed the browser's dialog does not get it again, because requests without credentials show none.
- */
-export function credentialsMode(): RequestCredentials {
-  return admission === 'refused' ? 'omit' : 'same-origin';
-}
 
 /**
  * Gets a live stream by its path, `live/NAME`; null if there is none. `prefix` stands before all addresses of a signed
@@ -148,42 +122,20 @@ export async function readOverview(): Promise<Overview> {
   return { node: text(record(answer).node), streams: parseStreams(answer) };
 }
 
-/**
- * Asks the control API. Rejects if the server cannot be reached or answers with an error. A first request that
- * is late stays open. A call for the same path meanwhile sends no request, and gets the answer to the open one.
- */
-export function ask(path: string, signal?: AbortSignal, credentials = NO_CREDENTIALS): Promise<unknown> {
+/** Asks the control API. Rejects if the server cannot be reached or answers with an error. */
+export async function ask(
+  path: string,
+  signal?: AbortSignal,
+  { headers } = NO_CREDENTIALS,
+): Promise<unknown> {
   const late = timeout(TIMEOUT);
-  const over = signal ? anyOf(signal, late) : late;
-  let first = firsts.get(path);
-  if (first === undefined) {
-    if (admission !== 'unknown') return request(path, over, credentials);
-    first = request(path, timeout(LOGIN), credentials).finally(() => firsts.delete(path));
-    firsts.set(path, first);
-  }
-  return Promise.race([first, rejection(over)]);
-}
-
-async function request(path: string, signal: AbortSignal, { headers }: Credentials): Promise<unknown> {
   const response = await fetch(path, {
-    signal,
+    signal: signal ? anyOf(signal, late) : late,
     cache: 'no-store',
-    credentials: credentialsMode(),
     headers: { accept: 'application/json', ...headers },
   });
-  if (response.status === 401) admission = 'refused';
-  else if (admission === 'unknown') admission = 'known';
   if (!response.ok) throw new Refused(response.status);
   return await response.json();
-}
-
-/** Rejects when a signal is aborted. */
-function rejection(signal: AbortSignal): Promise<never> {
-  return new Promise((_resolve, reject) => {
-    const aborted = () => reject(signal.reason);
-    if (signal.aborted) aborted();
-    else signal.addEventListener('abort', aborted);
-  });
 }
 
 /**

@@ -1,5 +1,4 @@
 import { timeout } from '../shared/abort';
-import { credentialsMode } from '../shared/api';
 import { type Credentials, NO_CREDENTIALS } from '../shared/credentials';
 import type { Failure } from './condition';
 
@@ -21,12 +20,7 @@ export async function reasonOf(
 ): Promise<string | null> {
   try {
     const { headers } = credentials;
-    const response = await request(url, {
-      headers,
-      signal: timeout(TIMEOUT),
-      cache: 'no-store',
-      credentials: credentialsMode(),
-    });
+    const response = await request(url, { headers, signal: timeout(TIMEOUT), cache: 'no-store' });
     const told = response.headers.get('content-type')?.startsWith('text/plain') ?? false;
     if (response.ok || !told) {
       await response.body?.cancel();

@@ -1,5 +1,5 @@
 import { Beacon, beaconUrl, type Told } from '../push/beacon';
-import { allowDialog, Refused, readStream, type Stream } from '../shared/api';
+import { Refused, readStream, type Stream } from '../shared/api';
 import { askTime, ServerClock } from '../shared/clock';
 import { missingCodecs } from '../shared/codec';
 import { isRecorded, sourceUrl, type Via, type WatchRequest } from '../shared/streams';
@@ -324,7 +324,6 @@ export class Session {
       return;
     }
     this.hold(false);
-    allowDialog();
     this.happen({ type: 'retry' });
     void this.look();
   }
@@ -644,32 +643,6 @@ export class Session {
     return this.looked;
   }
 
-  /**
-   * The server asks for user and password, and the viewer gave none. An engine would make the browser ask the
-   * viewer once more, so none starts before the viewer wants that. Returns false if an engine runs already, or
-   * if the page's address has credentials.
-   */
-  private refuse(): boolean {
-    const { stream, prefix, credentials } = this.request;
-    const { engine, generation, recorded } = this.facts;
-    const waits = engine === 'idle' || engine === 'failed';
-    if (!waits || credentials.query !== '' || stream === null || this.via === null) return false;
-    // The server can be reached. What it has is not known.
-    if (!recorded) this.happen({ type: 'directory', directory: 'unknown', since: null, missingCodecs: [] });
-    if (engine === 'failed') return !recorded;
-    const failure: Failure = {
-      kind: 'network',
-      what: 'The server asks for a user name and a password.',
-      detail: '',
-      refusedBy: sourceUrl(stream, this.via, prefix, credentials.query),
-    };
-    void withReason(failure, credentials).then((explained) => {
-      const isNews = this.facts.generation === generation && this.facts.engine === 'idle';
-      if (isNews) this.happen({ type: 'failed', failure: explained });
-    });
-    return true;
-  }
-
   private async ask(looking: AbortController): Promise<void> {
     try {
       const { stream: path, prefix, credentials } = this.request;
@@ -688,7 +661,6 @@ export class Session {
       });
     } catch (error) {
       if (looking.signal.aborted) return;
-      if (error instanceof Refused && error.status === 401 && this.refuse()) return;
       // The media are refused, too, and that answer says why.
       const refused = error instanceof Refused && [401, 403, 429].includes(error.status);
       const fails = error instanceof Refused && error.status >= 500;

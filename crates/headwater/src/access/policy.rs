@@ -281,6 +281,12 @@ impl Policy {
         })
     }
 
+    /// Decides without a hash: by a secret that is plain or was given before, if the address need not wait.
+    fn tried(&self, attempt: &Attempt) -> Option<Verdict> {
+        let look = || matches!(self.rules.look(attempt), Tried::Right);
+        self.slowed(attempt).or_else(|| look().then(|| Ok(self.grant(attempt))))
+    }
+
     /// Whether hashes must be computed before the attempt can be refused.
     ///
     /// Users of the webhook are in no rule. Each of their requests would cost a hash if it had to take as long as
@@ -315,21 +321,19 @@ impl Policy {
                 return Ok(grant);
             }
         }
-        let hashing = match self.needs_hash(&attempt) {
-            true => Some(self.hashing.acquire().await),
-            false => None,
-        };
         // Others of the address have guessed meanwhile. From here on, each wrong secret is counted.
-        if let Some(verdict) = self.slowed(&attempt) {
+        if let Some(verdict) = self.tried(&attempt) {
             return verdict;
         }
-        // Others have tried the same meanwhile.
-        let mut is_right = matches!(self.rules.look(&attempt), Tried::Right);
-        if !is_right && let Some(turn) = hashing {
-            is_right = self.hashed(&attempt, turn).await;
-        }
-        if is_right {
-            return Ok(self.grant(&attempt));
+        if self.needs_hash(&attempt) {
+            let turn = self.hashing.acquire().await;
+            // Others have guessed, or have tried the same, meanwhile.
+            if let Some(verdict) = self.tried(&attempt) {
+                return verdict;
+            }
+            if self.hashed(&attempt, turn).await {
+                return Ok(self.grant(&attempt));
+            }
         }
         if let Some(grant) = self.open(&attempt) {
             return Ok(grant);
@@ -358,7 +362,7 @@ impl Policy {
     /// Whether the attempt has a token or a known secret that allows it.
     ///
     /// Nothing is tried, so nothing counts as a guess: a secret is known if this address gave it before.
-    pub(super) fn has_known_secret(&self, attempt: &Attempt) -> bool {
+    pub(crate) fn has_known_secret(&self, attempt: &Attempt) -> bool {
         matches!(self.token(attempt, unix_now()), Some(Ok(_))) || self.rules.given(attempt)
     }
 

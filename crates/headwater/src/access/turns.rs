@@ -14,6 +14,8 @@ const AT_ONCE: usize = 8;
 const WAITING: usize = 1_000;
 /// Most decisions of all addresses together, with those that wait. Each holds what its peer gave.
 const OF_ALL: usize = 10_000;
+/// An address has one in so many of the free places at most, so that a few addresses do not take them all.
+const SHARE: usize = 4;
 
 /// The turns of addresses.
 pub(super) struct Turns {
@@ -48,7 +50,8 @@ impl Turns {
             let mut turns = self.turns();
             let semaphore = turns.entry(address);
             let semaphore = semaphore.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
-            if Arc::strong_count(semaphore) > WAITING {
+            let most = WAITING.min(self.places.available_permits() / SHARE).max(AT_ONCE);
+            if Arc::strong_count(semaphore) > most {
                 return None;
             }
             Arc::clone(semaphore)
@@ -107,6 +110,22 @@ mod tests {
         assert!(turns.take(address(OF_ALL)).await.is_none());
         taken.pop();
         assert!(turns.take(address(OF_ALL)).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_few_addresses_leave_turns_for_others() {
+        let turns = Turns::default();
+        let mut taking = Vec::new();
+        for number in 0..20 {
+            for _ in 0..WAITING {
+                let mut turn = Box::pin(turns.take(IpAddr::from([192, 0, 2, number])));
+                if futures_util::poll!(&mut turn).is_pending() {
+                    taking.push(turn);
+                }
+            }
+        }
+        assert!(taking.len() > OF_ALL / 2, "{}", taking.len());
+        assert!(turns.take("198.51.100.1".parse().unwrap()).await.is_some());
     }
 
     #[tokio::test]

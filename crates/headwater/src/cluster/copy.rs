@@ -220,7 +220,12 @@ async fn follow(
     if cluster.elsewhere(name).is_none() && copying.is_old() {
         return End::Over;
     }
-    let (epoch, complete) = (copying.holder.epoch.into(), copying.now().0.into());
+    // Without an answer, nothing is known of the stream at its new node.
+    let (epoch, complete) = match asked {
+        Ok(()) => (copying.holder.epoch, copying.now().0),
+        Err(_) => (0, 0),
+    };
+    let (epoch, complete) = (epoch.into(), complete.into());
     let copied = Arc::new(Copied { stream: Arc::clone(mirror.stream()), epoch, complete });
     progress.send_replace(Progress::Copy(Arc::clone(&copied)));
     copying.keep(&mut changes, &copied).await
@@ -346,9 +351,11 @@ impl Copying<'_> {
                 Message::Done | Message::Ceded => true,
             };
             if !is_complete && self.asked.elapsed() > BETWEEN {
-                // If another node has the stream now, the directory says so.
-                if let Err(end @ End::Refused(_)) = self.ask().await {
-                    return end;
+                match self.ask().await {
+                    Ok(()) => copied.epoch.store(self.holder.epoch, Ordering::Relaxed),
+                    Err(end @ End::Refused(_)) => return end,
+                    // If another node has the stream now, the directory says so.
+                    Err(_) => {}
                 }
             }
         }

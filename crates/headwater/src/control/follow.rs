@@ -131,7 +131,7 @@ async fn until_over(access: Arc<Access>, grant: Grant) {
     };
     let revoked = async {
         match &grant.again {
-            Some(again) => review::revoked(&access, again).await,
+            Some(again) => review::revoked(&access, again, grant.by_secret).await,
             None => std::future::pending().await,
         }
     };

@@ -342,7 +342,7 @@ mod tests {
         };
         let right = "user=op&password=pw";
         let credentials = Credentials { query: right, ..Credentials::default() };
-        // Nobody guesses here: only a secret that was right for the API before counts.
+        // No secret is tried here: one counts that this address gave before, and that was right for the API.
         assert!(!shows_address(right).await);
         may(&origin, Action::Observe, peer, credentials).await.unwrap();
         assert!(shows_address(right).await);

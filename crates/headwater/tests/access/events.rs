@@ -166,14 +166,23 @@ fn a_refused_publisher_learns_no_address_and_tells_no_key() {
 
 #[test]
 fn following_ends_when_the_rule_that_allows_it_is_gone() {
+    followers_of_a_rule_that_goes("");
+    // By its address alone, a peer may read events but not the log.
+    followers_of_a_rule_that_goes(
+        "[[access.rule]]\nactions = [\"api\"]\naddresses = [\"127.0.0.0/8\"]\n",
+    );
+}
+
+fn followers_of_a_rule_that_goes(other: &str) {
     let rule = |key: &str| format!("[[access.rule]]\nactions = [\"api\"]\nkey = \"{key}\"\n");
-    let server = operated(&(rule("stays") + &rule("goes")));
+    let stay = rule("stays") + other;
+    let server = operated(&(rule("goes") + &stay));
     let follows = ["/api/v1/events?key=goes", "/api/v1/log?key=goes", "/api/v1/events?key=stays"];
     let mut clients = follows.map(|path| asks(&server, path, &[]));
     let [events, log, stays] = clients.each_mut();
     let bodies = [events, log].map(|client| client.begin().unwrap());
     let mut stays = follow(stays);
-    fs::write(server.folder().join("headwater.toml"), rule("stays")).unwrap();
+    fs::write(server.folder().join("headwater.toml"), stay).unwrap();
     assert!(server.whole_log().contains("took [access]"));
     for (head, mut body) in bodies {
         assert_eq!(head.status, 200);

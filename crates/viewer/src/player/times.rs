@@ -708,6 +708,19 @@ async fn a_segment_that_is_refused_is_asked_for_again_and_then_passed_over() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_player_gives_up_where_all_segments_are_refused() {
+    let clip = AudioClip::new(100);
+    let server = Server::new(move |asked| match asked.target.ends_with(".m4s") {
+        true => status("403 Forbidden"),
+        false => clip.answer(&asked.target),
+    });
+    let lane = lane(Clock::start(), &server, options());
+    let report = watch(&lane, "http://h/x/index.m3u8", false, None, LIMIT).await;
+    assert_eq!(report.end, End::Error, "{report:#?}");
+    assert_eq!(paths(&server.asked(), ".m4s").len(), 11 * 4);
+}
+
 /// Parts are ranges of one file, which grows. A hint without a length means all that comes.
 #[tokio::test(start_paused = true)]
 async fn parts_that_are_ranges_of_a_file_are_fetched_once() {
@@ -769,18 +782,30 @@ async fn parts_that_are_ranges_of_a_file_are_fetched_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_manifest_is_loaded_again_from_where_it_says() {
+    for (location, asked) in [
+        (" /s/1.mpd ", ["/d/x.mpd", "/s/1.mpd"]),
+        // An address that cannot be used counts as none.
+        ("rtp://h/1.mpd", ["/d/x.mpd", "/d/x.mpd"]),
+    ] {
+        check_location(location, &asked).await;
+    }
+}
+
+async fn check_location(location: &'static str, manifests: &[&str]) {
     let clip = AudioClip::new(2);
     let server = Server::new(move |asked| {
         let (kind, more) = match asked.target.as_str() {
-            "/d/x.mpd" => {
+            "/d/x.mpd" if asked.before == 0 => {
                 let start = "availabilityStartTime=\"1970-01-01T00:00:00Z\"";
                 (format!("type=\"dynamic\" minimumUpdatePeriod=\"PT0.1S\" {start}"), 0)
             }
-            "/s/1.mpd" => ("type=\"static\" mediaPresentationDuration=\"PT1.024S\"".to_owned(), 1),
+            "/s/1.mpd" | "/d/x.mpd" => {
+                ("type=\"static\" mediaPresentationDuration=\"PT1.024S\"".to_owned(), 1)
+            }
             path => return clip.answer(path),
         };
         let text = format!(
-            "<MPD {kind}><Location> /s/1.mpd </Location><Period start=\"PT0S\">\
+            "<MPD {kind}><Location>{location}</Location><Period start=\"PT0S\">\
              <AdaptationSet contentType=\"audio\"><SegmentTemplate timescale=\"48000\" \
              initialization=\"init.mp4\" media=\"$Number$.m4s\" startNumber=\"0\"><SegmentTimeline>\
              <S t=\"0\" d=\"24576\" r=\"{more}\"/></SegmentTimeline></SegmentTemplate>\
@@ -792,7 +817,8 @@ async fn a_manifest_is_loaded_again_from_where_it_says() {
     let report = watch(&lane, "http://h/d/x.mpd", false, None, LIMIT).await;
     assert_eq!((report.end, report.troubles.len()), (End::Ended, 0), "{report:#?}");
     let asked = server.asked();
-    assert_eq!(paths(&asked, ".mpd"), ["/d/x.mpd", "/s/1.mpd"]);
+    assert_eq!(paths(&asked, ".mpd"), manifests);
     // What a manifest names lies beside it.
-    assert_eq!(paths(&asked, ".m4s"), ["/d/0.m4s", "/s/1.m4s"]);
+    let beside = manifests[1].replace(manifests[1].rsplit('/').next().unwrap(), "1.m4s");
+    assert_eq!(paths(&asked, ".m4s"), ["/d/0.m4s", &beside]);
 }

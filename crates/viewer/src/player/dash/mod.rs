@@ -60,7 +60,7 @@ async fn follow(
             let mut listing = listing.lock().await;
             // Held by nobody while segments are fetched.
             let manifest = listing.manifest()?;
-            listing.locate(&manifest)?;
+            listing.locate(&manifest);
             if !manifest.dynamic {
                 listing.share();
             }
@@ -118,6 +118,8 @@ impl<'a> Listing<'a> {
         let mut tries = Tries::default();
         while self.loaded == seen {
             if let Err(error) = self.ask().await {
+                // Where the manifest came from, there may still be one.
+                self.next = None;
                 tries.failed(self.viewer, error).await?;
             }
         }
@@ -141,11 +143,10 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    /// Takes from the manifest where to ask for it next.
-    fn locate(&mut self, manifest: &Manifest) -> Result<(), Error> {
+    /// Takes from the manifest where to ask for it next. An address that cannot be used counts as none.
+    fn locate(&mut self, manifest: &Manifest) {
         let next = manifest.location.as_deref();
-        self.next = next.map(|location| self.url.resolve(location)).transpose()?;
-        Ok(())
+        self.next = next.and_then(|location| self.url.resolve(location).ok());
     }
 
     /// It is finished, and the same for all viewers.

@@ -216,7 +216,8 @@ impl<'a> Player<'a> {
         };
         let end = segment.start.saturating_add(segment.duration);
         // A segment that was still being made came as fast as it was made, whatever the connection carries.
-        if step.epoch.is_none_or(|epoch| asked >= epoch.saturating_add(end)) {
+        let is_made = || step.epoch.is_none_or(|epoch| asked >= epoch.saturating_add(end));
+        if !segment.streamed || is_made() {
             self.link.measure(answer.bytes, answer.took);
             self.cursor.rate = self.link.rate();
         }

@@ -125,7 +125,12 @@ pub(super) fn step(
     };
     let left = before.filter(|_| next.is_none()).map(|before| between(media, before, at));
     *next = Some(at);
+    let from = at;
     let lost = left.or(collect(media, &mut at, &mut step));
+    if lost.is_some() && left.is_none() {
+        // The rest of that segment counts as lost only once.
+        *next = Some(Next { msn: from.msn + 1, part: 0 });
+    }
     if lost.is_some()
         && let Some(first) = step.items.first_mut()
     {
@@ -150,16 +155,26 @@ pub(super) fn step(
 }
 
 /// How long the media are that left the window between two positions, by the mean of the listed
-/// segments. At least one segment is gone.
+/// segments. At least one segment is gone, or nothing is known of it: a server that counts anew.
 fn between(media: &Media<'_>, from: Next, to: Next) -> Micros {
+    if to.msn < from.msn {
+        return 0;
+    }
     let listed = media.segments.iter().map(|segment| segment.duration);
     let sum = listed.fold(0, Micros::saturating_add);
     let mean = Micros::try_from(media.segments.len())
         .ok()
         .and_then(|count| sum.checked_div(count))
         .unwrap_or(media.target_duration);
-    let segments = to.msn.saturating_sub(from.msn).max(1);
-    mean.saturating_mul(Micros::try_from(segments).unwrap_or(Micros::MAX))
+    let segments = (to.msn - from.msn).max(1);
+    let gone = mean.saturating_mul(Micros::try_from(segments).unwrap_or(Micros::MAX));
+    gone.saturating_sub(fetched(media, from)).max(0)
+}
+
+/// How long the parts are that were fetched of the segment at a position.
+fn fetched(media: &Media<'_>, at: Next) -> Micros {
+    let parts = Micros::try_from(at.part).unwrap_or(Micros::MAX);
+    parts.saturating_mul(media.part_target.unwrap_or_default())
 }
 
 /// Adds the items that come next. Returns how long the rest of a segment is that is gone, if any is.
@@ -193,9 +208,7 @@ fn collect(media: &Media<'_>, at: &mut Next, step: &mut Step) -> Option<Micros> 
             step.items.push(of_segment(segment, at.msn));
         } else {
             // Some of its parts were fetched, and its parts are no longer listed: the rest is lost.
-            let fetched = Micros::try_from(at.part).unwrap_or(Micros::MAX);
-            let fetched = fetched.saturating_mul(media.part_target.unwrap_or_default());
-            lost = Some(segment.duration.saturating_sub(fetched).max(0));
+            lost = Some(segment.duration.saturating_sub(fetched(media, *at)).max(0));
         }
         *at = Next { msn: at.msn + 1, part: 0 };
     }
@@ -351,12 +364,26 @@ mod tests {
 
     #[test]
     fn falling_behind_and_counting_anew_are_losses() {
-        for (msn, lost) in [(9, true), (10, false), (15, false), (17, true), (1000, true)] {
-            let mut next = Some(Next { msn, part: 0 });
+        for (msn, part, expected) in [
+            // The player begins anew at segment 14, of 2 s each.
+            (9, 0, Some(10_000_000)),
+            (9, 3, Some(8_500_000)),
+            // The parts of segment 10 are not listed any more.
+            (10, 3, Some(500_000)),
+            (10, 0, None),
+            (15, 0, None),
+            // A server that counts anew does not tell how much is gone.
+            (17, 0, Some(0)),
+            (1000, 0, Some(0)),
+        ] {
+            let mut next = Some(Next { msn, part });
             let text = playlist(10, 5, 2, false);
             let Playlist::Media(media) = parse(&text).unwrap() else { panic!() };
-            let (_, missing) = step(&media, &mut next, Track::Video, true).unwrap();
-            assert_eq!(missing.is_some(), lost, "{msn}");
+            let (_, lost) = step(&media, &mut next, Track::Video, true).unwrap();
+            assert_eq!(lost, expected, "{msn} {part}");
+            // It is lost once, also for a player that takes none of the items.
+            let (_, lost) = step(&media, &mut next, Track::Video, true).unwrap();
+            assert_eq!(lost, None, "{msn} {part}");
         }
         let text =
             playlist(10, 5, 2, false).replace("#EXTINF", "#EXT-X-SKIP:SKIPPED-SEGMENTS=3\n#EXTINF");

@@ -24,6 +24,11 @@ const MAX_SEGMENT: usize = 256 << 20;
 const MAX_HEADER: usize = 8 << 20;
 /// A player stops using hints after this many failures in a row.
 const HINTS: u32 = 3;
+/// A player gives up where the server refuses more than so many items in a row.
+const MOST_PASSED: u32 = 10;
+/// A hinted part counts with this time at least, in microseconds, because most of it came before the first
+/// read ended. hls.js takes 50 ms, too (`EwmaBandWidthEstimator`).
+const LEAST: Micros = 50_000;
 
 /// Renditions to switch between, in order of rising bit rate.
 #[derive(Debug)]
@@ -88,6 +93,8 @@ pub(super) struct Player<'a> {
     search: Search,
     early: Option<Early>,
     failed_hints: u32,
+    /// How many items in a row the server refused.
+    passed: u32,
     tries: Tries,
     /// When a playlist was loaded most recently.
     loaded: Micros,
@@ -118,6 +125,7 @@ impl<'a> Player<'a> {
             search: Search::default(),
             early: None,
             failed_hints: 0,
+            passed: 0,
             tries: Tries::default(),
             loaded: 0,
             began: false,
@@ -275,10 +283,15 @@ impl<'a> Player<'a> {
             match self.fetch(&item.place, asks, Duration::ZERO).await {
                 Ok((answer, got)) => {
                     self.tries.reset();
+                    self.passed = 0;
                     self.ladder.link.measure(answer.bytes, answer.took);
                     return self.deliver(item, answer.last, &got);
                 }
                 Err(error) if error.kind == Kind::Status && self.tries.are_spent() => {
+                    self.passed += 1;
+                    if self.passed > MOST_PASSED {
+                        return Err(error);
+                    }
                     // The item is gone or cannot be had. A player goes on with the next.
                     self.viewer.trouble(error.kind);
                     self.tries.reset();
@@ -423,7 +436,8 @@ impl<'a> Player<'a> {
                     self.failed_hints = 0;
                     self.tries.reset();
                     // The server has waited for the part, so the time before its first byte does not count.
-                    self.ladder.link.measure(answer.bytes, answer.last - answer.first);
+                    let took = (answer.last - answer.first).max(LEAST);
+                    self.ladder.link.measure(answer.bytes, took);
                     self.early = Some(Early { place: hint.clone(), arrived: answer.last, got });
                 }
                 // The segment may have ended with the part before.
