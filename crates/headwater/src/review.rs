@@ -54,12 +54,14 @@ pub(crate) async fn revoked(access: &Access, again: &Again, by_secret: bool) {
         if asks_hook {
             asked = Instant::now();
         }
-        let has_secret = !by_secret || policy.has_known_secret(again.attempt());
         let is_allowed = match policy.still(again.attempt()) {
             None => policy.still_slowly(again, asks_hook).await,
             known => known,
         };
-        if is_allowed == Some(false) || !has_secret {
+        // Where nobody decides now, as without the keys of tokens, the peer stays.
+        let needs_secret = by_secret && is_allowed.is_some();
+        let has_secret = || access.policy().has_known_secret(again.attempt());
+        if is_allowed == Some(false) || (needs_secret && !has_secret()) {
             return;
         }
         until_due(access, &mut changed).await;

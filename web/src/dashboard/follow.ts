@@ -51,7 +51,8 @@ export function useFollowed<Line extends { key: number }>(source: Source<Line>):
 /**
  * Follows a source while the page is visible. Over HTTP/1.1, browsers open six connections to a server for
  * all their tabs together. Tabs that nobody sees must not keep those that the others need. `took` gets new
- * lines, how many were lost before them, and whether they take the place of all lines before. Returns a function that ends this.
+ * lines, how many were lost before them, and whether they take the place of all lines before. Returns a
+ * function that ends this.
  */
 export function follow<Line extends { key: number }>(
   source: Source<Line>,
@@ -93,7 +94,10 @@ export function follow<Line extends { key: number }>(
     events = mine;
     for (const name of source.names) mine.addEventListener(name, take);
     mine.addEventListener('lost', skip);
-    mine.addEventListener('open', () => changed('open'));
+    mine.addEventListener('open', () => {
+      changed('open');
+      if (isAnew) draw();
+    });
     mine.addEventListener('error', async () => {
       changed('cut');
       // The browser tries again after a broken connection, but not after a refusal.
@@ -117,6 +121,7 @@ export function follow<Line extends { key: number }>(
     leave();
     if (document.visibilityState !== 'visible' || isOver) return;
     // The server may have begun anew meanwhile, and its numbers, too.
+    [news, missed] = [[], 0];
     [last, isAnew] = ['0', true];
     connect();
   };

@@ -92,6 +92,7 @@ export class Publication {
       this.opened = { video, audio, height };
       // A source of the same kind may have ended meanwhile.
       this.settings = settings;
+      this.trouble = null;
       await this.list();
     }
     await this.connection?.carry(this.media, settings);

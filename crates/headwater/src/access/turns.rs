@@ -1,6 +1,7 @@
 //! Decisions that take time, a few at a time for each address: nobody keeps others waiting for the webhook.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,9 +21,22 @@ const SHARE: usize = 4;
 /// The turns of addresses.
 pub(super) struct Turns {
     /// Only addresses that need a turn have an entry.
-    by_address: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    by_address: Mutex<HashMap<IpAddr, OfAddress>>,
     /// The places of all decisions.
     places: Semaphore,
+}
+
+/// The turns of an address.
+struct OfAddress {
+    at_once: Arc<Semaphore>,
+    /// How many there are, with those that wait.
+    count: usize,
+}
+
+impl Default for OfAddress {
+    fn default() -> Self {
+        Self { at_once: Arc::new(Semaphore::new(AT_ONCE)), count: 0 }
+    }
 }
 
 /// A turn, until it is dropped.
@@ -31,7 +45,6 @@ pub(super) struct Turn<'a> {
     address: IpAddr,
     /// `None` while it is waited for.
     permit: Option<OwnedSemaphorePermit>,
-    semaphore: Arc<Semaphore>,
     _place: SemaphorePermit<'a>,
 }
 
@@ -46,22 +59,22 @@ impl Turns {
     pub(super) async fn take(&self, address: IpAddr) -> Option<Turn<'_>> {
         let place = self.places.try_acquire().ok()?;
         let address = network(address);
-        let semaphore = {
+        let at_once = {
             let mut turns = self.turns();
-            let semaphore = turns.entry(address);
-            let semaphore = semaphore.or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
-            let most = WAITING.min(self.places.available_permits() / SHARE).max(AT_ONCE);
-            if Arc::strong_count(semaphore) > most {
+            let of_address = turns.entry(address).or_default();
+            let free = self.places.available_permits();
+            if of_address.count >= (AT_ONCE + WAITING).min(free / SHARE).max(AT_ONCE) {
                 return None;
             }
-            Arc::clone(semaphore)
+            of_address.count += 1;
+            Arc::clone(&of_address.at_once)
         };
-        let mut turn = Turn { turns: self, address, permit: None, semaphore, _place: place };
-        turn.permit = Arc::clone(&turn.semaphore).acquire_owned().await.ok();
+        let mut turn = Turn { turns: self, address, permit: None, _place: place };
+        turn.permit = at_once.acquire_owned().await.ok();
         Some(turn)
     }
 
-    fn turns(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Semaphore>>> {
+    fn turns(&self) -> MutexGuard<'_, HashMap<IpAddr, OfAddress>> {
         self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -70,32 +83,52 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.permit = None;
         let mut turns = self.turns.turns();
-        // The map and this turn.
-        if Arc::strong_count(&self.semaphore) <= 2 {
-            turns.remove(&self.address);
+        if let Entry::Occupied(mut of_address) = turns.entry(self.address) {
+            of_address.get_mut().count -= 1;
+            if of_address.get().count == 0 {
+                of_address.remove();
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::Poll;
+
     use super::*;
+
+    type Waiting<T> = Vec<Pin<Box<T>>>;
+
+    /// Takes so many turns of an address: those that it has, and those that wait.
+    async fn take(
+        turns: &Turns,
+        address: IpAddr,
+        count: usize,
+    ) -> (Vec<Turn<'_>>, Waiting<impl Future<Output = Option<Turn<'_>>>>) {
+        let (mut had, mut waiting) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            let mut turn = Box::pin(turns.take(address));
+            match futures_util::poll!(&mut turn) {
+                Poll::Ready(turn) => had.extend(turn),
+                Poll::Pending => waiting.push(turn),
+            }
+        }
+        (had, waiting)
+    }
 
     #[tokio::test]
     async fn an_address_has_a_few_turns_at_a_time_and_others_do_not_wait() {
         let turns = Turns::default();
         let [one, other] = ["192.0.2.1", "192.0.2.2"].map(|it| it.parse().unwrap());
-        let mut taken = Vec::new();
-        for _ in 0..AT_ONCE {
-            taken.push(turns.take(one).await.unwrap());
-        }
-        let mut next = Box::pin(turns.take(one));
-        assert!(futures_util::poll!(&mut next).is_pending());
+        let (mut had, mut waiting) = take(&turns, one, AT_ONCE + 1).await;
+        assert_eq!((had.len(), waiting.len()), (AT_ONCE, 1));
         assert!(turns.take(other).await.is_some());
-        taken.pop();
-        let next = next.await;
+        had.pop();
+        let next = waiting.pop().unwrap().await;
         assert!(next.is_some());
-        drop((taken, next));
+        drop((had, next));
         assert!(turns.turns().is_empty());
     }
 
@@ -115,37 +148,25 @@ mod tests {
     #[tokio::test]
     async fn a_few_addresses_leave_turns_for_others() {
         let turns = Turns::default();
-        let mut taking = Vec::new();
+        let mut taken = Vec::new();
         for number in 0..20 {
-            for _ in 0..WAITING {
-                let mut turn = Box::pin(turns.take(IpAddr::from([192, 0, 2, number])));
-                if futures_util::poll!(&mut turn).is_pending() {
-                    taking.push(turn);
-                }
-            }
+            taken.push(take(&turns, IpAddr::from([192, 0, 2, number]), 2 * WAITING).await);
         }
-        assert!(taking.len() > OF_ALL / 2, "{}", taking.len());
-        assert!(turns.take("198.51.100.1".parse().unwrap()).await.is_some());
+        let all: usize = taken.iter().map(|(had, waiting)| had.len() + waiting.len()).sum();
+        assert!((OF_ALL * 9 / 10..OF_ALL).contains(&all), "{all}");
+        let newcomer = "198.51.100.1".parse().unwrap();
+        let (had, waiting) = take(&turns, newcomer, 2 * AT_ONCE).await;
+        assert!(had.len() + waiting.len() >= AT_ONCE);
     }
 
     #[tokio::test]
     async fn no_more_wait_than_can_be_remembered() {
         let turns = Turns::default();
         let one = "192.0.2.1".parse().unwrap();
-        let mut taking: Vec<_> = (0..WAITING).map(|_| Box::pin(turns.take(one))).collect();
-        for turn in &mut taking[AT_ONCE..] {
-            // The first of these take the turns.
-            let _ = futures_util::poll!(turn);
-        }
-        let more = (0..2 * AT_ONCE).map(|_| turns.take(one));
-        let mut refused = 0;
-        for more in more {
-            let mut more = Box::pin(more);
-            refused +=
-                usize::from(matches!(futures_util::poll!(&mut more), std::task::Poll::Ready(None)));
-        }
-        assert!(refused > 0);
-        drop(taking);
+        let (had, waiting) = take(&turns, one, 2 * WAITING).await;
+        assert_eq!(had.len() + waiting.len(), AT_ONCE + WAITING);
+        assert!(turns.take(one).await.is_none());
+        drop((had, waiting));
         assert!(turns.turns().is_empty());
     }
 }

@@ -343,19 +343,18 @@ impl Copying<'_> {
                 },
                 Message::Beat(beat) => {
                     let has_all = !self.lacks(beat);
-                    if has_all {
+                    if has_all && self.described == Some(self.holder.epoch) {
                         copied.note_complete(self.now());
+                        copied.epoch.store(self.holder.epoch, Ordering::Relaxed);
                     }
                     has_all
                 }
                 Message::Done | Message::Ceded => true,
             };
             if !is_complete && self.asked.elapsed() > BETWEEN {
-                match self.ask().await {
-                    Ok(()) => copied.epoch.store(self.holder.epoch, Ordering::Relaxed),
-                    Err(end @ End::Refused(_)) => return end,
-                    // If another node has the stream now, the directory says so.
-                    Err(_) => {}
+                // If another node has the stream now, the directory says so.
+                if let Err(end @ End::Refused(_)) = self.ask().await {
+                    return end;
                 }
             }
         }

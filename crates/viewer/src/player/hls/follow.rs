@@ -155,7 +155,7 @@ pub(super) fn step(
 }
 
 /// How long the media are that left the window between two positions, by the mean of the listed
-/// segments. At least one segment is gone, or nothing is known of it: a server that counts anew.
+/// segments. At least one segment is gone. Where the server counts anew, nobody knows how much is gone: 0.
 fn between(media: &Media<'_>, from: Next, to: Next) -> Micros {
     if to.msn < from.msn {
         return 0;

@@ -434,6 +434,7 @@ impl<'a> Player<'a> {
             match self.fetch(hint, Asks::Hinted, patience).await {
                 Ok((answer, got)) => {
                     self.failed_hints = 0;
+                    self.passed = 0;
                     self.tries.reset();
                     // The server has waited for the part, so the time before its first byte does not count.
                     let took = (answer.last - answer.first).max(LEAST);
