@@ -1,6 +1,15 @@
 //! Turns the language codes of files (ISO 639-2, three letters) into the language tags of
 //! playlists and manifests (RFC 5646).
 
+/// Whether a word is a language code of ISO 639-1, or one of ISO 639-2 that has such a code of two letters.
+pub fn is_common(code: &str) -> bool {
+    let code = code.to_ascii_lowercase();
+    SHORT
+        .split_ascii_whitespace()
+        .filter_map(|pair| pair.split_at_checked(3))
+        .any(|(long, short)| code == long || code == short)
+}
+
 /// Language tag for a code. `None` where the source names no language (`und`), says that there is
 /// no linguistic content (`zxx`), or holds something that is not a code.
 pub fn tag(code: [u8; 3]) -> Option<String> {

@@ -291,14 +291,18 @@ fn a_head_is_the_same_whether_the_data_are_in_memory_or_in_a_file() {
 }
 
 #[test]
-fn pictures_are_turned_as_the_matrix_says_and_sound_is_not() {
-    let quarter = [0, 1 << 16, 0, -(1 << 16), 0, 0, 180 << 16, 0, 1 << 30];
+fn frames_are_shown_as_asked_and_audio_is_not_turned() {
+    let display = cmaf::Display {
+        matrix: [0, 1 << 16, 0, -(1 << 16), 0, 0, 180 << 16, 0, 1 << 30],
+        size: (1024 << 16, 576 << 16 | 0x8000),
+        properties: Bytes::from_static(b"\0\0\0\x10pasp\0\0\0\x40\0\0\0\x2d"),
+    };
     let record = Bytes::from(testkit::avc_record(31));
     let codec = Codec::Avc(media::codec::avc::Config::parse(record).expect("is valid"));
     let video = Track { id: 1, timescale: 90_000, codec, language: *b"und" };
     let audio = aac_track(2);
-    let bytes = cmaf::header_turned(&[&video, &audio], quarter).expect("writes");
+    let bytes = cmaf::header_shown(&[&video, &audio], &display).expect("writes");
     let index = media::mp4::Index::read(&bytes).expect("reads");
-    let matrices: Vec<_> = index.tracks.iter().map(|track| track.matrix).collect();
-    assert_eq!(matrices, [quarter, cmaf::UPRIGHT]);
+    let shown: Vec<_> = index.tracks.iter().map(|track| track.display(0)).collect();
+    assert_eq!(shown, [display, cmaf::Display::AS_CODED]);
 }

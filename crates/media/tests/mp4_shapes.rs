@@ -3,11 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-mod mp4_support;
-
 use media::Error;
 use media::mp4::{Index, ReadError, SampleEntry, Source, limits};
-use mp4_support::{boxed, full, join, moov, stsd};
+use testkit::boxes::{boxed, full, join, moov, stsd};
 
 const STSZ: [u32; 5] = [0, 3, 10, 20, 30];
 
@@ -547,12 +545,14 @@ mod fragments {
 
 /// Some writers put an empty table into each track.
 #[test]
-fn audio_with_an_empty_table_of_sync_samples_has_all() {
-    let mut file = file(moov(&three_with(&[full(b"stss", 0, 0, &[0])]), None, &[]));
-    assert!(read(&file).tracks[0].samples.iter().all(|sample| !sample.sync));
-    let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();
-    file[handler..handler + 4].copy_from_slice(b"soun");
-    assert!(read(&file).tracks[0].samples.iter().all(|sample| sample.sync));
+fn all_frames_of_audio_are_sync_samples_whatever_the_table_says() {
+    for (table, synced) in [(&[0][..], 0), (&[1, 1], 1)] {
+        let mut file = file(moov(&three_with(&[full(b"stss", 0, 0, table)]), None, &[]));
+        assert_eq!(read(&file).tracks[0].samples.sync_count(), synced);
+        let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();
+        file[handler..handler + 4].copy_from_slice(b"soun");
+        assert_eq!(read(&file).tracks[0].samples.sync_count(), 3);
+    }
 }
 
 /// Files that browsers write have no sequence header in the record.

@@ -13,13 +13,14 @@
 //! - [`playlist`] reads playlists of HLS.
 //! - `wait` waits for a condition. `lateness` measures how late a server answers. `random` has numbers and bytes
 //!   without a pattern.
-//! - `shapes` makes MP4 files that ffmpeg cannot write. `chunk` reads the track and time of a CMAF
+//! - `shapes` makes MP4 files that ffmpeg cannot write, and [`boxes`] their boxes. `chunk` reads the track and time of a CMAF
 //!   chunk. `samples` makes configurations without media.
 //! - The functions below give the paths of clips and of the corpus.
 //!
 //! Everything here panics when it fails. The message names the step that failed, and has the output
 //! of the program involved. A test that cannot run has failed. Every wait has a time limit.
 
+pub mod boxes;
 mod built;
 pub mod certificate;
 mod chunk;

@@ -133,21 +133,20 @@ impl Held {
                 Err(error) => return Err(Error::read(&source.name, error)),
             };
             memory += index.memory();
-            if memory > mp4::limits::INDEX {
-                let (value, limit) = (memory as u64, mp4::limits::INDEX as u64);
-                let what = "indexes of the files".into();
-                let reason = MediaError::Limit { what, at: 0, value, limit };
-                return Err(Error::Unreadable { what: path.to_owned(), reason });
-            }
+            bounded(path, memory)?;
             let shown = index.tracks.iter().any(|track| {
                 track.enabled && track.track.kind() == Kind::Video && track.problem.is_none()
             });
             for track in index.tracks {
-                if let Err(refused) = held.take(number, source, track, shown) {
-                    let (track, error) = *refused;
-                    held.refusals.push(Refusal::of(source, &track, error));
-                    held.others.push(track);
+                match held.take(number, source, track, shown) {
+                    Ok(known) => memory += known,
+                    Err(refused) => {
+                        let (track, error) = *refused;
+                        held.refusals.push(Refusal::of(source, &track, error));
+                        held.others.push(track);
+                    }
                 }
+                bounded(path, memory)?;
             }
         }
         held.videos.sort_by_key(|video| std::cmp::Reverse(video.bitrate()));
@@ -160,21 +159,26 @@ impl Held {
         Ok(held)
     }
 
-    /// Sorts a track into its list. `shown` tells whether the file has video that is enabled.
+    /// Sorts a track into its list. `shown` tells whether the file has video that is enabled. Returns the bytes of
+    /// memory of what is known of it besides its index.
     fn take(
         &mut self,
         number: usize,
         source: &Source,
         track: TrackIndex,
         shown: bool,
-    ) -> Result<(), Box<(TrackIndex, MediaError)>> {
+    ) -> Result<usize, Box<(TrackIndex, MediaError)>> {
+        if track.has_chapters {
+            let what = format!("chapters, which are {track},").into();
+            return Err(Box::new((track, MediaError::Unsupported { what, at: 0 })));
+        }
         if text::is_timed_text(&track) {
             return match text::read_tx3g(source, &track, self.text_left) {
                 Ok(script) => {
                     self.text_left = self.text_left.saturating_sub(script.size());
                     self.scripts.push(script);
                     self.others.push(track);
-                    Ok(())
+                    Ok(0)
                 }
                 Err(error) => Err(Box::new((track, error))),
             };
@@ -184,12 +188,23 @@ impl Held {
             return Err(Box::new((track, MediaError::Unsupported { what, at: 0 })));
         }
         let candidate = Candidate::new(number, track)?;
+        let known = candidate.memory();
         match candidate.codec.kind() {
             Kind::Video => self.videos.push(candidate),
             Kind::Audio | Kind::Other => self.audios.push(candidate),
         }
-        Ok(())
+        Ok(known)
     }
+}
+
+/// Refuses a title for which so many bytes of memory would be needed while it is made.
+fn bounded(path: &str, memory: usize) -> Result<(), Error> {
+    if memory <= mp4::limits::INDEX {
+        return Ok(());
+    }
+    let (value, limit) = (memory as u64, mp4::limits::INDEX as u64);
+    let reason = MediaError::Limit { what: "indexes of the files".into(), at: 0, value, limit };
+    Err(Error::Unreadable { what: path.to_owned(), reason })
 }
 
 /// Reads the index of a complete file. It is an error if the file is cut off, or if a track other
@@ -328,16 +343,29 @@ fn distinguish(tracks: &mut [Track]) {
 /// because a player of the file reads over all of them.
 fn reach(source: &Source, leading: &Track, tracks: &[Track], others: &[TrackIndex]) -> Vec<Reach> {
     let mut offsets = vec![0; leading.rows.len()];
-    let packaged = tracks.iter().map(|track| (track.media.timescale, &track.samples));
-    let others = others.iter().map(|track| (track.track.timescale, &track.samples));
-    for (timescale, samples) in packaged.chain(others) {
-        let mut ends = leading.rows.iter().skip(1).map(|row| {
+    let ends = |timescale| {
+        leading.rows.iter().skip(1).map(move |row| {
             let next = leading.samples.get(row.first).map_or(i64::MAX, |sample| sample.dts);
             time::rescale_up(next, leading.media.timescale, timescale)
-        });
+        })
+    };
+    // What is not packaged may have very many samples: each frame of PCM is one. So only the last one of each segment
+    // counts, which is the one that is furthest into the file where the file is in the order of time.
+    for track in others {
+        let ends = ends(track.track.timescale).chain([i64::MAX]);
+        for (offset, end) in offsets.iter_mut().zip(ends) {
+            let last = track.samples.at_dts(end.saturating_sub(1));
+            let last = last.and_then(|last| track.samples.get(last));
+            if let Some(last) = last.filter(|last| last.dts < end) {
+                *offset = last.offset.saturating_add(last.size.into()).max(*offset);
+            }
+        }
+    }
+    for track in tracks {
+        let mut ends = ends(track.media.timescale);
         let mut end = ends.next();
         let mut segment = 0;
-        for sample in samples {
+        for sample in &track.samples {
             while end.is_some_and(|end| sample.dts >= end) {
                 end = ends.next();
                 segment += 1;

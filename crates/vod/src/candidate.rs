@@ -19,6 +19,8 @@ use crate::{Settings, time};
 mod limits {
     /// Samples: enough for four days of AAC.
     pub(super) const SAMPLES: u32 = 1 << 24;
+    /// Keyframes: enough for 11 hours of 25 a second. What is known of them takes 16 bytes each.
+    pub(super) const KEYFRAMES: u32 = 1 << 20;
     /// Segments: enough for six days of 2 s each.
     pub(super) const SEGMENTS: usize = 1 << 18;
     /// Samples of one segment: enough for hours without a keyframe.
@@ -80,10 +82,13 @@ impl Refusal {
     }
 }
 
-/// The codec for the segments of a track, or the reason why it cannot be packaged.
-fn packageable(track: &TrackIndex, scan: &Scan) -> Result<Codec, Error> {
-    let unsupported = |what: String| Error::Unsupported { what: what.into(), at: 0 };
-    let description = scan.description.and_then(|at| track.descriptions.get(usize::from(at)));
+fn unsupported(what: String) -> Error {
+    Error::Unsupported { what: what.into(), at: 0 }
+}
+
+/// The codec of samples with this description, or the reason why they cannot be packaged.
+fn packageable(track: &TrackIndex, description: Option<u16>) -> Result<Codec, Error> {
+    let description = description.and_then(|at| track.descriptions.get(usize::from(at)));
     // A segment has one header, and our headers have one sample description per track.
     let description = description
         .ok_or_else(|| unsupported(format!("a change of sample description in {track}")))?;
@@ -94,50 +99,66 @@ fn packageable(track: &TrackIndex, scan: &Scan) -> Result<Codec, Error> {
             _ => format!("codec '{}' of track {}", fourcc.trim(), track.track.id),
         }));
     }
-    if description.codec.kind() == Kind::Video && scan.keyframes.is_empty() {
-        return Err(unsupported(format!("{track} without keyframes")));
-    }
     Ok(description.codec.clone())
+}
+
+/// The codec for the segments of a track, and facts about its samples; or the reason why it cannot be packaged.
+fn examine(index: &TrackIndex) -> Result<(Codec, Scan), Error> {
+    if let Some(problem) = &index.problem {
+        return Err(problem.clone());
+    }
+    let Some(first) = index.samples.get(0) else {
+        // A codec that is never packaged is a better reason than that the track is empty.
+        return Err(match packageable(index, Some(0)) {
+            Err(error) if index.track.kind() != Kind::Video => error,
+            _ => Error::Malformed { what: format!("{index} has no samples").into(), at: 0 },
+        });
+    };
+    // Each frame of PCM is a sample. Its codec is a better reason than their number.
+    packageable(index, Some(first.description))?;
+    let limit = |what: &str, value: u32, limit: u32| {
+        let what = format!("{what} of {index}").into();
+        Err(Error::Limit { what, at: 0, value: value.into(), limit: limit.into() })
+    };
+    let count = index.samples.len();
+    if count > limits::SAMPLES {
+        return limit("samples", count, limits::SAMPLES);
+    }
+    let keyframes = index.samples.sync_count();
+    if index.track.kind() == Kind::Video && keyframes > limits::KEYFRAMES {
+        return limit("keyframes", keyframes, limits::KEYFRAMES);
+    }
+    let scan = Scan::of(index);
+    let codec = packageable(index, scan.description)?;
+    if codec.kind() == Kind::Video && scan.keyframes.is_empty() {
+        return Err(unsupported(format!("{index} without keyframes")));
+    }
+    Ok((codec, scan))
 }
 
 impl Candidate {
     /// Takes a track. If it cannot be packaged, returns it with the reason.
     pub(crate) fn new(source: usize, index: TrackIndex) -> Result<Self, Box<(TrackIndex, Error)>> {
-        let count = index.samples.len();
-        let error = if let Some(problem) = &index.problem {
-            problem.clone()
-        } else if count == 0 {
-            // A codec that is never packaged is a better reason than that the track is empty.
-            match packageable(&index, &Scan { description: Some(0), ..Scan::default() }) {
-                Err(error) if index.track.kind() != Kind::Video => error,
-                _ => Error::Malformed { what: format!("{index} has no samples").into(), at: 0 },
-            }
-        } else if count > limits::SAMPLES {
-            let (value, limit) = (count.into(), limits::SAMPLES.into());
-            Error::Limit { what: format!("samples of {index}").into(), at: 0, value, limit }
-        } else {
-            let scan = Scan::of(&index);
-            match packageable(&index, &scan) {
-                Ok(codec) => {
-                    let cuts = Vec::new();
-                    // For video, `lead` holds the samples that only prepare the decoder.
-                    let from = i64::MIN;
-                    return Ok(Self {
-                        source,
-                        index,
-                        codec,
-                        scan,
-                        cuts,
-                        last: count,
-                        alternate: false,
-                        from,
-                        lead: None,
-                    });
-                }
-                Err(error) => error,
-            }
-        };
-        Err(Box::new((index, error)))
+        match examine(&index) {
+            Ok((codec, scan)) => Ok(Self {
+                source,
+                codec,
+                scan,
+                cuts: Vec::new(),
+                last: index.samples.len(),
+                alternate: false,
+                // For video, `lead` holds the samples that only prepare the decoder.
+                from: i64::MIN,
+                lead: None,
+                index,
+            }),
+            Err(error) => Err(Box::new((index, error))),
+        }
+    }
+
+    /// Bytes of memory of what is known of it besides its index.
+    pub(crate) fn memory(&self) -> usize {
+        self.scan.memory()
     }
 
     pub(crate) fn timescale(&self) -> u32 {
@@ -219,6 +240,13 @@ impl Candidate {
             self.last = cut;
             self.cuts.pop();
         }
+        // Nothing that is kept needs what is decoded after it.
+        while let Some(end) = edit.end
+            && self.cuts.last().is_some_and(|cut| self.last > cut + 1)
+            && start(self.last - 1) >= end
+        {
+            self.last -= 1;
+        }
     }
 
     /// Lets video begin at the last keyframe from which all presented frames can be decoded.
@@ -293,8 +321,9 @@ impl Candidate {
         let timescale = self.timescale();
         let language = self.index.track.language;
         let media = media::Track { id, timescale, codec: self.codec.clone(), language };
-        let matrix = self.index.matrix;
-        let header = cmaf::header_turned(&[&media], matrix)?;
+        // Without a common description there is no candidate.
+        let display = self.index.display(self.scan.description.unwrap_or_default());
+        let header = cmaf::header_shown(&[&media], &display)?;
         let shift = timeline.to_stream(timescale);
         let tail = if self.scan.usual > 0 { self.scan.usual } else { (timescale / 25).max(1) };
         let mut track = Track {
@@ -309,7 +338,7 @@ impl Candidate {
             iframe_bandwidth: 0,
             source: source.name.clone(),
             header,
-            matrix,
+            display,
             file: Arc::clone(&source.file),
             end: self.index.end().saturating_add(shift),
             samples: std::mem::take(&mut self.index.samples),

@@ -120,9 +120,9 @@ impl Contents {
     }
 }
 
-/// Version of the packaging itself. It must be increased whenever the bytes of a segment change,
-/// because caches keep segments forever.
-const FORM: u32 = 4;
+/// Version of the packaging itself. It must be increased whenever the bytes of a segment or of a
+/// header change, because caches keep both forever.
+const FORM: u32 = 5;
 
 /// The files that may be the title at `path`, found by their names alone.
 #[derive(Debug)]

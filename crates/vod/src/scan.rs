@@ -25,7 +25,7 @@ impl Scan {
         for (number, sample) in track.samples.iter().enumerate() {
             let description = *scan.description.get_or_insert(sample.description);
             // Some writers describe the same samples several times.
-            let described = |at: u16| track.descriptions.get(usize::from(at));
+            let described = |at: u16| track.descriptions.get(usize::from(at)).map(|d| &d.codec);
             mixed |= description != sample.description
                 && described(description) != described(sample.description);
             scan.bytes = scan.bytes.saturating_add(sample.size.into());
@@ -42,6 +42,11 @@ impl Scan {
         if mixed {
             scan.description = None;
         }
+        scan.keyframes.shrink_to_fit();
         scan
+    }
+
+    pub(crate) fn memory(&self) -> usize {
+        self.keyframes.capacity() * size_of::<(u32, i64)>()
     }
 }

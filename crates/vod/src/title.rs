@@ -84,8 +84,8 @@ impl Title {
     }
 
     /// One CMAF header for several tracks, given by their positions in [`tracks`](Self::tracks).
-    /// This header and the tracks' segments in the order of their times are a fragmented MP4. The
-    /// display transformation is that of the first video among them.
+    /// This header and the tracks' segments in the order of their times are a fragmented MP4. Video
+    /// is shown as the first one among them.
     ///
     /// # Errors
     /// There are no tracks. No other error can occur, because each track was written in a header of
@@ -93,9 +93,9 @@ impl Title {
     pub fn header(&self, tracks: &[usize]) -> Result<Bytes, media::Error> {
         let tracks: Vec<_> = tracks.iter().filter_map(|at| self.tracks.get(*at)).collect();
         let video = tracks.iter().find(|track| track.media.kind() == media::Kind::Video);
-        let matrix = video.map_or(cmaf::UPRIGHT, |track| track.matrix);
+        let display = video.map_or(cmaf::Display::AS_CODED, |track| track.display.clone());
         let media: Vec<_> = tracks.iter().map(|track| &track.media).collect();
-        cmaf::header_turned(&media, matrix)
+        cmaf::header_shown(&media, &display)
     }
 
     /// The tracks for a player that takes one of each kind: the best video and the default audio,

@@ -40,8 +40,8 @@ pub struct Track {
     /// Path of its file below the root.
     pub source: String,
     pub(crate) header: Bytes,
-    /// Transformation of frames for display.
-    pub(crate) matrix: cmaf::Matrix,
+    /// How frames are shown.
+    pub(crate) display: cmaf::Display,
     pub(crate) file: Arc<OpenFile>,
     pub(crate) samples: SampleTable,
     /// The samples that are only decoded, and not meant to be seen.
@@ -92,7 +92,7 @@ impl Track {
     pub fn resolution(&self) -> Option<(u32, u32)> {
         let (width, height) = self.media.codec.resolution()?;
         // Rotated by a quarter turn in either direction.
-        let sideways = self.matrix[0] == 0 && self.matrix[4] == 0;
+        let sideways = self.display.matrix[0] == 0 && self.display.matrix[4] == 0;
         Some(if sideways { (height, width) } else { (width, height) })
     }
 

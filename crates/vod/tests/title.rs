@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use media::Kind;
 use support::{Media, bytes, clip, corpus, ffmpeg, folder, index, made, media, starts};
+use testkit::boxes::{boxed, full, moov};
 use vod::{Error, Title};
 
 fn names(title: &Title) -> Vec<&str> {
@@ -97,6 +98,71 @@ fn a_folder_of_too_many_or_only_broken_files_is_refused() {
     );
     let broken = library.title("broken").unwrap_err().to_string();
     assert!(broken.starts_with("broken: moov: missing"), "{broken}");
+}
+
+/// A file of one track with so many samples of one byte and 1 ms, in sparse room for them.
+fn samples_alike(path: &std::path::Path, handler: &[u8; 4], entry: &[u8], count: u32) {
+    let described = [&[0, 0, 0, 0, 0, 0, 0, 1], entry].concat();
+    let tables = [
+        boxed(b"stsd", &described),
+        full(b"stts", 0, 0, &[1, count, 1]),
+        full(b"stsz", 0, 0, &[1, count]),
+        full(b"stsc", 0, 0, &[1, 1, count, 1]),
+        full(b"stco", 0, 0, &[1, 0]),
+    ];
+    let mut moov = moov(&tables, None, &[]);
+    let at = moov.windows(4).position(|bytes| bytes == b"vide").unwrap();
+    moov[at..at + 4].copy_from_slice(handler);
+    fs::write(path, moov).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(u64::from(count) + 4096).unwrap();
+}
+
+/// What is known of keyframes takes memory, though the file describes all of them in a few bytes.
+#[test]
+fn more_keyframes_than_a_film_has_are_refused() {
+    let (root, library) = folder(64 << 20);
+    let avcc = boxed(b"avcC", &testkit::avc_record(31));
+    let entry = boxed(b"avc1", &[vec![0; 78], avcc].concat());
+    let refused = |count| {
+        samples_alike(&root.path().join("keys.mp4"), b"vide", &entry, count);
+        library.title("keys.mp4").unwrap_err()
+    };
+    let Error::Unreadable { reason, .. } = refused((1 << 20) + 1) else { panic!("another error") };
+    assert!(matches!(reason, media::Error::Limit { value: 1_048_577, .. }), "{reason}");
+    assert!(reason.to_string().starts_with("keyframes of track 1"), "{reason}");
+}
+
+/// Each frame of PCM is a sample: six minutes have more of them than any packaged track may have.
+#[test]
+fn the_codec_of_pcm_is_the_reason_not_its_length() {
+    let (root, library) = folder(64 << 20);
+    let entry = boxed(b"twos", &[0; 28]);
+    samples_alike(&root.path().join("pcm.mov"), b"soun", &entry, (1 << 24) + 1);
+    let error = library.title("pcm.mov").unwrap_err().to_string();
+    assert!(error.ends_with("codec 'twos' of track 1 at byte 0 is not supported"), "{error}");
+}
+
+#[test]
+fn chapters_are_no_subtitles() {
+    let (root, library) = folder(64 << 20);
+    let (film, chapters) = (root.path().join("film.mp4"), root.path().join("chapters"));
+    clip(&root.path().join("plain.mp4"), 64, 50);
+    let chapter = "[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=5000\ntitle=First\n";
+    fs::write(&chapters, format!(";FFMETADATA1\n{chapter}")).unwrap();
+    let inputs = [root.path().join("plain.mp4"), chapters].map(|path| path.into_os_string());
+    let [plain, chapters] = inputs.each_ref().map(|path| path.to_str().unwrap());
+    ffmpeg(&["-i", plain, "-i", chapters, "-map_metadata", "1", "-c", "copy"], &film);
+    // ffmpeg describes chapters as QuickTime text, other writers as 3GPP timed text.
+    let mut bytes = fs::read(&film).unwrap();
+    let described = bytes.windows(4).rposition(|four| four == b"stsd").unwrap() + 4 + 8 + 4;
+    assert_eq!(bytes[described..described + 4], *b"text");
+    bytes[described..described + 4].copy_from_slice(b"tx3g");
+    fs::write(&film, bytes).unwrap();
+    let title = library.title("film.mp4").unwrap();
+    assert_eq!((names(&title), title.texts.len()), (vec!["v0", "a0"], 0));
+    let left: Vec<_> = title.left_out.iter().map(|left| &*left.reason).collect();
+    assert_eq!(left, ["chapters, which are track 3 (tx3g), at byte 0 is not supported"]);
 }
 
 #[test]
@@ -460,6 +526,69 @@ fn shown_frames_are_those_of_the_edit_list() {
     let (by_file, by_segments) = (shown(&cut), shown(&segments));
     assert_eq!(by_file.len(), 125);
     assert_eq!(by_segments, by_file);
+}
+
+/// A file that was cut without another encoding has an edit list that ends within a group of pictures.
+#[test]
+fn a_title_ends_where_its_edit_list_does() {
+    let (root, library) = folder(64 << 20);
+    let (whole, cut) = (root.path().join("whole.mp4"), root.path().join("cut.mp4"));
+    clip(&whole, 64, 250);
+    // The longest video that ends at 2 s in its edit list: the second field of the only entry of `elst`.
+    fs::copy(&whole, &cut).unwrap();
+    let mut bytes = fs::read(&cut).unwrap();
+    let lists: Vec<_> = bytes.windows(4).enumerate().filter(|(_, four)| *four == b"elst").collect();
+    let lists: Vec<usize> = lists.into_iter().map(|(at, _)| at).collect();
+    assert_eq!(lists.len(), 2);
+    for at in lists {
+        // Version and flags, the number of entries, and then the duration in the movie's timescale, 1,000.
+        assert_eq!(bytes[at + 4..at + 12], [0, 0, 0, 0, 0, 0, 0, 1]);
+        bytes[at + 12..at + 16].copy_from_slice(&2_000u32.to_be_bytes());
+    }
+    fs::write(&cut, bytes).unwrap();
+    let title = library.title("cut.mp4").unwrap();
+    assert!((2.0..2.1).contains(&title.duration.as_secs_f64()), "{:?}", title.duration);
+    for track in &title.tracks {
+        let timescale = f64::from(track.media.timescale);
+        let shift = title.shift.in_timescale(track.media.timescale);
+        let chunks = support::chunks(track);
+        let times =
+            chunks.iter().flat_map(|chunk| &chunk.samples).map(|sample| sample.pts() - shift);
+        let last = times.max().unwrap() as f64 / timescale;
+        assert!((1.9..2.1).contains(&last), "{}: {last}", track.name);
+    }
+}
+
+/// A remux may change the shape of pixels and the colours in the container alone.
+#[test]
+fn frames_are_shown_as_the_container_says() {
+    let (root, library) = folder(64 << 20);
+    let (coded, wide) = (root.path().join("coded.mp4"), root.path().join("wide.mp4"));
+    let picture = ["-f", "lavfi", "-i", "testsrc2=s=64x36:r=25:d=2", "-c:v", "libx264"];
+    let colours = ["-color_primaries", "bt2020", "-color_trc", "smpte2084"];
+    ffmpeg(&[&picture[..], &colours].concat(), &coded);
+    let none = "h264_metadata=colour_primaries=2:transfer_characteristics=2";
+    let copy = ["-i", coded.to_str().unwrap(), "-c", "copy", "-aspect", "4:1", "-bsf:v", none];
+    ffmpeg(&[&copy[..], &["-movflags", "+write_colr"]].concat(), &wide);
+
+    let title = library.title("wide.mp4").unwrap();
+    let segments = root.path().join("segments.mp4");
+    fs::write(&segments, support::whole(&title.tracks[0])).unwrap();
+    let shape = |file: &std::path::Path| {
+        let show = ["-v", "error", "-show_entries", "stream=sample_aspect_ratio", "-of", "csv=p=0"];
+        let mut ffprobe = std::process::Command::new("ffprobe");
+        let text = testkit::Program::output(ffprobe.args(show).arg(file), Duration::from_secs(60));
+        String::from_utf8(text).unwrap()
+    };
+    assert_eq!(shape(&segments).trim(), "9:4");
+    let [from, to] = [&wide, &segments].map(|file| index(file).0.tracks.remove(0));
+    assert_eq!(to.display(0), from.display(0));
+    let properties = from.display(0).properties;
+    let has = |kind: &[u8]| properties.windows(kind.len()).any(|bytes| bytes == kind);
+    assert!(has(b"pasp") && has(b"colrnclx"), "{properties:?}");
+    // One header for all tracks says so too, as that of the download does.
+    let together = media::mp4::Index::read(&title.header(&[0]).unwrap()).unwrap();
+    assert_eq!(together.tracks[0].display(0), from.display(0));
 }
 
 /// One picture, without a duration in the file.

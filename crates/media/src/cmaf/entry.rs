@@ -7,15 +7,24 @@ use super::boxes::{Found, boxed, each_box, next_box};
 use crate::codec::{self, Codec};
 use crate::{Error, Kind, Track};
 
-/// Writes the sample entry of a track.
-pub(super) fn write(out: &mut Vec<u8>, track: &Track) -> Result<(), Error> {
+/// Writes the sample entry of a track. `properties` are more boxes for that of video.
+pub(super) fn write(out: &mut Vec<u8>, track: &Track, properties: &[u8]) -> Result<(), Error> {
     let record = track.codec.record();
+    let mut visual = |kind, record_kind, size| {
+        let boxes = |out: &mut Vec<u8>| {
+            boxed(out, record_kind, |out| {
+                out.extend_from_slice(&record);
+                Ok(())
+            })?;
+            out.extend_from_slice(properties);
+            Ok(())
+        };
+        visual(out, kind, size, boxes)
+    };
     match &track.codec {
-        Codec::Avc(config) => visual(out, b"avc1", b"avcC", (config.width, config.height), &record),
-        Codec::Hevc(config) => {
-            visual(out, b"hvc1", b"hvcC", (config.width, config.height), &record)
-        }
-        Codec::Av1(config) => visual(out, b"av01", b"av1C", (config.width, config.height), &record),
+        Codec::Avc(config) => visual(b"avc1", b"avcC", (config.width, config.height)),
+        Codec::Hevc(config) => visual(b"hvc1", b"hvcC", (config.width, config.height)),
+        Codec::Av1(config) => visual(b"av01", b"av1C", (config.width, config.height)),
         Codec::Aac(config) => {
             audio(out, b"mp4a", config.channels, config.sample_rate, |out| esds(out, &record))
         }
@@ -36,9 +45,8 @@ pub(super) fn write(out: &mut Vec<u8>, track: &Track) -> Result<(), Error> {
 fn visual(
     out: &mut Vec<u8>,
     kind: &[u8; 4],
-    record_kind: &[u8; 4],
     size: (u32, u32),
-    record: &[u8],
+    boxes: impl FnOnce(&mut Vec<u8>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let (Ok(width), Ok(height)) = (u16::try_from(size.0), u16::try_from(size.1)) else {
         return Err(Error::unsupported(format!("video size {}x{}", size.0, size.1), 0));
@@ -55,10 +63,7 @@ fn visual(
         // No compressor name, depth 24, pre-defined -1.
         out.extend_from_slice(&[0; 32]);
         out.extend_from_slice(&[0, 0x18, 0xFF, 0xFF]);
-        boxed(out, record_kind, |out| {
-            out.extend_from_slice(record);
-            Ok(())
-        })
+        boxes(out)
     })
 }
 

@@ -5,7 +5,7 @@ use mp4_atom::{
 };
 
 use super::boxes::{NON_SYNC, SYNC, atom, boxed};
-use super::entry;
+use super::{Display, entry};
 use crate::{Error, Kind, Track};
 
 /// Writes the CMAF header of one or several tracks: `ftyp`, and `moov` with a `trak` and a `trex`
@@ -20,22 +20,15 @@ use crate::{Error, Kind, Track};
 /// than 65,535 pixels on a side, there is no track, a track_ID or timescale is 0, or two tracks
 /// have the same track_ID.
 pub fn header(tracks: &[&Track]) -> Result<Bytes, Error> {
-    header_turned(tracks, UPRIGHT)
+    header_shown(tracks, &Display::AS_CODED)
 }
 
-/// Transformation of video frames for display, as `a b u c d v x y w` in 16.16 and 2.30 fixed point
-/// (ISO/IEC 14496-12 8.3.2).
-pub type Matrix = [i32; 9];
-
-/// Shows frames as they are coded.
-pub const UPRIGHT: Matrix = [1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30];
-
-/// Like [`header`], but with a transformation for the frames of all its video tracks: some cameras
-/// record sideways.
+/// Like [`header`], and says how players show the frames of all its video tracks: some cameras
+/// record sideways, and some pixels are not square.
 ///
 /// # Errors
 /// As [`header`].
-pub fn header_turned(tracks: &[&Track], matrix: Matrix) -> Result<Bytes, Error> {
+pub fn header_shown(tracks: &[&Track], display: &Display) -> Result<Bytes, Error> {
     check(tracks)?;
     let mut out = Vec::with_capacity(128 + 768 * tracks.len());
     let brand = |name: &[u8; 4]| FourCC::new(name);
@@ -61,7 +54,7 @@ pub fn header_turned(tracks: &[&Track], matrix: Matrix) -> Result<Bytes, Error> 
             },
         )?;
         for track in tracks {
-            boxed(out, b"trak", |out| trak(out, track, matrix))?;
+            boxed(out, b"trak", |out| trak(out, track, display))?;
         }
         boxed(out, b"mvex", |out| {
             for track in tracks {
@@ -98,11 +91,16 @@ fn check(tracks: &[&Track]) -> Result<(), Error> {
     Ok(())
 }
 
-fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
+fn trak(out: &mut Vec<u8>, track: &Track, display: &Display) -> Result<(), Error> {
     let video = track.kind() == Kind::Video;
-    let [a, b, u, c, d, v, x, y, w] = if video { matrix } else { UPRIGHT };
-    // Sizes above 65,535 are refused with the sample entry.
-    let (width, height) = track.codec.resolution().unwrap_or((0, 0));
+    let display = if video { display } else { &Display::AS_CODED };
+    let [a, b, u, c, d, v, x, y, w] = display.matrix;
+    let (width, height) = match display.size {
+        (width, height) if width >> 16 > 0 && height >> 16 > 0 => (width, height),
+        // Sizes above 65,535 are refused with the sample entry.
+        _ => track.codec.resolution().map_or((0, 0), |(w, h)| (w << 16, h << 16)),
+    };
+    let fixed = |size: u32| mp4_atom::FixedPoint::new((size >> 16) as u16, size as u16);
     atom(
         out,
         &Tkhd {
@@ -110,8 +108,8 @@ fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
             enabled: true,
             in_movie: true,
             volume: u8::from(!video).into(),
-            width: u16::try_from(width).unwrap_or(0).into(),
-            height: u16::try_from(height).unwrap_or(0).into(),
+            width: fixed(width),
+            height: fixed(height),
             matrix: mp4_atom::Matrix { a, b, u, c, d, v, x, y, w },
             ..Tkhd::default()
         },
@@ -135,7 +133,7 @@ fn trak(out: &mut Vec<u8>, track: &Track, matrix: Matrix) -> Result<(), Error> {
             boxed(out, b"stbl", |out| {
                 boxed(out, b"stsd", |out| {
                     out.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1]);
-                    entry::write(out, track)
+                    entry::write(out, track, &display.properties)
                 })?;
                 // These boxes are required, but empty: samples are in the chunks.
                 atom(out, &Stts::default())?;

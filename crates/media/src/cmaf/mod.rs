@@ -13,6 +13,7 @@
 
 mod boxes;
 mod chunk;
+mod display;
 mod entry;
 mod header;
 mod read;
@@ -21,6 +22,7 @@ mod read_header;
 pub use chunk::{
     ChunkInfo, Layout, ReferenceTime, SampleInfo, SegmentStart, write_chunk, write_chunk_head,
 };
-pub use header::{Matrix, UPRIGHT, header, header_turned};
+pub use display::{Display, Matrix, UPRIGHT};
+pub use header::{header, header_shown};
 pub use read::{Chunk, Chunks, chunks};
 pub use read_header::{Defaults, Header, read_header};

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::boxes::{Body, name};
 use super::{Description, limits};
+use crate::cmaf::Display;
 use crate::codec::{self, Codec, aac, av1, avc, hevc, opus};
 use crate::{Error, Kind};
 
@@ -21,12 +22,14 @@ pub(super) fn descriptions(mut stsd: Body, kind: Kind) -> Result<Vec<Description
     let mut entries = Vec::new();
     for entry in stsd.children().take(count as usize) {
         let entry = entry?;
-        let other = |kind| Codec::Other(codec::Other { kind, fourcc: entry.kind });
-        entries.push(match codec(entry, kind, version) {
-            Ok(Some(codec)) => Description { codec, problem: None },
-            Ok(None) => Description { codec: other(kind), problem: None },
-            Err(problem) => Description { codec: other(kind), problem: Some(problem) },
-        });
+        let other = || Codec::Other(codec::Other { kind, fourcc: entry.kind });
+        let (codec, problem) = match codec(entry, kind, version) {
+            Ok(codec) => (codec.unwrap_or_else(other), None),
+            Err(problem) => (other(), Some(problem)),
+        };
+        let is_video = codec.kind() == Kind::Video;
+        let properties = if is_video { properties(entry) } else { Bytes::new() };
+        entries.push(Description { codec, properties, problem });
     }
     if entries.is_empty() {
         return Err(Error::malformed("stsd: no sample description", stsd.start));
@@ -57,6 +60,25 @@ fn codec(entry: Body, kind: Kind, version: u8) -> Result<Option<Codec>, Error> {
 fn video(mut entry: Body) -> Result<Body, Error> {
     entry.take(78)?;
     Ok(entry)
+}
+
+/// How many bytes of properties are kept. A profile of colours in `colr` can be much larger, and is
+/// left out: players do without it.
+const PROPERTIES: usize = 1024;
+
+/// The boxes that say how frames are shown. A broken one ends them, and is no reason to refuse the
+/// track.
+fn properties(entry: Body) -> Bytes {
+    let mut properties = Vec::new();
+    let Ok(boxes) = video(entry) else { return Bytes::new() };
+    for each in boxes.children().map_while(Result::ok) {
+        let from = (each.start - boxes.at) as usize;
+        let whole = boxes.data.get(from..from + each.whole as usize).unwrap_or_default();
+        if Display::is_property(each.kind) && properties.len() + whole.len() <= PROPERTIES {
+            properties.extend_from_slice(whole);
+        }
+    }
+    properties.into()
 }
 
 /// The width and height in VisualSampleEntry, 14496-12 12.1.3.

@@ -26,6 +26,8 @@ mod table;
 use std::ops::Range;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use boxes::{Body, Header, name};
 pub use edit::Edit;
 use movie::Movie;
@@ -81,8 +83,13 @@ pub struct TrackIndex {
     pub track: Track,
     /// Whether the file wants the track to be played (`tkhd` flags).
     pub enabled: bool,
+    /// Whether the track has the chapters of another one, which refers to it by `chap` in its `tref` (QuickTime File
+    /// Format, "Chapter Lists").
+    pub has_chapters: bool,
     /// Transformation of video frames for display (`tkhd`), as [`cmaf::Matrix`].
     pub matrix: cmaf::Matrix,
+    /// Width and height of video before that transformation (`tkhd`), as [`cmaf::Display::size`].
+    pub size: (u32, u32),
     /// Name of the track in the file (`name` in the track's `udta`, QuickTime File Format and
     /// 3GPP).
     pub label: Option<String>,
@@ -106,6 +113,8 @@ pub struct Description {
     /// The codec and its configuration; [`Codec::Other`] where the codec is unknown, encrypted
     /// (`encv`, `enca`) or broken.
     pub codec: Codec,
+    /// How video frames are shown, as [`cmaf::Display::properties`].
+    pub properties: Bytes,
     /// What is wrong with the configuration.
     pub problem: Option<Error>,
 }
@@ -116,6 +125,13 @@ impl TrackIndex {
     pub fn end(&self) -> i64 {
         let end = self.samples.end_pts();
         self.edit.end.map_or(end, |edit| edit.min(end))
+    }
+
+    /// How frames are shown that have this sample description, counted from 0.
+    pub fn display(&self, description: u16) -> cmaf::Display {
+        let described = self.descriptions.get(usize::from(description));
+        let properties = described.map(|each| each.properties.clone()).unwrap_or_default();
+        cmaf::Display { matrix: self.matrix, size: self.size, properties }
     }
 }
 
@@ -301,7 +317,7 @@ impl Top {
 /// A box at the top level, in memory.
 struct Loaded {
     top: Top,
-    data: bytes::Bytes,
+    data: Bytes,
 }
 
 impl Loaded {

@@ -1,5 +1,7 @@
 //! Reads `moov`: the tracks, their sample descriptions, and the samples of a progressive file.
 
+use bytes::Bytes;
+
 use super::boxes::{Body, name};
 use super::edit::Edit;
 use super::table::Builder;
@@ -65,6 +67,7 @@ pub(super) fn read(moov: Body, len: u64) -> Result<Movie, Error> {
     let mut movie = Movie { timescale, duration, tracks: Vec::new(), problem: None };
     let mut budget = limits::INDEX;
     let mut extends = None;
+    let mut chapters = Vec::new();
     for child in moov.children() {
         match child {
             Ok(trak) if trak.kind == *b"trak" => {
@@ -74,6 +77,7 @@ pub(super) fn read(moov: Body, len: u64) -> Result<Movie, Error> {
                     let what = "moov: track count".into();
                     return Err(Error::Limit { what, at: trak.start, value, limit });
                 }
+                chapters.extend(chapters_of(trak));
                 let mut track = track(trak, timescale, Builder::new(budget, len));
                 let id = track.index.track.id;
                 if movie.tracks.iter().any(|other| other.index.track.id == id) {
@@ -94,6 +98,9 @@ pub(super) fn read(moov: Body, len: u64) -> Result<Movie, Error> {
     if movie.tracks.is_empty() {
         let none = || Error::malformed("moov: no trak inside", moov.start);
         return Err(movie.problem.unwrap_or_else(none));
+    }
+    for track in &mut movie.tracks {
+        track.index.has_chapters = chapters.contains(&track.index.track.id);
     }
     if let Some(mvex) = extends
         && let Err(problem) = defaults(mvex, &mut movie.tracks)
@@ -125,7 +132,9 @@ fn track(trak: Body, movie: u32, builder: Builder) -> TrackState {
     let index = TrackIndex {
         track: Track { id: 0, timescale: 1, codec, language: *b"und" },
         enabled: true,
+        has_chapters: false,
         matrix: cmaf::UPRIGHT,
+        size: (0, 0),
         label: None,
         descriptions: Vec::new(),
         edit: Edit::NONE,
@@ -152,11 +161,14 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
 
     state.index.label = label(trak);
 
-    // Skips durations, layer and volume. A matrix that is cut off is ignored.
+    // Skips durations, layer and volume. A matrix or a size that is cut off is ignored.
     if tkhd.take(if version == 0 { 24 } else { 28 }).is_ok()
-        && let Some(words) = tkhd.data.as_chunks::<4>().0.first_chunk::<9>()
+        && let Some((words, rest)) = tkhd.data.as_chunks::<4>().0.split_first_chunk::<9>()
     {
         state.index.matrix = words.map(i32::from_be_bytes);
+        if let [width, height, ..] = *rest {
+            state.index.size = (u32::from_be_bytes(width), u32::from_be_bytes(height));
+        }
     }
 
     let mdia = trak.required(b"mdia")?;
@@ -190,7 +202,7 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
         Err(problem) => {
             state.trouble(problem);
             let codec = Codec::Other(Other { kind: state.kind, fourcc: *b"    " });
-            vec![Description { codec, problem: None }]
+            vec![Description { codec, properties: Bytes::new(), problem: None }]
         }
     };
     if let Some(problem) = descriptions.iter().find_map(|each| each.problem.clone()) {
@@ -202,6 +214,14 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     let count = descriptions.len();
     state.index.descriptions = descriptions;
     progressive::read(stbl, (state.kind, count), &mut state.builder)
+}
+
+/// The tracks that have the chapters of this one. References are often irregular, which is no reason to refuse a track.
+fn chapters_of(trak: Body) -> Vec<u32> {
+    let tref = trak.child(b"tref").ok().flatten();
+    let chap = tref.and_then(|tref| tref.child(b"chap").ok().flatten());
+    let tracks = chap.map_or(&[][..], |chap| chap.data.as_chunks::<4>().0);
+    tracks.iter().take(limits::TRACKS).map(|id| u32::from_be_bytes(*id)).collect()
 }
 
 /// How many bytes of a track's name are read.

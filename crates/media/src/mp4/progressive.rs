@@ -49,9 +49,9 @@ pub(super) fn read(
     builder.check(sizes.count.into(), (sizes.name, sizes.at))?;
     let mut times = Times::parse(boxes.stts.ok_or_else(|| missing("stts"))?)?;
     let mut composition = boxes.ctts.map(Composition::parse).transpose()?;
-    let sync = boxes.stss.map(Sync::parse).transpose()?;
-    // Some writers put an empty table into each track. Audio without any sync sample could not begin.
-    let mut sync = sync.filter(|sync| kind != Kind::Audio || !sync.numbers.is_empty());
+    // All audio frames are sync samples. Some writers put an empty table into each track, or list only the first frame.
+    let sync = boxes.stss.filter(|_| kind != Kind::Audio);
+    let mut sync = sync.map(Sync::parse).transpose()?;
     let mut chunks = Chunks::parse(boxes.stsc.ok_or_else(|| missing("stsc"))?, descriptions)?;
     let offsets = Offsets::parse(boxes.offsets.ok_or_else(|| missing("stco"))?)?;
 

@@ -272,11 +272,16 @@ pub(crate) fn finish(
     texts
 }
 
-/// Language and label from the part between a movie's name and `.vtt`: `en`, `pt-BR`, `en.forced`,
-/// `commentary`.
+/// Language and label from the part between a movie's name and `.vtt`: `.en`, `.pt-BR`, `.en.forced`,
+/// `.commentary`. Without a dot at its beginning, the part is a whole name in the folder of a title, `The.Film.en`.
 pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
     let mut words: Vec<&str> = suffix.split('.').filter(|word| !word.is_empty()).collect();
-    let language = words.iter().position(|word| is_tag(word)).map(|at| words.remove(at).to_owned());
+    // The words of a film's own name come before the language.
+    let at = match suffix.starts_with('.') {
+        true => words.iter().position(|word| is_tag(word)),
+        false => words.iter().rposition(|word| is_tag(word)),
+    };
+    let language = at.map(|at| words.remove(at).to_owned());
     let language = language.map(|tag| {
         let code = <[u8; 3]>::try_from(tag.to_ascii_lowercase().as_bytes()).ok();
         code.and_then(media::language::tag).unwrap_or(tag)
@@ -293,13 +298,18 @@ pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
     (language, label)
 }
 
-/// Whether a word has the form of an RFC 5646 tag: a language of two or three letters, and subtags.
+/// Whether a word is an RFC 5646 tag: a language of two or three letters, and subtags. Words of two letters, and words
+/// with capitals, must be known languages: others are `CC`, `SDH` or words of a title.
 fn is_tag(word: &str) -> bool {
     let mut subtags = word.split('-');
     let language = subtags.next().unwrap_or_default();
-    matches!(language.len(), 2 | 3)
-        && language.bytes().all(|byte| byte.is_ascii_alphabetic())
-        && !matches!(language, "sdh" | "cc")
+    let is_code = match language.len() {
+        2 => media::language::is_common(language),
+        3 if language.bytes().all(|byte| byte.is_ascii_lowercase()) => language != "sdh",
+        3 => media::language::is_common(language),
+        _ => false,
+    };
+    is_code
         && subtags.all(|subtag| {
             (2..=8).contains(&subtag.len()) && subtag.bytes().all(|b| b.is_ascii_alphanumeric())
         })
@@ -327,6 +337,12 @@ mod tests {
         assert_eq!(names("pt-BR"), pair("pt-BR", ""));
         assert_eq!(names("en.sdh"), pair("en", "en sdh"));
         assert_eq!(names("sdh.en"), pair("en", "en sdh"));
+        assert_eq!(names(".SDH.en"), pair("en", "en SDH"));
+        assert_eq!(names(".CC.EN"), pair("EN", "EN CC"));
+        assert_eq!(names(".en.hi"), pair("en", "en hi"));
+        assert_eq!(names(".fil"), pair("fil", ""));
+        assert_eq!(names("The.Big.Film.en"), pair("en", "en The Big Film"));
+        assert_eq!(names("The.Big.Film"), pair("", "The Big Film"));
         assert_eq!(names("commentary"), pair("", "commentary"));
         assert_eq!(names(".."), pair("", ""));
     }

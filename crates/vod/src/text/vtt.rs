@@ -1,6 +1,8 @@
 //! Reads WebVTT (W3C WebVTT: The Web Video Text Tracks Format, section 6.1) as a browser does:
 //! errors are skipped, and only a file without the signature is refused.
 
+use std::ops::RangeInclusive;
+
 use super::{Cue, limits};
 
 /// Contents of a file: its STYLE and REGION blocks, and its cues ordered by their start. At most
@@ -25,10 +27,10 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<(String, Vec<Cue>), String> {
     let mut block: Vec<&str> = Vec::new();
     // The end of the file ends the last block.
     for line in lines.chain([""]) {
-        let timings = line.contains("-->");
-        // Timings inside a block begin another cue: step 6.4 of "collect a WebVTT block".
-        let begun = block.iter().any(|line| line.contains("-->"));
-        if timings && (in_header || begun) {
+        // Timings inside a block begin another cue: step 6.4 of "collect a WebVTT block". Only such a line looks at the
+        // lines before, because a block may have all lines of the file.
+        let begun = || block.iter().any(|line| line.contains("-->"));
+        if line.contains("-->") && (in_header || begun()) {
             finish(&block, in_header, &mut blocks, &mut cues);
             block.clear();
             in_header = false;
@@ -95,19 +97,20 @@ fn cue(block: &[&str], at: usize) -> Option<Cue> {
 
 const SPACE: [char; 3] = [' ', '\t', '\u{c}'];
 
-/// `[H…H:]MM:SS.mmm`, section 4.4, in milliseconds.
+/// `[H…H:]MM:SS.mmm`, in milliseconds: "collect a WebVTT timestamp" of section 6.3. A browser takes hours of one digit,
+/// too, though section 4.4 lets nobody write them.
 fn millis(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.')?;
-    let number = |digits: &str, most: usize| -> Option<u64> {
+    let number = |digits: &str, length: RangeInclusive<usize>| -> Option<u64> {
         let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-        (plain && (2..=most).contains(&digits.len())).then(|| digits.parse().ok())?
+        (plain && length.contains(&digits.len())).then(|| digits.parse().ok())?
     };
     let mut parts = whole.rsplit(':');
-    let seconds = number(parts.next()?, 2).filter(|seconds| *seconds < 60)?;
-    let minutes = number(parts.next()?, 2).filter(|minutes| *minutes < 60)?;
+    let seconds = number(parts.next()?, 2..=2).filter(|seconds| *seconds < 60)?;
+    let minutes = number(parts.next()?, 2..=2).filter(|minutes| *minutes < 60)?;
     // More than a thousand years.
-    let hours = parts.next().map_or(Some(0), |hours| number(hours, 8))?;
-    let fraction = number(fraction, 3).filter(|_| fraction.len() == 3 && parts.next().is_none())?;
+    let hours = parts.next().map_or(Some(0), |hours| number(hours, 1..=8))?;
+    let fraction = number(fraction, 3..=3).filter(|_| parts.next().is_none())?;
     Some(((hours * 60 + minutes) * 60 + seconds) * 1_000 + fraction)
 }
 
@@ -147,12 +150,14 @@ mod tests {
             00:02.000 --> 00:01.000\nbackwards\n\n0:1.0 --> 00:05.000\nbadly written\n\n\
             00:61.000 --> 02:00.000\nno such second\n\n\
             00:04.000 --> 00:05.000\nfourth\n00:05.000-->00:06.000\nno empty line before\n\n\
-            00:03.000 --> 00:04.000\nout of order";
+            00:03.000 --> 00:04.000\nout of order\n\n\
+            1:00:00.000 --> 1:00:01.000\none digit of hours";
         let expected = [
             plain(0, 1_000, "at once"),
             plain(3_000, 4_000, "out of order"),
             plain(4_000, 5_000, "fourth"),
             plain(5_000, 6_000, "no empty line before"),
+            plain(3_600_000, 3_601_000, "one digit of hours"),
         ];
         assert_eq!(cues(text), expected);
         assert_eq!(cues("WEBVTT"), []);
@@ -164,6 +169,15 @@ mod tests {
         for text in ["", "WEBVTTX\n", "1\n00:00:01,000 --> 00:00:02,000\nSubRip\n", "\u{1}"] {
             assert!(parse(text.as_bytes()).is_err(), "{text:?}");
         }
+    }
+
+    /// Each line is looked at a few times. In a block of so many lines, a look at all lines before each would take hours.
+    #[test]
+    fn a_block_may_have_all_lines_of_the_file() {
+        let lines = "a\n".repeat(2_000_000);
+        assert_eq!(cues(&format!("WEBVTT\n\n{lines}")), []);
+        let text = format!("WEBVTT\n\nid\n00:00.000 --> 00:01.000\n{lines}");
+        assert_eq!(cues(&text).len(), 1);
     }
 
     #[test]
