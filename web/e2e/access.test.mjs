@@ -13,6 +13,7 @@ import {
   startBrowser,
   startServer,
   untilCondition,
+  untilEnough,
   untilTime,
 } from './support.mjs';
 
@@ -132,6 +133,63 @@ test('a page without one says what is needed', { timeout: 3 * PATIENCE }, async 
   await page.getByText('credentials are needed').first().waitFor();
   await keep(page, 'access-refused');
   await page.context().close();
+});
+
+test('a page waits while its user types a password, and does not ask again', {
+  timeout: 3 * PATIENCE,
+}, async () => {
+  const rule = 'actions = ["api"]\nuser = "alice"\npassword = "geheim"\n';
+  const own = await startServer({ demo: false, config: `[[access.rule]]\n${rule}` });
+  const { page } = await openPage(browser);
+  let [looks, refused] = [0, 0];
+  page.on('response', (response) => {
+    if (response.status() !== 401) return;
+    if (response.request().method() === 'HEAD') looks += 1;
+    else refused += 1;
+  });
+  const devtools = await page.context().newCDPSession(page);
+  const dialogs = [];
+  devtools.on('Fetch.authRequired', ({ requestId }) => dialogs.push(requestId));
+  devtools.on('Fetch.requestPaused', ({ requestId }) =>
+    devtools.send('Fetch.continueRequest', { requestId }),
+  );
+  await devtools.send('Fetch.enable', { handleAuthRequests: true });
+  const reply = async (authChallengeResponse) => {
+    for (const requestId of dialogs) {
+      await devtools.send('Fetch.continueWithAuth', { requestId, authChallengeResponse });
+    }
+  };
+
+  await page.goto(own.url);
+  // The page has looked whether the server is there, and its requests are still those of the beginning.
+  await untilEnough(
+    () => looks,
+    (count) => count >= 4,
+    'the page does not look',
+  );
+  const opened = dialogs.length;
+  await reply({ response: 'CancelAuth' });
+  await page.getByText('Load the page again').first().waitFor();
+  const before = refused;
+  await untilEnough(
+    () => refused,
+    (count) => count >= before + 3,
+    'the page does not go on',
+  );
+  assert.equal(dialogs.length, opened);
+
+  dialogs.length = 0;
+  looks = 0;
+  await page.reload();
+  await untilEnough(
+    () => looks,
+    (count) => count >= 2,
+    'the page does not look',
+  );
+  await reply({ response: 'ProvideCredentials', username: 'alice', password: 'geheim' });
+  await page.getByText('Nothing is live yet').first().waitFor();
+  await page.context().close();
+  await own.stop();
 });
 
 for (const via of ['llhls', 'dash']) {

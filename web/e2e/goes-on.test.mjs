@@ -283,6 +283,42 @@ describe('pages go on', { concurrency: 4 }, () => {
     }
   });
 
+  test('a page that is paused while it waits for media stays paused', async () => {
+    const origin = await startServer({ config: '[live]\ntarget_duration = "2s"\nsegment_target = "1s"\n' });
+    const { page } = await openPage(browser, SMALL);
+    let holds = false;
+    await page.route('**/live/demo/**/*.m4s', async (route) => {
+      if (!holds) return route.continue();
+    });
+    try {
+      await page.goto(`${origin.url}/watch/live/demo?via=hls`);
+      await untilBegun(page);
+      await playOn(page, 1);
+      holds = true;
+      // The page has noticed that it waits. It does not look for another source while it is paused.
+      const source = await page.evaluate(
+        () =>
+          new Promise((resolve) => {
+            const video = document.querySelector('video');
+            video.addEventListener('waiting', () => setTimeout(() => resolve(video.src)), { once: true });
+          }),
+      );
+      await page.evaluate(() => document.querySelector('video').pause());
+      // A page that waits tries another source after 8 s.
+      const passed = () => page.evaluate(() => performance.now());
+      const enough = (await passed()) + 10_000;
+      await untilEnough(passed, (now) => now > enough, 'no time passes');
+      const { paused, src } = await page.evaluate(() => {
+        const { paused, src } = document.querySelector('video');
+        return { paused, src };
+      });
+      assert.deepEqual({ paused, src }, { paused: true, src: source });
+    } finally {
+      await page.context().close();
+      await origin.stop();
+    }
+  });
+
   test('a publisher returns without its audio', async (t) => {
     const vias = ['llhls', 'dash', 'plain', 'plain-dash'];
     const made = await makeVariants({ returns: [...VIDEO, ...AUDIO, '-g', '30'] }, '60');

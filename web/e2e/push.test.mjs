@@ -222,14 +222,16 @@ describe('live by push', { concurrency: 2 }, () => {
     const played = () => page.evaluate(() => window.seen.played);
     const enough = (await played()) + 5;
     const read = async () => readings.push(await stats(page)) && played();
-    await untilEnough(read, (now) => now >= enough, 'it does not play', 500);
+    // After each stall, which a busy machine may cause, the player keeps a little more distance for a minute.
+    const isClose = () => readings.some(({ latency }) => latency < 1);
+    await untilEnough(read, (now) => now >= enough && isClose(), 'it does not play close behind live', 500);
     const last = readings.at(-1);
     const latencies = readings.map(({ latency }) => latency);
     t.diagnostic(`first frame ${Math.round(last.moments.firstFrame)} ms after navigation`);
     t.diagnostic(`latency ${Math.min(...latencies).toFixed(2)}–${Math.max(...latencies).toFixed(2)} s`);
     assert.equal(last.engine, 'MediaSource in a worker');
     assert.deepEqual(longStandings(await standingsOf(page)), []);
-    assert.ok(Math.min(...latencies) > 0.1 && Math.min(...latencies) < 1, `latency ${latencies}`);
+    assert.ok(Math.min(...latencies) > 0.1, `latency ${latencies}`);
     assert.ok(readings.every(({ playbackRate }) => playbackRate >= 0.97));
     assert.ok(last.currentTime - readings[0].currentTime > 3, 'it plays');
     const { media, overhead } = last.traffic;

@@ -1,4 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
+import { quietly } from '../shared/signing-in';
 
 /** Lines are drawn so often at most, in milliseconds, however many events there are. */
 const DRAWN = 250;
@@ -86,7 +87,7 @@ export function follow<Line extends { key: number }>(
   };
   /** An EventSource does not tell why it was refused. */
   const isRefused = async () => {
-    const answer = await fetch(source.path, { method: 'HEAD' }).catch(() => null);
+    const answer = await fetch(source.path, { method: 'HEAD', credentials: quietly() }).catch(() => null);
     return answer?.status === 401 || answer?.status === 403;
   };
   const connect = () => {

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Publication } from './publication';
 
 /** A source of a device, or of a screen that its viewer may stop. */
@@ -100,4 +100,77 @@ it('opens what is chosen where the source before ends meanwhile', async () => {
   await chosen;
   expect(publication.settings.video).toEqual(camera);
   expect(publication.media.getVideoTracks()).toHaveLength(1);
+});
+
+/** A connection whose state the test sets. */
+class Peer extends EventTarget {
+  static all: Peer[] = [];
+  connectionState = 'new';
+  localDescription = { sdp: '' };
+  constructor() {
+    super();
+    Peer.all.push(this);
+  }
+  addTransceiver = () => ({ setCodecPreferences: () => {} });
+  getTransceivers = () => [];
+  getStats = async () => new Map();
+  setLocalDescription = async () => {};
+  setRemoteDescription = async () => {};
+  close = () => {};
+  connect() {
+    this.connectionState = 'connected';
+    this.dispatchEvent(new Event('connectionstatechange'));
+  }
+}
+
+describe('a first attempt', () => {
+  /** Starts to publish to a server that answers like this. */
+  const start = async (answer: () => Promise<unknown>) => {
+    vi.useFakeTimers();
+    Peer.all = [];
+    vi.stubGlobal('RTCPeerConnection', Peer);
+    const codecs = [{ mimeType: 'video/H264', clockRate: 90_000, sdpFmtpLine: 'packetization-mode=1' }];
+    vi.stubGlobal('RTCRtpSender', { getCapabilities: () => ({ codecs }) });
+    vi.stubGlobal('fetch', (_: string, { method }: RequestInit) =>
+      method === 'DELETE' ? Promise.resolve() : answer(),
+    );
+    const publication = new Publication('/live/a/whip');
+    publication.start();
+    await vi.advanceTimersByTimeAsync(10_000);
+    return publication;
+  };
+  const created = async () => ({
+    status: 201,
+    headers: new Headers({ location: '/session' }),
+    text: async () => '',
+  });
+
+  afterEach(() => vi.useRealTimers());
+
+  it('is made once more where no connection follows an answer', async () => {
+    const publication = await start(created);
+    expect([publication.state, publication.trouble]).toEqual(['again', 'No connection within 10 s.']);
+    await vi.advanceTimersByTimeAsync(2_000);
+    expect(Peer.all).toHaveLength(2);
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(publication.state).toBe('preview');
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(Peer.all).toHaveLength(2);
+  });
+
+  it('may succeed so', async () => {
+    const publication = await start(created);
+    await vi.advanceTimersByTimeAsync(2_000);
+    Peer.all[1]?.connect();
+    expect([publication.state, publication.trouble]).toEqual(['live', null]);
+    publication.stop();
+  });
+
+  it('is told where the server does not answer, or refuses', async () => {
+    const silent = await start(() => new Promise(() => {}));
+    expect([silent.state, silent.trouble]).toEqual(['preview', 'No connection within 10 s.']);
+    const refused = await start(async () => ({ status: 409, text: async () => 'taken' }));
+    expect([refused.state, refused.trouble]).toEqual(['preview', 'The server says: taken.']);
+    expect(Peer.all).toHaveLength(1);
+  });
 });

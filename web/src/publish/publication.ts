@@ -145,15 +145,17 @@ export class Publication {
         this.sent = sent;
         this.tell();
       },
-      // A first attempt that fails is told. A connection that was there is tried anew.
-      lost: (why, mayPass) => {
+      // A first attempt that fails is told. A connection that was there is tried anew. One that did not come about,
+      // though the server took the offer, is tried once more: packets may have been lost.
+      lost: (why, chance) => {
         connection.end();
         this.connection = null;
         this.sent = NOTHING_SENT;
         this.trouble = why;
         const now = performance.now();
         if (this.state === 'live') this.tryUntil = now + TRY_FOR;
-        const again = mayPass && this.tryUntil !== null && now < this.tryUntil;
+        if (chance === 'silence') this.tryUntil ??= now + 1;
+        const again = chance !== 'none' && this.tryUntil !== null && now < this.tryUntil;
         this.state = again ? 'again' : 'preview';
         this.tell();
         if (!again) return;
@@ -231,11 +233,13 @@ export class Publication {
   }
 }
 
+/** Whether another attempt may succeed. `silence`: the server took the offer, and no connection followed. */
+type Chance = 'none' | 'some' | 'silence';
+
 interface Events {
   connected(): void;
   sent(sent: Sent): void;
-  /** `mayPass`: whether another attempt may succeed. */
-  lost(why: string, mayPass: boolean): void;
+  lost(why: string, chance: Chance): void;
 }
 
 /** One session of WHIP. */
@@ -256,7 +260,9 @@ class Connection {
     private readonly url: string,
     private readonly events: Events,
   ) {
-    this.late = setTimeout(() => this.lose(`No connection within ${CONNECT / 1000} s.`, true), CONNECT);
+    this.late = setTimeout(() => {
+      this.lose(`No connection within ${CONNECT / 1000} s.`, this.session === null ? 'some' : 'silence');
+    }, CONNECT);
     this.peer.addEventListener('connectionstatechange', () => {
       const { connectionState } = this.peer;
       if (connectionState === 'connected' && this.reading === undefined && !this.over) {
@@ -264,12 +270,13 @@ class Connection {
         this.reading = setInterval(() => void this.read(), EVERY);
         if (this.session !== null) {
           this.leaveIt = keepConnected(this.peer, this.session, () =>
-            this.lose('The connection was lost.', true),
+            this.lose('The connection was lost.', 'some'),
           );
         }
         this.events.connected();
       }
-      if (connectionState === 'failed' && this.leaveIt === null) this.lose('The connection was lost.', true);
+      if (connectionState === 'failed' && this.leaveIt === null)
+        this.lose('The connection was lost.', 'some');
     });
   }
 
@@ -278,7 +285,7 @@ class Connection {
     try {
       const codecs = preferred(RTCRtpSender.getCapabilities('video')?.codecs ?? []);
       if (codecs.length === 0) {
-        this.lose('This browser does not encode H.264, and the server takes no other video.', false);
+        this.lose('This browser does not encode H.264, and the server takes no other video.', 'none');
         return;
       }
       // Both kinds are agreed on, so that a source can be added while publishing.
@@ -295,9 +302,9 @@ class Connection {
       const answer = await sendOffer(this.url, this.peer, this.asked.signal);
       const text = await answer.text();
       if (answer.status !== 201) {
-        // The server's sentence says why. Somebody else's publication may end.
-        const mayPass = answer.status === 409 || answer.status >= 500;
-        this.lose(`The server says: ${text.trim() || answer.status}.`, mayPass);
+        // The server's sentence says why. Somebody else's publication may end, or that of this page before.
+        const mayPass = [409, 429].includes(answer.status) || answer.status >= 500;
+        this.lose(`The server says: ${text.trim() || answer.status}.`, mayPass ? 'some' : 'none');
         return;
       }
       this.session = answer.headers.get('location');
@@ -305,7 +312,7 @@ class Connection {
       await this.peer.setRemoteDescription({ type: 'answer', sdp: text });
       await this.carry(media, settings);
     } catch (error) {
-      this.lose(`The server cannot be reached: ${String(error)}.`, true);
+      this.lose(`The server cannot be reached: ${String(error)}.`, 'some');
     }
   }
 
@@ -340,8 +347,8 @@ class Connection {
     endSession(this.peer, this.session);
   }
 
-  private lose(why: string, mayPass: boolean): void {
-    if (!this.over) this.events.lost(why, mayPass);
+  private lose(why: string, chance: Chance): void {
+    if (!this.over) this.events.lost(why, chance);
   }
 
   private async read(): Promise<void> {

@@ -1,5 +1,5 @@
-import { anyOf, timeout } from './abort';
 import { type Credentials, NO_CREDENTIALS } from './credentials';
+import { fetchSignedIn } from './signing-in';
 import { pathOf } from './streams';
 
 /** `offline`: the publisher is lost and may come back within 30 s; `ended`: the stream is over. */
@@ -89,9 +89,6 @@ export class Refused extends BadAnswer {
   }
 }
 
-/** Longest wait for an answer of the control API, in milliseconds. */
-const TIMEOUT = 5_000;
-
 /**
  * Gets a live stream by its path, `live/NAME`; null if there is none. `prefix` stands before all addresses of a signed
  * page. Rejects if the server cannot be reached or its answer is invalid.
@@ -128,12 +125,7 @@ export async function ask(
   signal?: AbortSignal,
   { headers } = NO_CREDENTIALS,
 ): Promise<unknown> {
-  const late = timeout(TIMEOUT);
-  const response = await fetch(path, {
-    signal: signal ? anyOf(signal, late) : late,
-    cache: 'no-store',
-    headers: { accept: 'application/json', ...headers },
-  });
+  const response = await fetchSignedIn(path, { accept: 'application/json', ...headers }, signal);
   if (!response.ok) throw new Refused(response.status);
   return await response.json();
 }

@@ -87,7 +87,7 @@ class Peer extends EventTarget {
 }
 
 /** Keeps a connection whose server answers like this, and counts how often it was given up. */
-function kept(answers: (number | Error)[]) {
+function kept(answers: (number | Error | Promise<number>)[]) {
   vi.useFakeTimers();
   const peer = new Peer();
   const asked: [string, RequestInit][] = [];
@@ -95,7 +95,7 @@ function kept(answers: (number | Error)[]) {
     asked.push([url, init]);
     const answer = answers.shift() ?? 500;
     if (answer instanceof Error) throw answer;
-    return { status: answer, text: async () => 'a=ice-ufrag:U\r\na=ice-pwd:P\r\n' };
+    return { status: await answer, text: async () => 'a=ice-ufrag:U\r\na=ice-pwd:P\r\n' };
   });
   const state = { peer, asked, lost: 0, stop: () => {} };
   const connection = peer as unknown as RTCPeerConnection;
@@ -138,6 +138,23 @@ test('a longer one restarts ICE, and again where that does not help', async () =
   state.peer.set('failed');
   await vi.advanceTimersByTimeAsync(1_000);
   expect(state.asked.length).toBe(5);
+});
+
+test('no restart begins beside another', async () => {
+  let late: (status: number) => void = () => {};
+  const state = kept([new Promise<number>((resolve) => (late = resolve)), 200]);
+  state.peer.set('disconnected');
+  await vi.advanceTimersByTimeAsync(1_000);
+  expect(state.asked.length).toBe(1);
+  state.peer.set('connected');
+  state.peer.set('disconnected');
+  await vi.advanceTimersByTimeAsync(3_000);
+  expect(state.asked.length).toBe(1);
+  late(200);
+  await vi.advanceTimersByTimeAsync(1_999);
+  expect(state.asked.length).toBe(1);
+  await vi.advanceTimersByTimeAsync(1);
+  expect(state.asked.length).toBe(2);
 });
 
 test('a connection is given up where the server refuses, and where nothing helps', async () => {

@@ -73,6 +73,8 @@ export function keepConnected(peer: RTCPeerConnection, session: string, lost: ()
   /** Until when the connection must be there again, by `performance.now()`. Null while it is there. */
   let until: number | null = null;
   let next: ReturnType<typeof setTimeout> | undefined;
+  /** Two restarts at once would mix their offers and answers. */
+  let isRestarting = false;
 
   const stop = () => {
     stopped.abort();
@@ -86,7 +88,9 @@ export function keepConnected(peer: RTCPeerConnection, session: string, lost: ()
   const attempt = async () => {
     if (until === null) return;
     if (performance.now() >= until) return giveUp();
+    isRestarting = true;
     const status = await restart(peer, session, stopped.signal).catch(() => null);
+    isRestarting = false;
     if (stopped.signal.aborted) return;
     // Without an answer, the network may be away. Restarts are limited, too.
     if (status !== 200 && status !== null && status !== 429) return giveUp();
@@ -99,7 +103,8 @@ export function keepConnected(peer: RTCPeerConnection, session: string, lost: ()
       until = null;
     } else if ((state === 'disconnected' || state === 'failed') && until === null) {
       until = performance.now() + TRY_FOR;
-      next = setTimeout(attempt, INTERRUPTED);
+      // After a restart that is under way, another follows where it is needed.
+      if (!isRestarting) next = setTimeout(attempt, INTERRUPTED);
     }
   };
   peer.addEventListener('iceconnectionstatechange', changed);

@@ -592,17 +592,15 @@ export class Session {
       // The server's list is read first: an engine that waits for a lost publisher is not stuck.
       await this.look();
       if (timer !== this.stuckTimer) return;
-      // A browser may load nothing of a source that is not to play, and may not play what it has before it is asked.
+      // A browser may load nothing of a source that is not to play, and may not play what it has before it is asked. A
+      // video that somebody paused while it waited for media does not go on until somebody plays it.
       const { paused, readyState } = this.video;
       const isIdle = this.held || readyState >= HTMLMediaElement.HAVE_CURRENT_DATA;
-      const waits = paused && isIdle && this.facts.engine === 'starting';
-      if (!waits) this.happen({ type: 'stuck' });
+      const isUnderWay = () => this.facts.engine === 'waiting' || this.facts.engine === 'starting';
+      if (!(paused && isIdle && isUnderWay())) this.happen({ type: 'stuck' });
       // While the publisher is away, or the server does not answer, the event had no effect. The
       // publisher may be back at the next try.
-      const { engine } = this.facts;
-      if (timer === this.stuckTimer && (engine === 'waiting' || engine === 'starting')) {
-        this.watchOver(STUCK_AFTER);
-      }
+      if (timer === this.stuckTimer && isUnderWay()) this.watchOver(STUCK_AFTER);
     }, delay);
     this.stuckTimer = timer;
   }
@@ -614,7 +612,8 @@ export class Session {
       async () => {
         if (document.visibilityState === 'visible' || this.facts.engine !== 'playing') {
           this.looks += 1;
-          await this.look();
+          // A new read would cancel the one before, while the browser asks its user for a password.
+          await (this.looking ? this.looked : this.look());
         }
         this.follow();
       },
@@ -639,7 +638,11 @@ export class Session {
     this.looking?.abort();
     const looking = new AbortController();
     this.looking = looking;
-    this.looked = this.ask(looking).then(() => (looking.signal.aborted ? this.looked : undefined));
+    this.looked = this.ask(looking).then(() => {
+      if (looking.signal.aborted) return this.looked;
+      this.looking = null;
+      return undefined;
+    });
     return this.looked;
   }
 
