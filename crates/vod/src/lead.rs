@@ -7,7 +7,7 @@ use media::mp4::{Edit, SampleEntry, SampleTable};
 ///
 /// Segments have no edit list. Browsers drop frames before the presentation together with all
 /// frames that are decoded from them. So these frames stay in the title, and each is shown for an
-/// instant. Together they last less than a visible frame. All other frames keep their times.
+/// instant: 10 µs, or one unit of a coarser timescale. All other frames keep their times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lead {
     /// Number of the first of these frames in decode order, a sync sample.
