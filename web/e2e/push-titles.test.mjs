@@ -92,6 +92,20 @@ describe('titles by push', { concurrency: 3 }, () => {
     });
   }
 
+  withPage('lose nothing where the browser does not decode what the server chooses', async (page) => {
+    await embed.play(page, '/vod/codecs/push');
+    await untilPlayed(page, 0.2, 8);
+    const { played, names } = await page.evaluate(() => ({
+      played: document.querySelector('video').played.start(0),
+      names: window.heard.filter(([name]) => name === 'rendition').map(([, event]) => event.codecs),
+    }));
+    assert.ok(played < 0.1, `begins at ${played} s`);
+    assert.ok(
+      names.every((codecs) => codecs.startsWith('avc1')),
+      names.join(),
+    );
+  });
+
   withPage('are played from any place, however often that changes', async (page) => {
     await embed.play(page, '/vod/first.mp4/push?pace=fast', {}, { seek: 20 });
     await untilPlayed(page, 20, 20.5);

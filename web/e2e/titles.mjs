@@ -19,7 +19,8 @@ Another subtitle of the test.
 /**
  * A folder of titles: `first.mp4`, two minutes, index in front, with subtitles beside it;
  * `last.mp4`, 52 s, index at the end; `fragmented.mp4`, 15.6 s; `languages.mp4`, a minute, two audio
- * tracks; `folder`, a minute, two renditions; `edited.mp4`, which is green, except for a red first second
+ * tracks; `folder`, a minute, two renditions; `codecs`, 20 s, of whose three renditions only `middle` is in a codec that
+ * Chromium decodes; `edited.mp4`, which is green, except for a red first second
  * that its edit list skips; and files that cannot be played: `cut.mp4` (without an index),
  * `short.mp4` (media missing), `hevc.mp4`, `text.mp4`.
  */
@@ -48,6 +49,24 @@ export async function makeTitles() {
     ...'-preset ultrafast -sc_threshold 0 -c:a copy'.split(' '),
     at('folder/low.mp4'),
   );
+  await mkdir(at('codecs'));
+  for (const [name, encoder] of [
+    [
+      'low',
+      '-c:v libx265 -b:v 50k -x265-params keyint=50:min-keyint=50:scenecut=0:open-gop=0:log-level=none',
+    ],
+    ['middle', '-c:v libx264 -b:v 200k -g 50 -sc_threshold 0'],
+    [
+      'high',
+      '-c:v libx265 -b:v 500k -x265-params keyint=50:min-keyint=50:scenecut=0:open-gop=0:log-level=none',
+    ],
+  ]) {
+    ffmpeg(
+      ...'-f lavfi -i testsrc2=s=160x90:r=25:d=20 -f lavfi -i sine -t 20'.split(' '),
+      ...`${encoder} -preset ultrafast -bf 0 -pix_fmt yuv420p -c:a aac`.split(' '),
+      at(`codecs/${name}.mp4`),
+    );
+  }
   ffmpeg(
     '-i',
     at('folder/high.mp4'),

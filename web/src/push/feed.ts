@@ -249,13 +249,18 @@ export class Feed {
     const delay = retryDelay(this.attempt++);
     this.report({ is: 'lost', attempt: this.attempt, delay, reason });
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      // A file goes on where the buffer ends, and a broadcast at its newest keyframe, unless there
-      // was a seek.
-      if (this.recorded) wish.from = this.store.end() ?? wish.from;
-      else if (this.hello) wish.from = 'live';
-      this.connect(gone);
-    }, delay);
+    this.timer = setTimeout(() => this.resume(gone), delay);
+  }
+
+  /**
+   * Connects again. A file goes on where the buffer ends, and a broadcast at its newest keyframe, unless there was a
+   * seek.
+   */
+  private resume(gone = false): void {
+    const { wish } = this;
+    if (wish && this.recorded) wish.from = this.store.end() ?? wish.from;
+    else if (wish && this.hello) wish.from = 'live';
+    this.connect(gone);
   }
 
   private say(command: Record<string, unknown>): void {
@@ -431,8 +436,11 @@ export class Feed {
       ({ name, codecs }) =>
         name !== this.rendition && this.store.decodes(`video/mp4; codecs="${codecs}${audio}"`),
     );
-    if (other) this.obey({ do: 'want', wishes: { rendition: other.name } });
-    else {
+    if (other) {
+      this.obey({ do: 'want', wishes: { rendition: other.name } });
+      // The server would go on behind what cannot be decoded. Nothing of a file is left out.
+      if (this.recorded) this.resume();
+    } else {
       this.disconnect();
       this.report({ is: 'failed', code: 'codec', reason: `this browser does not decode ${mime}` });
     }
