@@ -8,8 +8,9 @@
 //! ```
 //!
 //! An Opus packet is the payload of one RTP packet (RFC 7587 4.2), so it needs no code here.
-//! `srtp` encrypts what viewers get, and decrypts their RTCP, which `rtcp` takes apart. All else that WebRTC needs
-//! of RTP is str0m's: what a publisher sends, and the parts of RTCP packets.
+//! `srtp` encrypts what viewers get, and decrypts their RTCP, which `rtcp` takes apart. `header` reads the part of a
+//! packet that SRTP leaves in the clear. All else that WebRTC needs of RTP is str0m's: what a publisher sends, and the
+//! parts of RTCP packets.
 
 pub mod av1;
 pub mod bandwidth;
@@ -18,6 +19,7 @@ mod depacketizer;
 pub mod feedback;
 pub mod h264;
 pub mod h265;
+pub mod header;
 mod nal;
 pub mod reorder;
 pub mod rtcp;

@@ -7,8 +7,11 @@ use str0m::RtcError;
 use crate::sessions::Over;
 
 /// After this time without a datagram of its peer a session ends. So does one that is not connected
-/// after this time.
+/// after this time, unless its peer is still heard of.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
+
+/// After this time a session that is not connected ends in any case.
+pub(super) const CONNECTS: Duration = Duration::from_secs(30);
 
 /// How far a peer came that did not connect.
 #[derive(Debug, thiserror::Error)]

@@ -34,6 +34,7 @@ use std::time::Duration;
 pub(crate) use offer::codecs::carried;
 pub(crate) use play::feed::payloads;
 pub use server::Server;
+pub(crate) use sessions::tcp::FOR_A_SESSION as CONNECTIONS_FOR_A_SESSION;
 pub(crate) use signal::{MOST_OFFER, Request, is_signal, respond, stream_of};
 
 /// Bytes that are sent to a peer at once, and the pause after which as many are sent again: 100 Mbit/s. A

@@ -1,6 +1,7 @@
 //! Agrees with a peer's SDP offer.
 
 pub(super) mod codecs;
+mod extensions;
 pub(super) mod ice;
 pub(super) mod keys;
 mod simulcast;
@@ -15,7 +16,7 @@ use str0m::change::SdpOffer;
 use str0m::config::{CryptoProvider, DtlsCert};
 use str0m::format::{Codec, PayloadParams};
 use str0m::media::{Direction, Frequency, MediaKind, Mid, Pt, Rid, Rids};
-use str0m::rtp::{Extension, ExtensionMap};
+use str0m::rtp::Extension;
 use str0m::{IceCreds, Rtc};
 use tokio::time::Instant;
 
@@ -82,6 +83,9 @@ pub(super) struct Line {
     pub(super) payload: Pt,
     /// Whether the peer publishes, and offers to send packets again that are asked for.
     pub(super) sends_again: bool,
+    /// If the peer publishes, the identifier of the header extension that has transport-wide sequence numbers. All
+    /// lines of a session have the same one.
+    pub(super) numbers: Option<u8>,
     /// How packets are sent, if they are.
     pub(super) terms: Option<Terms>,
 }
@@ -145,6 +149,7 @@ pub(super) fn agree(
     let most = if publishes { MOST_LAYERS } else { 0 };
     let offer = simulcast::limit(offer, taken, most).map_err(no_offer)?;
     let offer = one_way(&offer, publishes);
+    let (offer, extensions) = if publishes { extensions::limit(&offer) } else { (offer, None) };
     let offer = offer.as_str();
     let peer = ice::credentials(offer).and_then(|peer| peer.ok_or("no a=ice-ufrag"));
     let peer = peer.map_err(|why| no_offer(why.to_owned()))?;
@@ -179,12 +184,11 @@ pub(super) fn agree(
         }
         None => {}
     }
-    if !publishes {
-        config = config.clear_extension_map().set_extension(1, Extension::RtpMid);
-    } else if !offer.contains("\na=simulcast:") {
-        // str0m would keep something for each name of a layer that comes.
-        config = config.set_extension_map(without_layers());
-    }
+    let numbers = extensions.as_ref().and_then(|map| map.id_of(Extension::TransportSequenceNumber));
+    config = match extensions {
+        Some(extensions) => config.set_extension_map(extensions),
+        None => config.clear_extension_map().set_extension(1, Extension::RtpMid),
+    };
     if purpose == (Purpose::Play { chooses: true }) {
         // Feedback on each packet costs, so only those send it who have something to choose from.
         config = config.set_extension(3, Extension::TransportSequenceNumber);
@@ -199,6 +203,10 @@ pub(super) fn agree(
         rtc.add_local_candidate(candidate);
     }
     let answer = rtc.sdp_api().accept_offer(parsed).map_err(|error| no_offer(error.to_string()))?;
+    if numbers.is_some() {
+        // str0m keeps all numbers that it has not reported.
+        rtc.direct_api().enable_twcc_feedback();
+    }
     let answer = answer.to_sdp_string();
     let wanted = if publishes { Direction::RecvOnly } else { Direction::SendOnly };
     let (mut video, mut audio, mut wants_video) = (None, None, false);
@@ -222,6 +230,9 @@ pub(super) fn agree(
     }
     if video.is_none() && audio.is_none() {
         return Err(Refusal::NoCodec);
+    }
+    for line in [&mut video, &mut audio].into_iter().flatten() {
+        line.numbers = numbers;
     }
     let layers = match video.and_then(|line| rtc.media(line.mid)).map(|media| media.rids_rx()) {
         Some(Rids::Specific(rids)) => rids.clone(),
@@ -252,17 +263,6 @@ fn sends_again(offer: &str, payload: Pt) -> bool {
     offer.lines().any(|line| ways.iter().any(|way| line.trim_end() == way))
 }
 
-/// The header extensions of a publisher that sends no simulcast.
-fn without_layers() -> ExtensionMap {
-    let mut map = ExtensionMap::empty();
-    for (id, extension) in ExtensionMap::standard().iter() {
-        if !matches!(extension, Extension::RtpStreamId | Extension::RepairedRtpStreamId) {
-            map.set(id, extension.clone());
-        }
-    }
-    map
-}
-
 /// The payload type for a codec in a media description of an offer, and how a player gets packets.
 fn line(rtc: &mut Rtc, (mid, codec): (Mid, Codec), publishes: bool, offer: &str) -> Option<Line> {
     let remote = rtc.media(mid)?.remote_pts().to_vec();
@@ -281,7 +281,7 @@ fn line(rtc: &mut Rtc, (mid, codec): (Mid, Codec), publishes: bool, offer: &str)
     let payload = params.pt();
     if publishes {
         let sends_again = sends_again(offer, payload);
-        return Some(Line { mid, codec, payload, sends_again, terms: None });
+        return Some(Line { mid, codec, payload, sends_again, numbers: None, terms: None });
     }
     let extensions = rtc.media(mid)?.remote_extmap();
     let extension = extensions.id_of(Extension::RtpMid);
@@ -291,7 +291,7 @@ fn line(rtc: &mut Rtc, (mid, codec): (Mid, Codec), publishes: bool, offer: &str)
     let stream = api.stream_tx_by_mid(mid, None)?;
     let resends = stream.rtx().zip(params.resend()).map(|(ssrc, payload)| (*ssrc, *payload));
     let terms = Some(Terms { ssrc: *stream.ssrc(), resends, extension, numbers });
-    Some(Line { mid, codec, payload, sends_again: false, terms })
+    Some(Line { mid, codec, payload, sends_again: false, numbers: None, terms })
 }
 
 /// A payload type that an offer gives two meanings, if there is one: another codec, or other parameters,

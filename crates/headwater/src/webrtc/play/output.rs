@@ -393,7 +393,14 @@ mod tests {
     fn output(track: Arc<Track>, viewer: &Rc<Viewer>) -> Output {
         let terms = source::Terms { ssrc: 1, resends: None, extension: None, numbers: None };
         let (codec, terms) = (Codec::H264, Some(terms));
-        let line = Line { mid: "v".into(), codec, payload: 96.into(), sends_again: false, terms };
+        let line = Line {
+            mid: "v".into(),
+            codec,
+            payload: 96.into(),
+            sends_again: false,
+            numbers: None,
+            terms,
+        };
         let subscriber = Subscriber { feeds: Rc::default(), viewer: viewer.weak() };
         Output::new(line, track, VIDEO_RATE, subscriber).unwrap()
     }

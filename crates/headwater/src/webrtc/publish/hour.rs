@@ -100,6 +100,7 @@ async fn audio_and_video_stay_in_step_for_an_hour() {
             codec: if rate == VIDEO_RATE { Codec::H264 } else { Codec::Opus },
             payload: payload.into(),
             sends_again: false,
+            numbers: None,
             terms: None,
         },
         ssrc: ssrc.into(),

@@ -1,5 +1,6 @@
 //! A publisher by WHIP: RTP packets become samples of its live stream.
 
+mod guard;
 #[cfg(test)]
 mod hour;
 mod input;
@@ -24,6 +25,7 @@ use tracing::field::display;
 
 use super::end::End;
 use super::offer::Line;
+use guard::Guard;
 use input::{Input, Taken};
 use layer::Layer;
 
@@ -81,6 +83,7 @@ pub(super) struct RtpStream {
 /// A publisher. Dropping it ends the publication.
 pub(super) struct Publish {
     ingest: Ingest,
+    guard: Guard,
     began: Instant,
     /// When the first packet came.
     first: Option<Instant>,
@@ -123,8 +126,11 @@ impl Publish {
             layers => layers.iter().copied().map(Some).collect(),
         };
         let layer = |rid| video.map(|line| Layer::new(line, rid, jitter));
+        let lines = || video.iter().chain(&audio);
+        let numbers = lines().find_map(|line| line.numbers);
         Ok(Self {
             ingest: Ingest::new(publisher),
+            guard: Guard::new(numbers, lines().count()),
             began: Instant::now(),
             first: None,
             video: rids.into_iter().filter_map(layer).collect(),
@@ -152,11 +158,22 @@ impl Publish {
         self.ingest.publisher().is_replaced()
     }
 
+    /// Whether str0m may see a datagram of the peer.
+    pub(super) fn admits(&mut self, datagram: &[u8]) -> bool {
+        self.guard.admits(datagram)
+    }
+
     /// Takes a packet. [`Publish::let_pass`] then hands it on.
-    pub(super) fn take(&mut self, packet: RtpPacket, rtc: &mut Rtc, now: Instant) {
+    pub(super) fn take(
+        &mut self,
+        packet: RtpPacket,
+        rtc: &mut Rtc,
+        now: Instant,
+    ) -> Result<(), End> {
+        self.guard.decrypted(&packet.header)?;
         let RtpHeader { ssrc, payload_type, timestamp, marker, .. } = packet.header;
         let mut api = rtc.direct_api();
-        let Some(stream) = api.stream_rx(&ssrc) else { return };
+        let Some(stream) = api.stream_rx(&ssrc) else { return Ok(()) };
         if self.video.iter().any(|layer| layer.sends_again(stream.mid(), stream.rid())) {
             // str0m does not ask for missing packets where there is no RTX. pion and libdatachannel (OBS) send them
             // again as they were.
@@ -167,6 +184,7 @@ impl Publish {
         let sequence = *packet.seq_no;
         let packet = Packet { sequence, time: timestamp, marker, payload: packet.payload };
         self.take_packet(stream, packet, now);
+        Ok(())
     }
 
     /// Takes a packet of an RTP stream.

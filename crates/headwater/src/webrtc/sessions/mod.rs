@@ -2,6 +2,7 @@
 
 mod admit;
 pub(super) mod datagrams;
+mod paths;
 mod session;
 pub(super) mod shared;
 mod stun;

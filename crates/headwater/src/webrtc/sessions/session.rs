@@ -11,12 +11,13 @@ use tokio::sync::mpsc;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
+use super::paths::Paths;
 use super::shared::Shared;
 use super::stun::binding_request;
 use super::viewer::Viewer;
 use super::{Datagram, Message, Waiting, Wanted};
 use crate::sessions::Session as Listed;
-use crate::webrtc::end::{End, SILENCE, Unconnected};
+use crate::webrtc::end::{CONNECTS, End, SILENCE, Unconnected};
 use crate::webrtc::play::Heard;
 use crate::webrtc::publish::Publish;
 use crate::webrtc::send::path::Path;
@@ -29,6 +30,10 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// The time has a limit because others may send to the same socket without a pause.
 const CLOSING: Duration = Duration::from_secs(1);
 
+/// A session that is not connected after [`SILENCE`] goes on while no time as long as this passes without a datagram: on
+/// a bad link, messages of DTLS are lost, and sent again after 1 s, 2 s and 4 s. Checks of connectivity come meanwhile.
+const HEARD: Duration = Duration::from_secs(5);
+
 /// What the peer does. A session that plays stays on its thread.
 enum Role {
     Publish(Box<Publish>),
@@ -39,7 +44,7 @@ struct Session {
     rtc: Rtc,
     role: Role,
     shared: Rc<Shared>,
-    /// Until when the peer has time to connect, while it is not connected.
+    /// Since when the peer connects, while it is not connected.
     connects: Option<Instant>,
     /// Whether ICE has agreed on a path.
     has_path: bool,
@@ -48,8 +53,8 @@ struct Session {
     /// The error of the datagram that was refused last.
     refused: Option<RtcError>,
     heard: Instant,
-    /// The path on which the peer's last check of connectivity came.
-    checked: Option<Path>,
+    /// The paths on which the peer's checks of connectivity came.
+    paths: Paths,
 }
 
 /// Runs a session to its end.
@@ -60,17 +65,16 @@ pub(super) async fn run(waiting: Waiting, shared: Rc<Shared>) {
         Wanted::Play(watched) => Role::Play(Viewer::new(watched, &shared)),
     };
     let now = Instant::now();
-    let connects = Some(now + SILENCE);
     let mut session = Session {
         rtc,
         role,
         shared,
-        connects,
+        connects: Some(now),
         has_path: false,
         listed,
         refused: None,
         heard: now,
-        checked: None,
+        paths: Paths::default(),
     };
     let end = match session.drive(&mut inbox).await {
         Ok(never) => match never {},
@@ -161,7 +165,8 @@ impl Session {
                 () = &mut asleep => {
                     let now = Instant::now();
                     let asks = |viewer: &Rc<Viewer>| {
-                        viewer.play.borrow_mut().ask_for_path(self.checked, &mut self.rtc, now)
+                        let checked = self.paths.newest();
+                        viewer.play.borrow_mut().ask_for_path(checked, &mut self.rtc, now)
                     };
                     if !viewer.as_ref().is_some_and(asks) && now < timeout {
                         continue;
@@ -197,6 +202,12 @@ impl Session {
             }
             return;
         }
+        if let Role::Publish(publish) = &mut self.role
+            && kind(&datagram.bytes) == Kind::Rtp
+            && !publish.admits(&datagram.bytes)
+        {
+            return self.shared.sessions.count_dropped();
+        }
         let Ok(contents) = DatagramRecv::try_from(&*datagram.bytes) else {
             return self.shared.sessions.count_dropped();
         };
@@ -217,33 +228,41 @@ impl Session {
             self.shared.sessions.count_dropped();
             self.refused = Some(error);
         }
-        let transport = &self.shared.transport;
-        if binding_request(&datagram.bytes).is_some() && !transport.has_ended(path) {
-            self.checked = Some(path);
+        if let Some(request) = binding_request(&datagram.bytes)
+            && !self.shared.transport.has_ended(path)
+        {
+            self.paths.take(path, request.use_candidate(), now);
             if let Role::Play(viewer) = &self.role {
                 let mut play = viewer.play.borrow_mut();
-                if play.path().is_some_and(|path| transport.has_ended(path)) {
-                    play.follow(path);
+                if let Some(before) = play.path() {
+                    play.follow(self.way(before));
                 }
                 play.check(path, &mut self.rtc, now);
             }
         }
     }
 
-    /// The path that str0m takes, or that of the peer's last check if the connection has ended. The peer then connects
-    /// again, but str0m would go on with the ended one for 15 s.
+    /// The path that str0m takes, or another one that the peer goes over to: that of its last check if the connection
+    /// has ended, because the peer then connects again, or the one that it has nominated since. str0m would go on with
+    /// the path before for up to 15 s.
     fn way(&self, path: Path) -> Path {
-        let has_ended = self.shared.transport.has_ended(path);
-        self.checked.filter(|_| has_ended).unwrap_or(path)
+        if self.shared.transport.has_ended(path) {
+            return self.paths.newest().unwrap_or(path);
+        }
+        let other = self.paths.in_place_of(path);
+        other.filter(|other| !self.shared.transport.has_ended(*other)).unwrap_or(path)
     }
 
     /// Sends what str0m wants to send, except RTCP to a viewer: str0m lacks the keys (see `offer::keys`), and `play`
     /// reports in its place.
     fn transmit(&mut self, transmit: &Transmit) {
-        let path = self.way(Path::from(transmit));
+        let (path, kind) = (Path::from(transmit), kind(&transmit.contents));
+        // An answer to a check goes back on its path.
+        let is_answer = kind == Kind::Stun && !self.shared.transport.has_ended(path);
+        let path = if is_answer { path } else { self.way(path) };
         if let Role::Play(viewer) = &self.role {
             let mut play = viewer.play.borrow_mut();
-            match kind(&transmit.contents) {
+            match kind {
                 Kind::Stun => {}
                 Kind::Rtp => return play.find_path(path, &mut self.rtc),
                 Kind::Other => play.follow(path),
@@ -290,7 +309,7 @@ impl Session {
             // asks for indications only, libnice). A silent peer has a `deadline`.
             (Event::Closed, _) => return Err(End::Lost),
             (Event::RtpPacket(packet), Role::Publish(publish)) => {
-                publish.take(packet, &mut self.rtc, now);
+                publish.take(packet, &mut self.rtc, now)?;
             }
             (Event::SenderFeedback(feedback), Role::Publish(publish)) => publish.report(&feedback),
             _ => {}
@@ -300,7 +319,12 @@ impl Session {
 
     /// When the session ends, if the peer does not connect or is not heard of until then.
     fn deadline(&self) -> Instant {
-        self.connects.unwrap_or(self.heard + SILENCE)
+        match self.connects {
+            None => self.heard + SILENCE,
+            // A peer whose messages are refused does not connect by sending more of them.
+            Some(since) if self.refused.is_some() => since + SILENCE,
+            Some(since) => (since + SILENCE).max(self.heard + HEARD).min(since + CONNECTS),
+        }
     }
 
     /// The end of a session whose deadline is over.
@@ -364,129 +388,4 @@ fn kind(datagram: &[u8]) -> Kind {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-    use std::net::UdpSocket;
-    use std::sync::Arc;
-
-    use live::{PublisherInfo, backup};
-    use quinn_udp::RecvMeta;
-    use str0m::net::Protocol;
-
-    use super::*;
-    use crate::Origin;
-    use crate::access::Grant;
-    use crate::config::Config;
-    use crate::sessions::{Doing, Who};
-    use crate::webrtc::send::Transport;
-    use crate::webrtc::send::socket::{BUFFERS, Socket};
-
-    /// A session of a publisher, which has a socket of its own.
-    fn session() -> Session {
-        let origin = Arc::new(Origin::new(Config::default()));
-        let info = PublisherInfo { peer: None, protocol: "whip", rendition: None };
-        let publisher = origin.publish("x", backup::Role::Primary, info).unwrap();
-        let publish = Publish::new(publisher, (SHORTEST, SHORTEST), (None, &[]), None).unwrap();
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let datagrams = Socket::new(socket).unwrap();
-        let who = Who {
-            doing: Doing::Publish,
-            path: "live/x".to_owned(),
-            by: "whip",
-            peer: datagrams.address,
-        };
-        let listed = origin.sessions.begin(who, Grant::default());
-        let shared = Shared {
-            origin,
-            sessions: Default::default(),
-            crypto: str0m::crypto::from_feature_flags().into(),
-            transport: Transport { datagrams, connections: Default::default() },
-            batch: RefCell::default(),
-            feeds: Default::default(),
-            drain: Default::default(),
-        };
-        let heard = Instant::now();
-        Session {
-            rtc: Rtc::builder().build(heard.into_std()),
-            role: Role::Publish(Box::new(publish)),
-            shared: Rc::new(shared),
-            connects: None,
-            has_path: false,
-            listed,
-            refused: None,
-            heard,
-            checked: None,
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_came_before_the_peer_ended_its_session_is_taken() {
-        let ends = drive(async |peer, shared, to_session| {
-            // The time counts from the request on.
-            tokio::time::advance(2 * CLOSING).await;
-            send(peer, shared);
-            to_session.try_send(Message::End).unwrap();
-        });
-        assert!(matches!(ends.await, (End::Asked, 1)));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_peer_whose_datagrams_wait_is_not_silent() {
-        let begun = Instant::now();
-        let ends = drive(async |peer, shared, _| {
-            send(peer, shared);
-            // As if this process was not run meanwhile.
-            tokio::time::advance(SILENCE).await;
-        });
-        assert!(matches!(ends.await, (End::Silent, 1)));
-        assert_eq!(begun.elapsed().as_secs(), 2 * SILENCE.as_secs());
-    }
-
-    /// Drives a session while its peer acts, and after that gives it the datagram that the peer has sent. Returns the
-    /// session's end, and how many datagrams it has taken.
-    async fn drive(
-        acts: impl AsyncFnOnce(&UdpSocket, &Shared, &mpsc::Sender<Message>),
-    ) -> (End, u64) {
-        let mut session = session();
-        let shared = Rc::clone(&session.shared);
-        let (to_session, mut inbox) = mpsc::channel(8);
-        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let all = async {
-            acts(&peer, &shared, &to_session).await;
-            hand_over(&peer, &shared, &to_session).await
-        };
-        let end = tokio::select! {
-            biased;
-            end = session.drive(&mut inbox) => end.unwrap_err(),
-            never = all => match never {},
-        };
-        (end, shared.sessions.dropped())
-    }
-
-    /// Sends a datagram that has no meaning, so that it is counted when it is taken.
-    fn send(peer: &UdpSocket, shared: &Shared) {
-        let datagrams = &shared.transport.datagrams;
-        peer.send_to(&[99], datagrams.address).unwrap();
-        while !datagrams.is_readable() {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Gives that datagram to the session, as the task that receives does.
-    async fn hand_over(
-        peer: &UdpSocket,
-        shared: &Shared,
-        to_session: &mpsc::Sender<Message>,
-    ) -> std::convert::Infallible {
-        let (source, destination) =
-            (shared.transport.datagrams.address, peer.local_addr().unwrap());
-        let path = Path { protocol: Protocol::Udp, source, destination };
-        let mut buffers = vec![vec![0; 100]; BUFFERS];
-        let mut metas = [RecvMeta::default(); BUFFERS];
-        shared.transport.datagrams.receive(&mut buffers, &mut metas).await.unwrap();
-        let datagram = Datagram { path, bytes: [99].into(), came: Instant::now() };
-        to_session.send(Message::Datagram(datagram)).await.unwrap();
-        std::future::pending().await
-    }
-}
+mod tests;

@@ -31,7 +31,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(in crate::webrtc) const UNSENT: u32 = 32 << 10;
 
 /// Connections for each session that there may be. A browser opens one to each address of ours.
-pub(in crate::webrtc) const FOR_A_SESSION: usize = 4;
+pub(crate) const FOR_A_SESSION: usize = 4;
 
 /// Reads frames.
 struct Frames<R> {
