@@ -57,6 +57,18 @@ def check_dashboard(file):
         promtool("check", "rules", rule_file.name)
 
 
+def check_image():
+    """Makes sure that the context of the image has all that is copied from it."""
+    kept = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().split() if line.startswith("!")}
+    for line in (DEPLOY / "Dockerfile").read_text().splitlines():
+        match line.split():
+            case ["COPY", *paths, _] if not paths[0].startswith("--from="):
+                missing = [path for path in paths if path.split("/")[0] not in kept or not (DEPLOY.parent / path).exists()]
+                if missing:
+                    sys.exit(f"Dockerfile: not in the context: {', '.join(missing)}")
+    print("Dockerfile: its context has what it copies")
+
+
 def main():
     headwater, nats = sys.argv[1:]
     node, server = [headwater, "check", "--config"], [nats, "-t", "-c"]
@@ -73,6 +85,7 @@ def main():
             if config["source"] not in compose["configs"]:
                 sys.exit(f"compose.yaml: {name} names a configuration that does not exist: {config['source']}")
 
+    check_image()
     promtool("check", "rules", str(DEPLOY / "prometheus/alerts.yml"))
     promtool("test", "rules", str(DEPLOY / "prometheus/alerts_test.yml"))
     check_dashboard(DEPLOY / "grafana/headwater.json")

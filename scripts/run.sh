@@ -17,12 +17,17 @@ mkfifo "$ready"
     trap '' INT TERM
     while read -r word rest; do
         [ "$word" = ready ] || continue
-        http=${rest#http=}
-        http=${http%% *}
-        rtmp=${rest##*rtmp=}
-        printf '\n  Watch     http://localhost:%s/watch/live/demo\n' "${http##*:}"
-        printf '  Overview  http://localhost:%s/\n' "${http##*:}"
-        printf '  Publish   rtmp://localhost:%s/live/NAME\n' "${rtmp##*:}"
+        # The words are NAME=ADDRESS:PORT. Without a listener of its own, the overview is at that for viewers.
+        for told in $rest; do
+            case $told in
+            http=*) http=${told##*:} overview=$http ;;
+            rtmp=*) rtmp=${told##*:} ;;
+            control=*) overview=${told##*:} ;;
+            esac
+        done
+        printf '\n  Watch     http://localhost:%s/watch/live/demo\n' "$http"
+        printf '  Overview  http://localhost:%s/\n' "$overview"
+        printf '  Publish   rtmp://localhost:%s/live/NAME\n' "$rtmp"
         printf '  Stop      Ctrl-C\n\n'
     done
 ) <"$ready" &

@@ -113,11 +113,8 @@ pub fn missing() -> Missing {
 /// If it was called before, or if no thread can be started.
 #[must_use]
 pub fn start() -> Logging {
-    // h2 warns of every unexpected frame, and peers decide how many of those come. object_store tells
-    // of each attempt at a request; `store` logs those that fail. async_nats tells of each attempt to
-    // connect, many times a second; `cluster` logs some of them, and what they are about.
-    let filter = EnvFilter::try_from_env("HEADWATER_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,h2=error,object_store=warn,async_nats=off"));
+    let wanted = std::env::var("HEADWATER_LOG").unwrap_or_default();
+    let (filter, flaw) = filter(&wanted);
     let limits = Arc::new(Limits::default());
     let (queue, lines) = queue();
     tracing_subscriber::fmt()
@@ -126,6 +123,9 @@ pub fn start() -> Logging {
         .with_ansi(io::stderr().is_terminal())
         .event_format(Limited { is_json: Arc::clone(&queue.is_json), limits: Arc::clone(&limits) })
         .init();
+    if let Some(flaw) = flaw {
+        tracing::warn!("HEADWATER_LOG: {flaw}: {wanted:?}");
+    }
     // The default hook would wait for a reader of standard error.
     std::panic::set_hook(Box::new(|panic| {
         let trace = std::backtrace::Backtrace::capture();
@@ -141,6 +141,27 @@ pub fn start() -> Logging {
     let thread = thread::Builder::new().name("log".to_owned()).spawn(write);
     thread.expect("a program that cannot start a thread can do nothing else either");
     Logging(queue)
+}
+
+/// What is logged where `HEADWATER_LOG` says nothing else of it.
+///
+/// h2 warns of every unexpected frame, and peers decide how many of those come. object_store tells
+/// of each attempt at a request; `store` logs those that fail. async_nats tells of each attempt to
+/// connect, many times a second; `cluster` logs some of them, and what they are about.
+const USUAL: &str = "info,h2=error,object_store=warn,async_nats=off";
+
+/// The filter for what an operator wants, and what is wrong with that. What is wanted comes behind what is usual, and
+/// the last directive about a target counts.
+fn filter(wanted: &str) -> (EnvFilter, Option<String>) {
+    let all = match wanted.trim() {
+        "" => USUAL.to_owned(),
+        "off" => "off".to_owned(),
+        wanted => format!("{USUAL},{wanted}"),
+    };
+    match EnvFilter::try_new(all) {
+        Ok(filter) => (filter, None),
+        Err(error) => (EnvFilter::new(USUAL), Some(error.to_string())),
+    }
 }
 
 /// The running log.
@@ -351,6 +372,24 @@ mod tests {
             Entry::End(_) => panic!("nobody ended the log"),
         };
         lines.try_iter().map(line).collect()
+    }
+
+    #[test]
+    fn what_is_wanted_comes_behind_what_is_usual() {
+        let directives = |wanted: &str| {
+            let (filter, flaw) = filter(wanted);
+            let mut all: Vec<_> = filter.to_string().split(',').map(str::to_owned).collect();
+            all.sort_unstable();
+            (all.join(","), flaw.is_some())
+        };
+        let usual = "async_nats=off,h2=error,info,object_store=warn".to_owned();
+        for wanted in ["", " ", "info"] {
+            assert_eq!(directives(wanted), (usual.clone(), false), "{wanted:?}");
+        }
+        let more = "async_nats=off,h2=error,headwater=debug,object_store=warn,warn".to_owned();
+        assert_eq!(directives("headwater=debug,warn"), (more, false));
+        assert_eq!(directives("off"), ("off".to_owned(), false));
+        assert_eq!(directives("headwater=debgu"), (usual, true));
     }
 
     /// Each write waits until the other end receives it.

@@ -33,6 +33,9 @@ use crate::{Origin, control, events, ingest, ladder, metrics, review, rtmp, webr
 /// # Errors
 /// A listener cannot be bound, or a worker died.
 pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Result<()> {
+    // Without this handler, SIGHUP would end the process, also one that comes while a large cache is read or a cluster is
+    // joined. The signal waits here until the origin is ready. The listener with TLS looks at certificate and key by itself.
+    let mut hang_up = signal(SignalKind::hangup())?;
     let origin = Arc::new(Origin::open(config)?);
     let config = &origin.config;
     if !config.cluster.nats.is_empty() {
@@ -125,8 +128,6 @@ pub async fn run(config: Config, file: Option<File>, demo: bool) -> anyhow::Resu
     // This comes before `ready` is printed: a reader of that line may send a signal at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    // Without this handler, SIGHUP would end the process. The listener with TLS looks at certificate and key by itself.
-    let mut hang_up = signal(SignalKind::hangup())?;
     let mut stdout = io::stdout().lock();
     writeln!(
         stdout,

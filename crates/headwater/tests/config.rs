@@ -144,6 +144,14 @@ fn a_refusal_names_file_line_and_key() {
             "[cluster]\nnats = \"nats://ann:secret@192.0.2.1\"",
             "headwater.toml:2: cluster.nats: must be a list of addresses such as ",
         ),
+        (
+            "[[access.rule]]\nactions = [\"api\"]\nuser = \"ann\"\npassword = 12345678",
+            "headwater.toml:4: access.rule.password: must be a text in quotes",
+        ),
+        (
+            "[[access.rule]]\nactions = [\"publish\"]\nkey = hunter2",
+            "headwater.toml:3: string values must be quoted, expected literal string",
+        ),
         ("http = 8080", "headwater.toml:1: http: invalid type: integer `8080`"),
         // Invalid values.
         (

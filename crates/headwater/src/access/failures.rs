@@ -22,8 +22,10 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    pub(super) fn new(most: u32) -> Self {
-        Self { most, paid: Mutex::default() }
+    /// `before` are the failures under another limit. What was not made up for then has to be made up for now.
+    pub(super) fn new(most: u32, before: Option<&Self>) -> Self {
+        let paid = before.map(|before| before.paid().clone()).unwrap_or_default();
+        Self { most, paid: Mutex::new(paid) }
     }
 
     /// How long an address must wait until it may try again.
@@ -83,7 +85,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_so_many_in_a_minute() {
-        let failures = Failures::new(10);
+        let failures = Failures::new(10, None);
         let [guesser, neighbour, other] =
             ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|it| it.parse().unwrap());
         for _ in 0..10 {
@@ -100,14 +102,17 @@ mod tests {
         advance(Duration::from_secs(66)).await;
         (0..10).for_each(|_| failures.count(guesser));
         assert_eq!(failures.wait(guesser), Some(Duration::from_secs(6)));
-        let unlimited = Failures::new(0);
+        // Another limit forgets nobody.
+        let fewer = Failures::new(5, Some(&failures));
+        assert_eq!(fewer.wait(guesser), Some(Duration::from_secs(12)));
+        let unlimited = Failures::new(0, None);
         (0..1000).for_each(|_| unlimited.count(guesser));
         assert_eq!(unlimited.wait(guesser), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_addresses_take_little_memory() {
-        let failures = Failures::new(2);
+        let failures = Failures::new(2, None);
         let guesser = "192.0.2.1".parse().unwrap();
         (0..3).for_each(|_| failures.count(guesser));
         for number in 0..2 * MOST as u32 {

@@ -88,7 +88,11 @@ impl Policy {
         let tokens = match same_url {
             Some(before) => before.tokens.clone(),
             None if jwt.keys.is_empty() => None,
-            None => Some(Arc::new(Tokens::new(jwt).map_err(option("jwt.keys"))?)),
+            None => {
+                let same_keys = before(|before, now| before.jwt.keys == now.jwt.keys);
+                let before = same_keys.and_then(|before| before.tokens.as_deref());
+                Some(Arc::new(Tokens::new(jwt, before).map_err(option("jwt.keys"))?))
+            }
         };
         let hook = &config.webhook;
         let webhook = match before(|before, now| before.webhook == now.webhook) {
@@ -105,10 +109,15 @@ impl Policy {
         let all_tokens = [&tokens, &former.1].into_iter().flatten().cloned().collect();
         let known = before(|_, _| true).map(|before| &before.rules);
         let rules = Rules::new(&config.rule, known, all_tokens);
-        let failures = before(|before, now| before.max_failures == now.max_failures).map_or_else(
-            || Arc::new(Failures::new(config.max_failures)),
-            |before| Arc::clone(&before.failures),
-        );
+        let failures = match before(|_, _| true) {
+            Some(before) if before.config.max_failures == config.max_failures => {
+                Arc::clone(&before.failures)
+            }
+            before => {
+                let known = before.map(|before| before.failures.as_ref());
+                Arc::new(Failures::new(config.max_failures, known))
+            }
+        };
         Ok(Self {
             config: config.clone(),
             former,

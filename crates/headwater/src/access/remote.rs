@@ -61,6 +61,11 @@ impl<T> Remote<T> {
         }))
     }
 
+    /// Begins with a document that was fetched before, until another comes.
+    pub(super) fn begin_with(&self, document: Option<Arc<T>>) {
+        *self.newest.write().unwrap_or_else(PoisonError::into_inner) = document;
+    }
+
     /// The newest document. `None` until the first one came.
     pub(super) fn get(&self) -> Option<Arc<T>> {
         self.newest.read().unwrap_or_else(PoisonError::into_inner).clone()

@@ -591,11 +591,13 @@ async fn what_is_configured_as_before_goes_on_with_what_it_knows() {
     let other = hashed.replace("\"a\"", "\"b\"");
     reload(&other);
     assert_eq!(access.may(&play).await, Err(Refusal::Wrong), "the user is another");
-    // A key set that has not come yet makes nobody a guesser.
+    // Who guessed before is remembered under another limit. A key set that has not come yet makes nobody a guesser.
     reload("[access]\nmax_failures = 1\n[access.jwt]\nkeys = \"http://127.0.0.1:1/\"\n");
     let query = "token=a.b.c";
     let credentials = Credentials { query, ..Credentials::default() };
-    let play = asked("play", "live/a", PEER, credentials);
+    let guesser = asked("play", "live/a", PEER, credentials);
+    assert!(matches!(access.may(&guesser).await, Err(Refusal::TooOften(_))));
+    let play = asked("play", "live/a", "192.0.2.9:1", credentials);
     assert_eq!(access.may(&play).await, Err(Refusal::Undecided));
-    assert_eq!(access.policy().wait("192.0.2.1".parse().unwrap()), None);
+    assert_eq!(access.policy().wait("192.0.2.9".parse().unwrap()), None);
 }

@@ -47,11 +47,18 @@ pub(super) async fn fetch(config: &Jwt) -> Result<(), String> {
 }
 
 impl Tokens {
+    /// `before` are the tokens of a configuration with the same `keys`. Those of a URL go on until they are fetched anew:
+    /// the server that has them may be away.
+    ///
     /// # Errors
     /// The file cannot be read, or has no keys; or the URL cannot be used.
-    pub(super) fn new(config: &Jwt) -> Result<Self, String> {
+    pub(super) fn new(config: &Jwt, before: Option<&Self>) -> Result<Self, String> {
         let source = if is_url(&config.keys) {
-            Source::Remote(remote_keys(config)?)
+            let remote = remote_keys(config)?;
+            if let Some(Self { source: Source::Remote(before), .. }) = before {
+                remote.begin_with(before.get());
+            }
+            Source::Remote(remote)
         } else {
             Source::File(Arc::new(jwt_keys(&config.keys)?))
         };
@@ -132,5 +139,23 @@ impl Tokens {
         if let Source::Remote(remote) = &self.source {
             Arc::clone(remote).keep_fresh().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_a_url_go_on_where_other_terms_are_configured() {
+        let config = Jwt { keys: "http://127.0.0.1:1/".to_owned(), ..Jwt::default() };
+        let before = Tokens::new(&config, None).unwrap();
+        assert!(!before.has_keys());
+        let Source::Remote(remote) = &before.source else { panic!("a file") };
+        let keys = Keys::parse(b"a secret that has at least 32 bytes in it").unwrap();
+        remote.begin_with(Some(Arc::new(keys)));
+        let strict = Jwt { issuer: "https://id.example.org/".to_owned(), ..config };
+        assert!(Tokens::new(&strict, Some(&before)).unwrap().has_keys());
+        assert!(!Tokens::new(&strict, None).unwrap().has_keys());
     }
 }

@@ -64,18 +64,32 @@ impl From<Found> for Error {
     }
 }
 
+/// Texts that are secrets, or addresses that may have some. No error has their values.
+const SECRETS: [&str; 5] = [
+    "access.rule.password",
+    "access.rule.key",
+    "access.webhook.url",
+    "events.webhook",
+    "traces.endpoint",
+];
+
 /// Makes an error of what the TOML reader refused, with the key at fault.
 pub(super) fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Error {
     let at = source.span().unwrap_or(0..0);
     let key = match DeTable::parse(text) {
         Ok(table) => key_at(table.get_ref(), &at),
-        // The text is not TOML. If a key is given twice, the reader tells where it is.
-        Err(_) => text.get(at.clone()).filter(|found| is_bare_key(found)).map(str::to_owned),
+        // The text is not TOML. If a key is given twice, the reader tells where it is. Other errors are at a value, which
+        // may be a secret.
+        Err(_) => (text.get(at.clone()))
+            .filter(|found| source.message().starts_with("duplicate key") && is_bare_key(found))
+            .map(str::to_owned),
     };
     let key = key.unwrap_or_default();
+    // The reader's message may have the value.
     let message = if key.starts_with("cluster.nats") {
-        // The reader's message has the value, which may have a password.
         "must be a list of addresses such as [\"nats://192.0.2.1:4222\"]".to_owned()
+    } else if SECRETS.contains(&key.as_str()) {
+        "must be a text in quotes".to_owned()
     } else {
         message(source.message())
     };

@@ -2,6 +2,7 @@
 
 use super::{Check, Machine};
 use crate::config::Config;
+use crate::{rtmp, webrtc};
 
 const NAME: &str = "descriptors";
 
@@ -50,18 +51,25 @@ pub(super) fn check(machine: &Machine, config: &Config) -> Check {
 
 /// What viewers take, and what all peers take that the configuration allows; `None` where it has no limit.
 fn needed(config: &Config) -> (Option<u64>, Option<u64>) {
-    let limited = |limits: &[usize]| {
-        limits.iter().try_fold(OTHERS, |sum, &limit| {
-            let limit = u64::try_from(limit).ok().filter(|&limit| limit > 0)?;
+    // Each limit, and how many descriptors one of what it limits takes.
+    let limited = |limits: &[(usize, usize)]| {
+        limits.iter().try_fold(OTHERS, |sum, &(limit, each)| {
+            let limit =
+                u64::try_from(limit.saturating_mul(each)).ok().filter(|&limit| limit > 0)?;
             Some(sum.saturating_add(limit))
         })
     };
-    let (http, rtmp) = (config.http.max_connections, &config.rtmp);
-    let webrtc = &config.webrtc;
-    let by_tcp = webrtc.enabled && webrtc.tcp;
-    let mut all = vec![http, rtmp.max_players, rtmp.max_publishers];
-    all.extend(by_tcp.then_some(webrtc.max_sessions));
-    (limited(&[http, rtmp.max_players]), limited(&all))
+    let http = config.http.max_connections;
+    let by_tcp = config.webrtc.enabled && config.webrtc.tcp;
+    let undecided = *rtmp::UNDECIDED.end();
+    let mut all = vec![
+        (http, 1),
+        (config.rtmp.max_players, 1),
+        (config.rtmp.max_publishers, 1),
+        (undecided, 1),
+    ];
+    all.extend(by_tcp.then_some((config.webrtc.max_sessions, webrtc::CONNECTIONS_FOR_A_SESSION)));
+    (limited(&[(http, 1), (config.rtmp.max_players, 1)]), limited(&all))
 }
 
 /// The soft and the hard limit of a process.
@@ -93,19 +101,20 @@ mod tests {
     #[test]
     fn the_hard_limit_counts_against_what_the_configuration_allows() {
         let mut config = Config::default();
-        // 16,000 viewers by HTTP and 4,000 by RTMP; 10,000 publishers, 4,000 by WebRTC over TCP.
+        // 16,000 viewers by HTTP and 4,000 by RTMP; 10,000 publishers, 4,096 who have not said what they want, and four
+        // connections of each of 4,000 sessions of WebRTC over TCP.
         for (soft, hard, level) in [
             ("1024", "20999", Level::Problem),
             ("1024", "21000", Level::Warning),
-            ("1024", "34999", Level::Warning),
-            ("1024", "35000", Level::Ok),
+            ("1024", "51095", Level::Warning),
+            ("1024", "51096", Level::Ok),
             ("unlimited", "unlimited", Level::Ok),
         ] {
             let check = with(soft, hard, &config);
             assert_eq!(check.level, level, "{check}");
         }
         config.webrtc.tcp = false;
-        assert_eq!(with("1024", "31000", &config).level, Level::Ok);
+        assert_eq!(with("1024", "35096", &config).level, Level::Ok);
         config.http.max_connections = 0;
         assert_eq!(with("1024", "65535", &config).level, Level::Warning);
         assert_eq!(with("1024", "65536", &config).level, Level::Ok);

@@ -17,6 +17,7 @@ mod slots;
 use std::time::Duration;
 
 pub use server::Server;
+pub(crate) use server::UNDECIDED;
 
 use crate::ingest;
 use crate::sessions::Over;

@@ -20,7 +20,7 @@ use crate::config::Config;
 /// How many connections may neither publish nor play, over all event loops: as many as may publish
 /// or play, within this range. If more come, the oldest are closed. After an interruption all peers
 /// may connect at once, and each needs a moment to say what it wants.
-const UNDECIDED: RangeInclusive<usize> = 256..=4096;
+pub(crate) const UNDECIDED: RangeInclusive<usize> = 256..=4096;
 
 /// A bound address, ready to serve.
 pub struct Server {
