@@ -246,7 +246,7 @@ impl Publisher {
         if leads || inner.is_main(publisher) {
             let tracks = (index, leader.unwrap_or(index));
             let from = (said.saturating_add(offset), sample.sync);
-            if !inner.breaks_off(tracks, from, now, ahead) {
+            if !inner.breaks_off(publisher, tracks, from, now, ahead) {
                 return Err(Refused::TooOften);
             }
         }

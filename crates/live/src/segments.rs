@@ -40,14 +40,18 @@ pub(crate) struct Begin {
 }
 
 /// How much of a track the window keeps, in the track's timescale.
+///
+/// The durations are sums over segments. The time while a publisher was away does not count:
+/// otherwise the first segment after it would leave playlists shorter than three target durations
+/// (RFC 8216bis 6.2.2).
 pub(crate) struct Holding {
     /// Playlists list no segment that is presented before this time.
     pub(crate) from: i64,
     /// Duration that playlists list.
-    pub(crate) listed: i64,
+    pub(crate) listed: u64,
     /// Duration of the segments that viewers can ask for. Viewers with an older playlist have three
     /// target durations more than playlists list.
-    pub(crate) held: i64,
+    pub(crate) held: u64,
     /// How long a segment may stay after it was published, by the wall clock.
     pub(crate) longest: Duration,
     /// The most parts of a segment.
@@ -67,6 +71,8 @@ pub(crate) struct Segments {
     window: Window,
     /// Bytes and ticks of the window's complete segments.
     held: (usize, u64),
+    /// Ticks of those complete segments that playlists no longer list.
+    unlisted: u64,
     /// Numbers and bit rates of the complete segments whose rate no later segment reaches. The
     /// rates fall: the first is the highest of the window.
     peaks: VecDeque<(u64, u64)>,
@@ -84,6 +90,7 @@ impl Segments {
             sequence: 1,
             window: Window::default(),
             held: (0, 0),
+            unlisted: 0,
             peaks: VecDeque::new(),
         }
     }
@@ -192,14 +199,15 @@ impl Segments {
             rtmp: Beside::default(),
             _known: known,
         }));
-        if self.window.segments.back().is_some_and(|last| segment.period > last.period + 1) {
+        let period = segment.period;
+        self.window.open = Some(Arc::new(segment.clone()));
+        if self.window.segments.back().is_some_and(|last| period > last.period + 1) {
             // The track was away for a whole period. A playlist could only tag one of the
             // discontinuities, and the number of this segment would not be that of the other
             // tracks' segments beside it (RFC 8216bis 6.2.4). So the playlist no longer lists the
             // segments before.
-            self.window.unlisted = self.window.segments.len();
+            self.unlist(self.window.segments.len());
         }
-        self.window.open = Some(Arc::new(segment.clone()));
         self.window.version += 1;
         self.sequence = self.sequence.wrapping_add(1);
         if self.scratch.capacity() > MOST_SCRATCH {
@@ -208,9 +216,10 @@ impl Segments {
         Ok(())
     }
 
-    /// Completes the segment being made. Returns whether there was one with parts.
+    /// Completes the segment being made. Returns whether there was one with parts. One without parts
+    /// is dropped: what comes next may be of another period.
     pub(crate) fn close(&mut self, holding: &Holding, now: UnixMicros) -> bool {
-        let Some(segment) = self.open.take_if(|segment| !segment.parts.is_empty()) else {
+        let Some(segment) = self.open.take().filter(|segment| !segment.parts.is_empty()) else {
             return false;
         };
         self.next_msn = segment.msn + 1;
@@ -229,8 +238,7 @@ impl Segments {
     /// Marks the window as complete: no segment follows.
     pub(crate) fn end(&mut self) {
         // A publisher may have gone right after its first frame. All that is left is listed then.
-        self.window.unlisted =
-            self.window.unlisted.min(self.window.segments.len().saturating_sub(1));
+        self.unlist(self.window.unlisted.min(self.window.segments.len().saturating_sub(1)));
         self.window.ended = true;
         self.window.version += 1;
     }
@@ -252,10 +260,10 @@ impl Segments {
     /// Gives up the oldest complete segment, but never the newest. If there is a `least`, playlists
     /// must no longer list the segment, or list `least` ticks without it. Returns whether it gave
     /// one up.
-    pub(crate) fn give_way(&mut self, least: Option<i64>) -> bool {
+    pub(crate) fn give_way(&mut self, least: Option<u64>) -> bool {
         let segments = &self.window.segments;
-        let (Some(newest), Some(second)) = (segments.back(), segments.get(1)) else { return false };
-        let left = newest.end() - second.start;
+        let Some(oldest) = segments.front().filter(|_| segments.len() > 1) else { return false };
+        let left = self.held.1 - oldest.duration;
         if self.window.unlisted == 0 && least.is_some_and(|least| left < least) {
             return false;
         }
@@ -269,7 +277,21 @@ impl Segments {
         self.held.0 -= oldest.len();
         self.held.1 -= oldest.duration;
         self.peaks.pop_front_if(|&mut (msn, _)| msn == oldest.msn);
-        self.window.unlisted = self.window.unlisted.saturating_sub(1);
+        if self.window.unlisted > 0 {
+            self.window.unlisted -= 1;
+            self.unlisted -= oldest.duration;
+        }
+    }
+
+    /// Lets playlists list all complete segments but the oldest `count`.
+    fn unlist(&mut self, count: usize) {
+        let Window { segments, unlisted, .. } = &mut self.window;
+        let (fewer, more) = (count.min(*unlisted), count.max(*unlisted));
+        let between = segments.iter_from(fewer).take(more - fewer);
+        let ticks = between.map(|segment| segment.duration).sum::<u64>();
+        self.unlisted =
+            if count > *unlisted { self.unlisted + ticks } else { self.unlisted - ticks };
+        *unlisted = count;
     }
 
     fn count(&mut self, segment: &Segment) {
@@ -288,12 +310,11 @@ impl Segments {
     /// the publisher's clock hardly moves, the wall clock, the bytes held and the number of segments
     /// decide.
     fn evict(&mut self, holding: &Holding, now: UnixMicros) {
-        let Some(end) = self.window.segments.back().map(|last| last.end()) else { return };
         while let Some(first) = self.window.segments.front()
             && self.window.segments.len() > 1
         {
             let published = first.parts.last().map_or(now, |part| part.published);
-            let leaves = end - first.end() >= holding.held
+            let leaves = self.held.1 - first.duration >= holding.held
                 || now.since(published) > holding.longest
                 || self.held.0 > MOST_HELD_BYTES
                 || self.window.segments.len() > MOST_SEGMENTS;
@@ -302,12 +323,12 @@ impl Segments {
             }
             self.drop_oldest();
         }
-        let Window { segments, unlisted, .. } = &mut self.window;
-        while segments.get(*unlisted).is_some_and(|segment| {
-            let leaves = end - segment.end() >= holding.listed && segment.end() < end;
-            leaves || segment.presents < holding.from
-        }) {
-            *unlisted += 1;
+        while let Some(segment) = self.window.segments.get(self.window.unlisted) {
+            let left = self.held.1 - self.unlisted - segment.duration;
+            if left < holding.listed && segment.presents >= holding.from {
+                break;
+            }
+            self.unlist(self.window.unlisted + 1);
         }
     }
 }

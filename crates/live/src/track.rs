@@ -15,7 +15,7 @@ use crate::dates::Dates;
 use crate::error::Refused;
 use crate::packager::{Boundaries, Cutting, Packager};
 use crate::tap::{FromKeyframe, Handing, Tap, Taps};
-use crate::window::{Header, Window};
+use crate::window::{Header, Segment, Window};
 use crate::{UnixMicros, rescale, silence};
 
 /// How much video may come without audio before the audio counts as missing, in microseconds.
@@ -27,6 +27,13 @@ const ASSUMED_LATENESS: i64 = 300_000;
 /// Each audio sample that comes earlier lowers the known lateness by one part in this many. After
 /// about 6 s a third is left.
 const FORGETS: i64 = 256;
+/// Silence stands in for audio of another publisher than that of the leading video once none has come for
+/// this long. A connection that lost packets usually goes on sooner, and then brings all that was held
+/// back: silence would take the place of that. How late the audio usually is does not count here, because
+/// that is a question of one publisher.
+const STALLED: Duration = Duration::from_secs(2);
+/// Silence that is made for a track is at most this many milliseconds, and a part, behind the video.
+const BEHIND: i64 = 5000;
 /// How many times the log tells that silence replaces a track's audio.
 const SILENCES_TOLD: u32 = 8;
 
@@ -137,10 +144,34 @@ impl Track {
         !self.withheld.load(Ordering::Acquire)
     }
 
-    /// Whether its publisher no longer sends it, and silence can stand in for its samples.
+    /// Whether its publisher no longer sends it, and silence can stand in for its samples. Whether somebody
+    /// makes that silence, [`Self::goes_on_beside`] tells.
     pub fn is_silenced(&self) -> bool {
         let withheld = self.withheld.load(Ordering::Acquire);
         !withheld && !self.is_coming() && silence::access_unit(&self.header().track.codec).is_some()
+    }
+
+    /// Whether its media go on beside a video of the stream's `tracks`: whether they reach as far as that
+    /// video, but for [`BEHIND`]. Before silence begins in a new period, the track is behind. So of the video
+    /// only the newest period counts.
+    ///
+    /// This is told from media, not from what makes them: a copy of the stream must say the same.
+    pub fn goes_on_beside(&self, tracks: &[Arc<Self>]) -> bool {
+        let millis =
+            |segment: &Segment, ticks: i64| rescale(ticks, segment.header.track.timescale, 1000);
+        let window = self.window();
+        let Some(newest) = window.newest() else { return false };
+        let end = millis(newest, newest.presented_end());
+        let part = millis(newest, self.part_limit().map_or(0, i64::from));
+        let mut videos =
+            tracks.iter().filter(|track| track.kind == Kind::Video && track.is_coming());
+        videos.any(|video| {
+            let window = video.window();
+            window.newest().is_some_and(|newest| {
+                let from = end.max(millis(newest, newest.period_start));
+                millis(newest, newest.presented_end()) - from <= BEHIND + part
+            })
+        })
     }
 
     /// Notes that a viewer asks for its playlist or its segments, and so plays it or is about to.
@@ -320,6 +351,23 @@ impl TrackState {
     /// How far its end may be behind the leading video before its audio counts as missing.
     fn patience(&self) -> i64 {
         (2 * self.lateness).clamp(*MISSING.start(), *MISSING.end())
+    }
+
+    /// Whether no sample has come for [`STALLED`], of a track whose publisher may yet go on, while the
+    /// leading video went on to `at`. Silence up to there must not be further ahead than time has passed,
+    /// give or take a segment of `longest` microseconds: the samples of a publisher that goes on would
+    /// be dropped until they have come as far.
+    pub(crate) fn has_stalled(&self, at: i64, longest: i64, now: UnixMicros) -> bool {
+        let quiet = now.since(self.last_sample);
+        let passed = i64::try_from(quiet.as_micros()).unwrap_or(i64::MAX);
+        let is_near = |end: i64| at.saturating_sub(end) <= passed.saturating_add(longest);
+        quiet >= STALLED && self.end().is_some_and(is_near)
+    }
+
+    /// Notes that leading video of so many microseconds came, whose publisher is not that of the audio. No more
+    /// than [`STALLED`] is noted: the audio may never come, or that video may be far ahead of it.
+    pub(crate) fn wait(&mut self, lasts: i64) {
+        self.waited = (self.waited + lasts).min(STALLED.as_micros() as i64);
     }
 
     /// Fills audio that has fallen behind the leading track with silence. The leading track's

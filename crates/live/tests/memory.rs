@@ -98,6 +98,30 @@ fn memory_of_all_streams_is_bounded_and_the_largest_gives_way() {
     assert!(begin(&registry, "late").is_ok());
 }
 
+/// The publishers' machine stands still for 20 s, and their streams are short of memory. Playlists count what is in
+/// segments, and not that time (RFC 8216bis 6.2.2).
+#[test]
+fn streams_that_give_way_list_three_target_durations_after_a_pause() {
+    let registry = Registry::with_memory(Settings::default(), 40 << 20);
+    // 30 s of each are 9 MB.
+    let mut publishers: Vec<_> =
+        (0..5).map(|i| (begin(&registry, &format!("s{i}")).unwrap(), 12_000)).collect();
+    let mut look = |frames| {
+        publish_side_by_side(&mut publishers, frames, |_| {});
+        for (publisher, _) in &publishers {
+            let (listed, _) = listed_and_held(publisher);
+            assert!(listed >= 12.0, "{listed} s");
+        }
+    };
+    look(0..1500);
+    let given_up = registry.memory().given_up;
+    assert!(given_up > 0);
+    for frame in 2000..2500 {
+        look(frame..frame + 1);
+    }
+    assert!(registry.memory().given_up > given_up);
+}
+
 /// A rendition whose publisher does not return gives its memory back, while another rendition of
 /// its stream goes on and keeps its own.
 #[test]

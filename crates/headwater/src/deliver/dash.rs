@@ -124,10 +124,16 @@ pub(super) async fn manifest(
 /// once no viewer has asked for it for a while.
 fn listed(tracks: &[Arc<Track>]) -> Vec<Arc<Track>> {
     let mut listed = offered(tracks);
-    let gone = tracks.iter().filter(|track| track.is_silenced());
+    let gone = tracks.iter().filter(|track| is_silenced(track, tracks));
     let complete = gone.filter(|track| !track.window().segments.is_empty());
     listed.extend(complete.cloned());
     listed
+}
+
+/// Whether silence stands in for a track that its publisher no longer sends, and goes on to be made. It is
+/// not made beside audio alone, nor where the video is far ahead: players would wait for it for ever.
+fn is_silenced(track: &Track, tracks: &[Arc<Track>]) -> bool {
+    track.is_silenced() && track.goes_on_beside(tracks)
 }
 
 /// Whether keyframes are regular: the end of each offered track's newest segment is foretold.
@@ -157,7 +163,7 @@ fn version(state: &State, entrance: &Entrance) -> u64 {
     for track in &state.tracks {
         let window = track.window();
         let newest = window.newest();
-        (track.is_present(), track.is_silenced()).hash(&mut hasher);
+        (track.is_present(), is_silenced(track, &state.tracks)).hash(&mut hasher);
         newest.map(|newest| newest.msn).hash(&mut hasher);
         (window.next_msn(), window.ended).hash(&mut hasher);
         let parts = newest.filter(|newest| !is_foretold(newest)).map(|s| s.parts.len());

@@ -380,12 +380,17 @@ pub(super) fn playlist(stream: &Stream, track: &Arc<Track>, window: &Window) -> 
 }
 
 /// The complete segments. A segment has its parts if these are still listed: within three target
-/// durations of the end (RFC 8216bis 6.2.2).
+/// durations of the end (RFC 8216bis 6.2.2). Players count durations, so the time while a publisher was
+/// away does not count.
 fn segments(stream: &Stream, told: &Told<'_>, timescale: u32) -> Vec<Segment> {
     let recent = 4 * stream.target_duration().as_secs() * u64::from(timescale);
-    let end = told.window.newest().map_or(0, |newest| newest.end());
-    let is_recent = |segment: &live::Segment| end.abs_diff(segment.end()) <= recent;
-    told.listed().map(|complete| segment(complete, is_recent(complete))).collect()
+    let open = told.open.map_or(0, |open| open.duration);
+    let mut after = told.listed().map(|complete| complete.duration).sum::<u64>() + open;
+    let listed = told.listed().map(|complete| {
+        after -= complete.duration;
+        segment(complete, after <= recent)
+    });
+    listed.collect()
 }
 
 fn segment(segment: &live::Segment, is_recent: bool) -> Segment {

@@ -275,7 +275,6 @@ impl Packager {
             }
             self.keyframe = None;
         }
-        let discontinuity = new_period && self.window().newest().is_some();
         self.period = period;
 
         if !self.place(&mut sample, new_period, now, &mut changed)? {
@@ -297,6 +296,8 @@ impl Packager {
             self.opened = self.newest;
             let expected_end = self.expected_end(&sample, cutting);
             let timescale = self.header.track.timescale;
+            let newest = self.window().newest();
+            let discontinuity = newest.is_some_and(|newest| newest.period != period);
             self.segments.begin(Begin {
                 start: sample.dts,
                 presents: sample.pts(),
@@ -385,24 +386,36 @@ impl Packager {
                 }
             };
             let written = self.segments.publish(&self.pending[..count], &self.dues[..count], now);
-            // The samples go even if there was no room for the part: the packager does not try
-            // again to publish them, together with all that follow.
+            if let Err(error) = written {
+                self.lose();
+                return Err(error);
+            }
             self.dues.drain(..count);
             let taken = self.pending.drain(..count).map(|sample| sample.data.len()).sum::<usize>();
             self.pending_bytes -= taken;
-            written?;
             self.pending_since = now;
             published = true;
         }
         Ok(published)
     }
 
+    /// Drops the pending samples, because there was no room for a part of them: the packager does not
+    /// try again to publish them, together with all that follow. The segment that they would have
+    /// begun never was. If they were the first of their period, the next sample begins the period.
+    fn lose(&mut self) {
+        self.discard();
+        if let Some(newest) = self.segments.newest() {
+            self.period = newest.period;
+        }
+    }
+
     /// Ends the stream: publishes all pending samples and completes the last segment.
+    /// The stream also ends if there is no room for these samples.
     pub(crate) fn end_stream(&mut self, now: UnixMicros) -> io::Result<()> {
-        self.flush(now)?;
+        let flushed = self.flush(now);
         self.close_segment(now);
         self.segments.end();
-        Ok(())
+        flushed.map(drop)
     }
 
     /// Gives up the oldest complete segment, to make room, but never the newest. With
@@ -410,7 +423,7 @@ impl Packager {
     /// three target durations afterwards (RFC 8216bis 6.2.2). Returns whether it gave one up.
     pub(crate) fn give_way(&mut self, pressure: Pressure) -> bool {
         let least = match pressure {
-            Pressure::Shorten => Some(3 * self.longest_segment()),
+            Pressure::Shorten => Some(3 * self.longest_segment().unsigned_abs()),
             _ => None,
         };
         self.segments.give_way(least)
@@ -429,8 +442,8 @@ impl Packager {
         let parts = self.target_duration.as_micros() / self.settings.part_target.as_micros().max(1);
         Holding {
             from: self.listed_from,
-            listed: self.duration_ticks(listed),
-            held: self.duration_ticks(held),
+            listed: self.duration_ticks(listed).unsigned_abs(),
+            held: self.duration_ticks(held).unsigned_abs(),
             longest: 2 * held,
             parts: MOST_PARTS.max(2 * usize::try_from(parts).unwrap_or(MOST_PARTS)),
         }

@@ -111,7 +111,7 @@ impl Segments {
         let oldest = self.window.segments.front().map_or(state.first, |oldest| oldest.msn);
         let missing = usize::try_from(oldest.saturating_sub(state.first)).unwrap_or(usize::MAX);
         let unlisted = state.unlisted.saturating_sub(missing);
-        self.window.unlisted = unlisted.min(self.window.segments.len());
+        self.unlist(unlisted.min(self.window.segments.len()));
         self.window.ended = state.ended;
         self.window.rate = state.rate;
         self.window.version = state.version;

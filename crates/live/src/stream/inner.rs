@@ -314,10 +314,11 @@ impl Inner {
     /// track and the leading one have paused for longer than a segment may last, whichever of them goes on first.
     /// Whether the leading track has paused is a question of the wall clock, too: the times of another track may
     /// leap alone. Also begins a period at a keyframe of the leading track if dates are off by too much. Returns
-    /// false if that happens too often. Dates count too, because a publisher's times can make them wrong; a wall
-    /// clock is never set so often.
+    /// false if `publisher`, who sends track `index`, begins periods too often. Dates count too, because a publisher's
+    /// times can make them wrong; a wall clock is never set so often.
     pub(crate) fn breaks_off(
         &mut self,
+        publisher: usize,
         (index, leader): (usize, usize),
         (t, sync): (i64, bool),
         now: UnixMicros,
@@ -342,8 +343,9 @@ impl Inner {
         let paused = has_paused(&self.tracks[index])
             && (leads || is_quiet && has_paused(&self.tracks[leader]));
         if self.period_begun && (paused || leads && sync && self.dates.is_off(ahead)) {
-            // The period is the whole stream's, not that of one publisher. A jump was counted already.
-            if !self.has_jumped && !self.turns.allows(now) {
+            // The publisher that causes the period answers for it: a rendition that leads must not use up what the
+            // main publisher needs to return. A jump was counted already.
+            if !self.has_jumped && !self.turns_of(publisher).allows(now) {
                 return false;
             }
             // If the publisher's clock leapt ahead, the new period's dates must know that already.
@@ -471,7 +473,8 @@ impl Inner {
     }
 
     /// Fills audio that has fallen behind the leading track with silence. This covers the tracks of
-    /// `publisher` and those without a publisher. Returns whether a track is no longer offered.
+    /// `publisher`, those without a publisher, and those that another publisher no longer sends. Returns whether a
+    /// track is no longer offered.
     pub(crate) fn stand_in(
         &mut self,
         stream: &str,
@@ -486,17 +489,18 @@ impl Inner {
         let lasts = rescale(leader.packager.last_duration(), leader.timescale(), 1_000_000);
         // The audio should reach the time at which the newest frame is due.
         let newest = (end - lasts, lasts);
+        let longest = rescale(leader.packager.longest_segment(), leader.timescale(), 1_000_000);
         let mut changed = false;
         for track in self.tracks.iter_mut().filter(|track| track.handle.kind == Kind::Audio) {
             let id = track.id();
-            let others = self.publishers.iter().enumerate();
-            let elsewhere = others
-                .into_iter()
-                .any(|(at, active)| at != publisher && active.tracks.contains(&id));
-            if !elsewhere {
-                let at = (self.period, &self.boundaries, &self.dates);
-                changed |= track.stand_in(stream, newest, at, now)?;
+            let mut others = (0..).zip(&self.publishers).filter(|(at, _)| *at != publisher);
+            let elsewhere = others.any(|(_, active)| active.tracks.contains(&id));
+            if elsewhere && !track.has_stalled(newest.0, longest, now) {
+                track.wait(lasts);
+                continue;
             }
+            let at = (self.period, &self.boundaries, &self.dates);
+            changed |= track.stand_in(stream, newest, at, now)?;
         }
         Ok(changed)
     }

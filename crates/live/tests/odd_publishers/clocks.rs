@@ -156,3 +156,40 @@ fn audio_that_leaps_alone_begins_no_period() {
     let epochs: Vec<i64> = epochs.collect();
     assert!(epochs.iter().all(|epoch| (epoch - epochs[0]).abs() < 10_000), "{epochs:?}");
 }
+
+/// A rendition has the only video, and so it leads. Its clock advances by nine seconds with each frame, and each of
+/// these begins a period. That does not use up what the main publisher may.
+#[test]
+fn a_rendition_that_leads_answers_for_its_periods_itself() {
+    let registry = Registry::new(Settings::default());
+    let at = |millis: i64| UnixMicros(START + millis.unsigned_abs() * 1000);
+    let publish = |rendition: Option<&str>, now| {
+        let rendition = rendition.map(str::to_owned);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition };
+        registry.publish("x", info, at(now))
+    };
+    let (mut main, mut leads) = (publish(None, 0).unwrap(), publish(Some("v"), 0).unwrap());
+    main.track(1, audio_codec(48_000), 1000, *b"und", at(0)).unwrap();
+    leads.track(0, video_codec(31), 1000, *b"und", at(0)).unwrap();
+    let mut clock = 0;
+    let mut refused = None;
+    let mut units = 0;
+    for frame in 0..300 {
+        let now = frame * 40;
+        while units * 64 / 3 <= now {
+            main.sample(1, sample(units * 64 / 3, true, 50), at(now)).unwrap();
+            units += 1;
+        }
+        if refused.is_none() {
+            clock += if frame < 100 { 40 } else { 9_000 };
+            refused = leads.sample(0, sample(clock, frame % 25 == 0, 100), at(now)).err();
+        }
+    }
+    assert!(refused.unwrap().to_string().contains("too often within a minute"));
+    let periods = registry.stream("x").unwrap().track("v0").unwrap().window();
+    assert!((15..=20).contains(&periods.newest().unwrap().period));
+    drop((main, leads));
+    let mut main = publish(None, 13_000).unwrap();
+    main.track(1, audio_codec(48_000), 1000, *b"und", at(13_000)).unwrap();
+    main.sample(1, sample(0, true, 50), at(13_000)).unwrap();
+}

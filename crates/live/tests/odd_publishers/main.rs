@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail the test")]
 
+mod absent;
 mod clocks;
+mod hanging;
 mod leaving;
 mod silence;
 

@@ -333,6 +333,38 @@ fn manifests_that_differ_have_different_publish_times() {
     assert!(changes > 8, "{changes}");
 }
 
+/// Beside audio alone nobody makes silence. Players would wait for it.
+#[test]
+fn audio_that_stops_is_listed_while_silence_stands_in_for_it() {
+    for (has_video, is_listed) in [(true, true), (false, false)] {
+        let mut streams = Renditions::new(&[]);
+        let mut publisher = Renditions::publisher(&streams.registry, 0, Renditions::at(0));
+        let (_, audio) = super::super::hls::tests::codecs();
+        for source in [1, 2] {
+            let language = [*b"eng", *b"deu"][source as usize - 1];
+            publisher.track(source, audio.clone(), 48_000, language, Renditions::at(0)).unwrap();
+        }
+        streams.publishers.push((publisher, if has_video { 60 } else { 0 }));
+        for unit in 0..48 * 25 {
+            let (now, dts) = (Renditions::at(unit * 64_000 / 3), unit as i64 * 1024);
+            let data = bytes::Bytes::from_static(&[0; 64]);
+            let unit_of =
+                || media::Sample { dts, cts: 0, duration: 0, sync: true, data: data.clone() };
+            let publisher = &mut streams.publishers[0].0;
+            publisher.sample(1, unit_of(), now).unwrap();
+            if unit < 48 * 5 {
+                publisher.sample(2, unit_of(), now).unwrap();
+            }
+            if unit * 64 / 100 >= u64::from(streams.frame) {
+                streams.publish(1);
+            }
+        }
+        assert_eq!(streams.set_ids().contains_key("a1"), is_listed, "{has_video}");
+        let stream = streams.registry.stream("x").unwrap();
+        assert!(stream.track("a1").is_some() && streams.set_ids().contains_key("a0"));
+    }
+}
+
 #[test]
 fn the_next_segment_is_foretold_where_keyframes_are_regular() {
     let listed = |distances: &[u32]| {

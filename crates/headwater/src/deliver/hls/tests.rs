@@ -313,6 +313,40 @@ fn the_end_of_a_segment_is_told_with_the_first_part_of_the_next() {
     assert_eq!((beyond.decide(&told), asked("").decide(&told)), (Decision::Now, Decision::Now));
 }
 
+/// RFC 8216bis 6.2.2: parts stay listed for three target durations. The time while nobody published is in no
+/// segment, and does not count.
+#[test]
+fn parts_of_the_last_three_target_durations_are_listed_after_an_absence() {
+    let registry = Registry::new(Settings::default());
+    let mut window = None;
+    for (began, frames) in [(0, 600), (49_000, 100)] {
+        let at = |millis: i64| UnixMicros(1_700_000_000_000_000 + millis.unsigned_abs() * 1000);
+        let info = PublisherInfo { peer: None, protocol: "test", rendition: None };
+        let mut publisher = registry.publish("x", info, at(began)).unwrap();
+        publisher.track(0, codecs().0, 1000, *b"und", at(began)).unwrap();
+        for frame in 0..frames {
+            let data = Bytes::from_static(&[0; 64]);
+            let sync = frame % 50 == 0;
+            let sample = Sample { dts: frame * 40, cts: 0, duration: 0, sync, data };
+            publisher.sample(0, sample, at(began + frame * 40)).unwrap();
+        }
+        let stream = Arc::clone(publisher.stream());
+        let track = stream.track("v0").unwrap();
+        window = Some(playlist(&stream, &track, &track.window()));
+    }
+    let playlist = window.unwrap();
+    let mut after = playlist.open.map_or(0, |open| open.parts.iter().map(|it| it.duration).sum());
+    let mut before = 0;
+    for segment in playlist.segments.iter().rev() {
+        if after <= 3 * u64::from(playlist.target_duration) * 90_000 {
+            assert!(!segment.parts.is_empty(), "{} before the end", after / 90_000);
+            before += u64::from(after > 4 * 90_000);
+        }
+        after += segment.duration;
+    }
+    assert!(before >= 3 && playlist.segments.first().unwrap().parts.is_empty());
+}
+
 /// A stream in which the video has a complete segment and the audio is still in its first.
 fn ahead_of_its_audio(now: UnixMicros) -> Publisher {
     let registry = Registry::new(Settings::default());
