@@ -1,7 +1,7 @@
 //! Hostile publishers: the server closes the connection with one log line, memory stays bounded,
 //! and a stream published at the same time is not disturbed.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -143,6 +143,20 @@ fn garbage_in_media_messages() {
     bystander.finish();
 }
 
+/// Waits until the server has done with all that a client sent, and holds no message of it any more: it answers a ping
+/// after that. It logs what is wrong with a message while it holds it.
+fn settle(client: &mut Client) {
+    let answer = [0, 7, 1, 2, 3, 4];
+    assert!(client.raw(&message(2, 4, &[0, 6, 1, 2, 3, 4])));
+    client.socket.set_read_timeout(Some(LIMIT)).expect("a socket may have a time limit");
+    let (mut got, mut some) = (Vec::new(), [0; 4096]);
+    while !got.windows(answer.len()).any(|bytes| bytes == answer) {
+        let read = client.socket.read(&mut some).expect("the server answers a ping");
+        assert!(read > 0, "the server has closed the connection");
+        got.extend_from_slice(&some[..read]);
+    }
+}
+
 /// Sends the longest possible multitrack tags of Enhanced RTMP, each on a connection of its own: four
 /// million empty tracks, then 31 with sequence headers of half a mebibyte, then 511 short enough to
 /// be kept. Calls `then` after each tag. Returns the publisher of the third one.
@@ -176,6 +190,7 @@ fn publish_tags_of_many_tracks(origin: &Origin, mut then: impl FnMut()) -> Clien
         origin.log_line(LIMIT, |line| {
             line.contains(&format!("\"tracks{number}\"")) && line.contains(problem)
         });
+        settle(&mut client);
         then();
         clients.push(client);
     }
