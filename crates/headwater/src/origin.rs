@@ -50,7 +50,7 @@ pub struct Origin {
     /// The titles' blocks for RTMP players.
     pub flv_titles: FlvTitles,
     /// Lookups of titles for RTMP players take turns.
-    pub rtmp_lookups: Semaphore,
+    pub rtmp_lookups: Arc<Semaphore>,
     /// Decides which viewers of files go first when the link is short.
     pub balance: Arc<Balance>,
     /// Those who publish and play, one by one.
@@ -143,7 +143,7 @@ impl Origin {
             store,
             title_viewers: Arc::default(),
             flv_titles: FlvTitles::new(flv_titles),
-            rtmp_lookups: Semaphore::new(titles::LOOKUPS),
+            rtmp_lookups: Arc::new(Semaphore::new(titles::LOOKUPS)),
             balance: Arc::new(Balance::new(clock.now())),
             sessions: Arc::new(Sessions::new(
                 config.http.per_address(config.http.max_sessions_per_address),

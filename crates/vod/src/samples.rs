@@ -40,12 +40,54 @@ impl Title {
     /// list every sample of every track exactly once: the first segment includes all earlier
     /// samples, and the last one all later samples. `None` where there is no such segment or track.
     pub fn samples(&self, tracks: &[usize], n: u32) -> Option<Vec<Sample>> {
+        let ranges = self.ranges(tracks, n)?.into_iter();
+        let cursors = ranges.map(|(position, track, range)| Cursor::new(position, track, range));
+        Some(merge(cursors.collect()))
+    }
+
+    /// The first of these tracks' samples during segment `n`. `None` if there are none.
+    pub fn first_sample(&self, tracks: &[usize], n: u32) -> Option<Sample> {
+        let mut first: Option<(Sample, u32)> = None;
+        for (position, track, range) in self.ranges(tracks, n)? {
+            let Some(entry) = range.clone().next().and_then(|at| track.entry(at)) else { continue };
+            let timescale = track.media.timescale;
+            let when = (entry.dts, timescale);
+            if first.is_none_or(|(first, scale)| time::before(when, (first.dts, scale))) {
+                first = Some((sample(position, entry), timescale));
+            }
+        }
+        first.map(|(first, _)| first)
+    }
+
+    /// Of the samples during segment `n`, the last one of the first of these tracks that is decoded
+    /// at or before `dts`, and its index in the list of [`samples`](Self::samples). `None` if there
+    /// is none. A segment may have all samples of a file, so this lists none of them and costs only
+    /// a binary search for each track.
+    pub fn last_sample(&self, tracks: &[usize], n: u32, dts: i64) -> Option<(usize, Sample)> {
+        let mut ranges = self.ranges(tracks, n)?.into_iter();
+        let (leading, lead, range) = ranges.next()?;
+        let after = lead.partition_point(&range, |entry| entry.dts <= dts);
+        let number = after.checked_sub(1).filter(|number| range.contains(number))?;
+        let entry = lead.entry(number)?;
+        let when = (entry.dts, lead.media.timescale);
+        let mut index = number - range.start;
+        for (_, track, range) in ranges {
+            let timescale = track.media.timescale;
+            let earlier = |other: &SampleEntry| time::before((other.dts, timescale), when);
+            index += track.partition_point(&range, earlier).saturating_sub(range.start);
+        }
+        Some((index as usize, sample(leading, entry)))
+    }
+
+    /// The numbers of the samples of these tracks during segment `n` of the first one, with the
+    /// tracks and their positions.
+    fn ranges(&self, tracks: &[usize], n: u32) -> Option<Vec<(usize, &Track, Range<u32>)>> {
         let (&leading, others) = tracks.split_first()?;
         let lead = self.tracks.get(leading)?;
         let range = lead.range(n)?;
         let start = (n > 0).then(|| lead.samples.get(range.start)).flatten();
         let end = (n + 1 < lead.segment_count()).then(|| lead.samples.get(range.end)).flatten();
-        let mut cursors = vec![Cursor::new(leading, lead, range)];
+        let mut ranges = vec![(leading, lead, range)];
         for &position in others {
             let track = self.tracks.get(position)?;
             let from_units = lead.media.timescale;
@@ -54,9 +96,9 @@ impl Title {
             };
             let first = track.rows.first().map_or(track.last, |row| row.first);
             let range = number(start, first)..number(end, track.last);
-            cursors.push(Cursor::new(position, track, range));
+            ranges.push((position, track, range));
         }
-        Some(merge(cursors))
+        Some(ranges)
     }
 
     /// Reads samples. Neighbours in the file are read in one call. Blocks, and holds all samples in
@@ -111,6 +153,20 @@ impl Title {
 }
 
 impl Track {
+    /// Number of the first sample in a range that is not `early`, or the range's end. All `early`
+    /// samples come before the others.
+    fn partition_point(&self, range: &Range<u32>, early: impl Fn(&SampleEntry) -> bool) -> u32 {
+        let (mut from, mut to) = (range.start, range.end);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.entry(middle) {
+                Some(entry) if early(&entry) => from = middle + 1,
+                _ => to = middle,
+            }
+        }
+        from
+    }
+
     /// Number of the first sample decoded at or after `dts`, which is in units of `scale`.
     fn first_from(&self, dts: i64, scale: u32) -> u32 {
         let at = time::rescale_up(dts, scale, self.media.timescale);
@@ -127,6 +183,11 @@ pub(crate) fn first_from(samples: &media::mp4::SampleTable, dts: i64) -> u32 {
         Some(sample) if sample.dts < dts => number + 1,
         _ => number,
     }
+}
+
+fn sample(track: usize, entry: SampleEntry) -> Sample {
+    let SampleEntry { dts, cts, duration, sync, offset, size, description: _ } = entry;
+    Sample { track, dts, cts, duration, sync, offset, size }
 }
 
 /// The samples of a track that are not listed yet.
@@ -159,8 +220,6 @@ fn merge(mut cursors: Vec<Cursor>) -> Vec<Sample> {
             return merged;
         };
         let Some(entry) = cursor.entries.next() else { return merged };
-        let SampleEntry { dts, cts, duration, sync, offset, size, description: _ } = entry;
-        let track = cursor.position;
-        merged.push(Sample { track, dts, cts, duration, sync, offset, size });
+        merged.push(sample(cursor.position, entry));
     }
 }

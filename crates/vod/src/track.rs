@@ -212,7 +212,7 @@ impl Track {
         SampleEntry { duration, ..sample }
     }
 
-    fn entry(&self, number: u32) -> Option<SampleEntry> {
+    pub(crate) fn entry(&self, number: u32) -> Option<SampleEntry> {
         self.samples.get(number).map(|sample| self.in_stream(number, sample))
     }
 

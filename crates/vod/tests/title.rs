@@ -1,5 +1,4 @@
-//! The parts of a title: renditions of a folder, languages, subtitles, and the samples for
-//! deliveries without segments.
+//! The parts of a title: renditions of a folder, languages and subtitles.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -285,55 +284,6 @@ fn the_scripts_of_a_folder_are_its_titles() {
     let title = library.title("movie").unwrap();
     let languages: Vec<_> = title.texts.iter().map(|text| text.language.as_deref()).collect();
     assert_eq!(languages, [Some("en"), Some("de")]);
-}
-
-/// The samples of all segments from `Title::samples` must be those of the CMAF segments, each
-/// exactly once.
-fn compare_samples_with_segments(media: &Media) {
-    let library = media.library();
-    for path in media.every_mp4() {
-        let Ok(title) = library.title(&path) else { continue };
-        let chosen = title.chosen();
-        let leading = &title.tracks[chosen[0]];
-        let count = leading.segment_count();
-        let mut all = Vec::new();
-        for n in 0..count {
-            let samples = title.samples(&chosen, n).unwrap();
-            let first = samples.iter().find(|sample| sample.track == chosen[0]).unwrap();
-            assert!(first.sync, "{path}");
-            all.extend(samples);
-        }
-        assert!(title.samples(&chosen, count).is_none());
-        let seconds = |sample: &vod::Sample| {
-            let timescale = title.tracks[sample.track].media.timescale;
-            sample.dts as f64 / f64::from(timescale)
-        };
-        let ordered = all.windows(2).all(|pair| seconds(&pair[0]) <= seconds(&pair[1]) + 1e-9);
-        assert!(ordered, "{path}");
-        let read = title.read(&all).unwrap();
-        for position in chosen {
-            let ours = all.iter().zip(&read).filter(|(sample, _)| sample.track == position);
-            let ours: Vec<_> = ours.map(|(_, sample)| sample.clone()).collect();
-            let segments = support::chunks(&title.tracks[position]);
-            let theirs: Vec<_> = segments.into_iter().flat_map(|chunk| chunk.samples).collect();
-            assert_eq!(ours.len(), theirs.len(), "{path}");
-            for (ours, theirs) in ours.iter().zip(&theirs) {
-                assert_eq!((ours.dts, ours.cts, ours.sync), (theirs.dts, theirs.cts, theirs.sync));
-                assert_eq!(ours.data, theirs.data, "{path}");
-            }
-        }
-    }
-}
-
-#[test]
-fn samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
-    compare_samples_with_segments(&made());
-}
-
-#[test]
-#[ignore = "corpus"]
-fn corpus_samples_are_those_of_the_segments_in_the_order_of_their_decoding() {
-    compare_samples_with_segments(&corpus());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use live::UnixMicros;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, SetOnce};
 use tokio::task::spawn_local;
 use vod::{Error, Title};
 
@@ -28,7 +28,7 @@ pub(super) struct Recent(Rc<Shared>);
 struct Shared {
     /// Titles by path.
     titles: RefCell<HashMap<Box<str>, Seen>>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     /// Whether a task is running that forgets them.
     is_swept: Cell<bool>,
 }
@@ -41,13 +41,21 @@ struct Seen {
     at: UnixMicros,
 }
 
-/// Empty while the lookup runs. All requests meanwhile wait for the same lookup.
-type Lookup = OnceCell<Result<Arc<Title>, Error>>;
+/// A lookup for which all requests of the title wait.
+#[derive(Debug, Default)]
+struct Lookup {
+    /// Set when the lookup has begun. From then on it goes on even if all requests are aborted, and
+    /// later requests join it.
+    begun: OnceCell<()>,
+    /// Empty until the lookup has ended.
+    title: SetOnce<Result<Arc<Title>, Error>>,
+}
 
 impl Default for Recent {
     fn default() -> Self {
         let (titles, is_swept) = (RefCell::default(), Cell::default());
-        Self(Rc::new(Shared { titles, turns: Semaphore::new(LOOKUPS), is_swept }))
+        let turns = Arc::new(Semaphore::new(LOOKUPS));
+        Self(Rc::new(Shared { titles, turns, is_swept }))
     }
 }
 
@@ -55,7 +63,7 @@ impl Recent {
     pub(super) fn find(&self, path: &str, now: UnixMicros) -> Option<Arc<Title>> {
         let titles = self.0.titles.borrow();
         let seen = titles.get(path).filter(|seen| seen.is_fresh(now))?;
-        seen.lookup.get()?.as_ref().ok().cloned()
+        seen.lookup.title.get()?.as_ref().ok().cloned()
     }
 
     /// Looks up a title. Joins a lookup of the same title if one runs.
@@ -65,22 +73,32 @@ impl Recent {
         path: &str,
     ) -> Result<Arc<Title>, Error> {
         let lookup = self.lookup(path, origin.now());
-        let title =
-            lookup.get_or_init(|| look_up::title(origin, path, &self.0.turns)).await.clone();
         if !self.0.is_swept.replace(true) {
             spawn_local(Rc::clone(&self.0).sweep(Arc::clone(origin)));
         }
-        title
+        lookup.begun.get_or_init(|| self.begin(origin, path, &lookup)).await;
+        lookup.title.wait().await.clone()
+    }
+
+    /// Begins a lookup, when it is its turn. Each task that waits for a thread has one of the turns,
+    /// so aborted requests leave few tasks behind.
+    async fn begin(&self, origin: &Arc<Origin>, path: &str, lookup: &Rc<Lookup>) {
+        let begun = look_up::begin(origin, path, &self.0.turns).await;
+        let lookup = Rc::clone(lookup);
+        spawn_local(async move {
+            // Only this task sets it.
+            let _ = lookup.title.set(begun.title().await);
+        });
     }
 
     fn lookup(&self, path: &str, now: UnixMicros) -> Rc<Lookup> {
         let mut titles = self.0.titles.borrow_mut();
         if let Some(seen) = titles.get(path)
-            && !seen.lookup.initialized()
+            && !seen.lookup.title.initialized()
         {
             return Rc::clone(&seen.lookup);
         }
-        let lookup = Rc::new(Lookup::new());
+        let lookup = Rc::<Lookup>::default();
         if titles.len() < MOST || titles.contains_key(path) {
             titles.insert(path.into(), Seen { lookup: Rc::clone(&lookup), at: now });
         }
@@ -101,12 +119,39 @@ impl Shared {
             tokio::time::sleep(REMEMBERED).await;
             let now = origin.now();
             let mut titles = self.titles.borrow_mut();
-            // Requests that wait hold a running lookup.
+            // Requests that wait hold a lookup, and so does the task of one that runs.
             titles.retain(|_, seen| seen.is_fresh(now) || Rc::strong_count(&seen.lookup) > 1);
             if titles.is_empty() {
                 break;
             }
         }
         self.is_swept.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::look_up::tests::Slow;
+
+    #[tokio::test]
+    async fn a_request_joins_the_lookup_of_an_aborted_one() {
+        let slow = Slow::default();
+        let (origin, recent) = (slow.origin(), Recent::default());
+        let test = async {
+            for _ in 0..3 {
+                tokio::select! {
+                    biased;
+                    _ = recent.look_up(&origin, "a.mp4") => panic!("the store does not answer"),
+                    () = slow.until_asked(1) => {}
+                }
+            }
+            slow.answer();
+            assert!(matches!(recent.look_up(&origin, "a.mp4").await, Err(Error::NotFound)));
+            assert_eq!(slow.asked(), 1);
+        };
+        LocalSet::new().run_until(test).await;
     }
 }

@@ -8,6 +8,7 @@ use live::UnixMicros;
 
 use crate::Origin;
 use crate::pace::{self, Hand, Plan, Schedule};
+use crate::titles::blocks::Requests;
 use crate::titles::flv::{Error, FlvTitle, Own, Position};
 
 /// The state of one player.
@@ -23,6 +24,8 @@ pub(super) struct Play {
     began: i64,
     /// The next block to send; `None` at the end.
     next: Option<Position>,
+    /// Waits for that block.
+    requests: Requests,
     /// Where the player stops, if before the title's end, and the base of its timestamps.
     own: Own,
     /// Whether the decoder configurations must be sent before the next block.
@@ -60,6 +63,7 @@ impl Play {
             place: pace::Share::new(&origin.balance),
             began: 0,
             next: None,
+            requests: Requests::default(),
             own: Own::default(),
             unprepared: true,
             sending: None,
@@ -85,6 +89,7 @@ impl Play {
     /// The pace starts anew.
     pub(super) fn seek(&mut self, milliseconds: f64, now: UnixMicros) -> i64 {
         self.next = self.flv_title.seek(milliseconds);
+        self.requests.forget();
         self.own.base = 0;
         self.began = self.next.map_or(0, |next| next.time);
         self.schedule = Schedule::new(self.schedule.plan(), now);
@@ -140,7 +145,8 @@ impl Play {
                 tokio::time::sleep(wait).await;
                 continue;
             }
-            let block = origin.flv_titles.block(&self.flv_title, place, self.own).await?;
+            let (flv_titles, flv_title) = (&origin.flv_titles, &self.flv_title);
+            let block = self.requests.block(flv_titles, flv_title, place, self.own).await?;
             let Some(block) = block else {
                 self.next = None;
                 continue;
@@ -287,5 +293,54 @@ mod tests {
             let due = play_to(&mut play, &origin, position).await;
             assert!(is_on_time(began, due), "{due:?}");
         }
+    }
+
+    /// Polls for what comes next, as a connection does whose peer then sends something. Other tasks
+    /// have their turns meanwhile.
+    async fn ask(play: &mut Play, origin: &Origin) {
+        tokio::select! {
+            biased;
+            _ = play.next(origin) => panic!("no thread makes blocks"),
+            () = async {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+            } => {}
+        }
+    }
+
+    #[test]
+    fn one_thread_makes_blocks_for_a_player_whatever_it_asks_for() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            // The second player has blocks of its own.
+            for start in [0.0, 30_000.0] {
+                let mut config = Config::default();
+                config.vod.root = testkit::media_dir();
+                let origin = Origin::new(config);
+                let flv_title = origin.flv_titles.of(origin.titles.title(TITLE).unwrap()).unwrap();
+                let plan = origin.config.vod.plan(Some(Pace::Fast));
+                let mut play = Play::new(&origin, Arc::clone(&flv_title), plan, start, None);
+                // The only thread waits for the test.
+                let (go_on, held) = std::sync::mpsc::channel::<()>();
+                let thread = tokio::task::spawn_blocking(move || held.recv());
+                ask(&mut play, &origin).await;
+                // Each job of a thread has the title.
+                let jobs = Arc::strong_count(&flv_title);
+                for _ in 0..50 {
+                    ask(&mut play, &origin).await;
+                }
+                assert_eq!(Arc::strong_count(&flv_title), jobs);
+                for at in 0..50 {
+                    play.seek(f64::from(at) * 2000.0, origin.now());
+                    ask(&mut play, &origin).await;
+                }
+                assert_eq!(Arc::strong_count(&flv_title), jobs);
+                drop(go_on);
+                assert!(matches!(play.next(&origin).await, Ok(Next::Media(_))));
+                assert!(thread.await.unwrap().is_err());
+            }
+        });
     }
 }

@@ -2,27 +2,23 @@
 //!
 //! A title's segments are cut into blocks of a quarter of a second, with the messages of all tracks
 //! in the order in which every player gets them. A block is made when its first player comes to it,
-//! on a thread that may wait for the disk. A cache of bounded size keeps it. The only memory that a
-//! player itself holds is the block that it is being sent.
+//! on a thread that may wait for the disk. A cache of bounded size keeps it (`blocks`). The only memory
+//! that a player itself holds is the block that it is being sent.
 
-use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::Piece;
 use media::Kind;
 use media::flv::{MAX_PAYLOAD, Message, Metadata, Packetizer};
-use tokio::sync::OnceCell;
-use tokio::task::spawn_blocking;
 use vod::{Sample, Title, Version};
 
-use super::fetched;
 use crate::wire;
 
 /// Longest block in milliseconds. A paced player may be ahead of its plan by this much.
-const BLOCK: i64 = 250;
+pub(super) const BLOCK: i64 = 250;
 
 /// A block with this many bytes ends, however short it is.
 const LARGE: usize = 1 << 20;
@@ -86,7 +82,7 @@ pub(crate) struct FlvTitle {
 }
 
 impl FlvTitle {
-    fn new(title: Arc<Title>) -> Result<Self, Error> {
+    pub(super) fn new(title: Arc<Title>) -> Result<Self, Error> {
         let mut refused = None;
         let (mut tracks, mut packetizers) = (Vec::new(), Vec::new());
         let chosen = title.chosen();
@@ -111,6 +107,11 @@ impl FlvTitle {
         }
         let metadata = wire::chunks(&Message::metadata(0, &describe(&title, &tracks))?);
         Ok(Self { title, tracks, packetizers, metadata })
+    }
+
+    /// Version of the title.
+    pub(super) fn version(&self) -> Version {
+        self.title.version
     }
 
     /// Path of the title below the VOD root.
@@ -150,17 +151,17 @@ impl FlvTitle {
         // A segment begins with a keyframe, so the segment with the time also contains the
         // keyframe. If timestamps are irregular, the keyframe is in an earlier segment.
         for segment in (0..=track.segment_at(time)).rev() {
-            let samples = self.title.samples(&self.tracks, segment)?;
-            let led = |sample: &Sample| sample.track == leading && sample.dts <= sync;
-            if let Some(at) = samples.iter().rposition(led) {
-                return Some(self.place(segment, at, samples.get(at)?));
+            if let Some((at, sample)) = self.title.last_sample(&self.tracks, segment, sync) {
+                return Some(self.place(segment, at, &sample));
             }
         }
         self.beginning()
     }
 
     fn beginning(&self) -> Option<Position> {
-        self.next(0, 0, self.title.samples(&self.tracks, 0)?)
+        // Every segment has samples.
+        let first = self.title.first_sample(&self.tracks, 0)?;
+        Some(self.place(0, 0, &first))
     }
 
     /// The place of sample `at` in a segment with these samples, or of the first sample after the
@@ -195,7 +196,7 @@ impl FlvTitle {
 
     /// What blocks from `place` on to the end of its segment are read from, where it may have to
     /// be fetched.
-    fn pieces(&self, place: Position) -> Vec<Piece> {
+    pub(super) fn pieces(&self, place: Position) -> Vec<Piece> {
         let is_copied = |at: &usize| self.title.tracks[*at].file().is_copied();
         if !self.tracks.iter().any(is_copied) {
             return Vec::new();
@@ -211,7 +212,7 @@ impl FlvTitle {
     }
 
     /// Reads the block at `place`. Blocks the thread.
-    fn block(&self, place: Position, own: Own) -> Result<Option<Block>, Error> {
+    pub(super) fn block(&self, place: Position, own: Own) -> Result<Option<Block>, Error> {
         if !self.title.is_intact() {
             return Err(Error::Changed);
         }
@@ -274,212 +275,4 @@ fn describe(title: &Title, tracks: &[usize]) -> Metadata {
     let version = tracks().next().and_then(|track| track.file().version().ok());
     metadata.file_size = version.map(|version| version.size() as f64);
     metadata
-}
-
-/// The titles that are being played, and their blocks in memory.
-#[derive(Debug)]
-pub struct FlvTitles {
-    playing: Mutex<HashMap<Version, Weak<FlvTitle>>>,
-    blocks: Mutex<Blocks>,
-}
-
-type Key = (Version, Position);
-type Slot = Arc<OnceCell<Option<Arc<Block>>>>;
-
-#[derive(Debug)]
-struct Blocks {
-    kept: HashMap<Key, Kept>,
-    /// Keys by the time of their last use.
-    order: BTreeMap<u64, Key>,
-    /// Number of uses so far.
-    now: u64,
-    memory: usize,
-    limit: usize,
-}
-
-#[derive(Debug)]
-struct Kept {
-    slot: Slot,
-    used: u64,
-    /// Bytes that it takes: [`OVERHEAD`] only while it is being made.
-    memory: usize,
-}
-
-/// Memory of a block besides its bytes.
-const OVERHEAD: usize = 256;
-
-impl FlvTitles {
-    /// Makes it without titles. Its blocks take at most `limit` bytes, not counting those being
-    /// made.
-    pub fn new(limit: usize) -> Self {
-        let (kept, order) = (HashMap::new(), BTreeMap::new());
-        let blocks = Blocks { kept, order, now: 0, memory: 0, limit };
-        Self { playing: Mutex::default(), blocks: Mutex::new(blocks) }
-    }
-
-    /// Memory that the blocks take, in bytes.
-    pub fn memory(&self) -> usize {
-        lock(&self.blocks).memory
-    }
-
-    /// The RTMP form of a title. All its players share it.
-    pub(crate) fn of(&self, title: Arc<Title>) -> Result<Arc<FlvTitle>, Error> {
-        let mut playing = lock(&self.playing);
-        if let Some(flv_title) = playing.get(&title.version).and_then(Weak::upgrade) {
-            return Ok(flv_title);
-        }
-        playing.retain(|_, flv_title| flv_title.strong_count() > 0);
-        let version = title.version;
-        let flv_title = Arc::new(FlvTitle::new(title)?);
-        playing.insert(version, Arc::downgrade(&flv_title));
-        Ok(flv_title)
-    }
-
-    /// Waits for the block at `place`; `None` after the title's end. Cancel safe.
-    pub(crate) async fn block(
-        &self,
-        flv_title: &Arc<FlvTitle>,
-        place: Position,
-        own: Own,
-    ) -> Result<Option<Arc<Block>>, Error> {
-        let make = async |own| {
-            fetched(&flv_title.pieces(place)).await?;
-            let flv_title = Arc::clone(flv_title);
-            let made = spawn_blocking(move || flv_title.block(place, own)).await;
-            Ok(made.map_err(io::Error::other)??.map(Arc::new))
-        };
-        if own.base != 0 {
-            return make(own).await;
-        }
-        let key = (flv_title.title.version, place);
-        let slot = lock(&self.blocks).slot(key);
-        let block = match slot.get() {
-            Some(block) => block.clone(),
-            None => {
-                let made = slot.get_or_try_init(|| make(Own::default())).await?.clone();
-                lock(&self.blocks).made(&key, &slot);
-                made
-            }
-        };
-        match block {
-            // The block is cut short for this player alone.
-            Some(block) if own.until.is_some_and(|until| block.end > until) => make(own).await,
-            block => Ok(block),
-        }
-    }
-}
-
-impl Blocks {
-    /// The place where a block is or will be kept.
-    fn slot(&mut self, key: Key) -> Slot {
-        self.now += 1;
-        let kept = self.kept.entry(key).or_insert_with(|| {
-            self.memory += OVERHEAD;
-            Kept { slot: Slot::default(), used: self.now, memory: OVERHEAD }
-        });
-        self.order.remove(&kept.used);
-        kept.used = self.now;
-        self.order.insert(self.now, key);
-        Arc::clone(&kept.slot)
-    }
-
-    /// Counts a block that was made, and drops others to make room.
-    fn made(&mut self, key: &Key, slot: &Slot) {
-        if let Some(kept) = self.kept.get_mut(key)
-            && Arc::ptr_eq(&kept.slot, slot)
-            && kept.memory == OVERHEAD
-        {
-            let bytes = slot.get().and_then(Option::as_ref).map_or(0, |block| block.bytes.len());
-            kept.memory += bytes;
-            self.memory += bytes;
-        }
-        while self.memory > self.limit
-            && let Some((_, oldest)) = self.order.pop_first()
-        {
-            if let Some(gone) = self.kept.remove(&oldest) {
-                self.memory -= gone.memory;
-            }
-        }
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use vod::{Library, Settings};
-
-    use super::*;
-
-    fn title(name: &str) -> Arc<Title> {
-        Library::new(vod::Root::new(testkit::media_dir()), Settings::default()).title(name).unwrap()
-    }
-
-    /// Every block from the start on, as a player gets them.
-    async fn all(flv_titles: &FlvTitles, flv_title: &Arc<FlvTitle>, own: Own) -> Vec<Arc<Block>> {
-        let (mut blocks, mut next) = (Vec::new(), flv_title.seek(0.0));
-        while let Some(place) = next {
-            let block = flv_titles.block(flv_title, place, own).await.unwrap().unwrap();
-            next = block.next;
-            blocks.push(block);
-            assert!(flv_titles.memory() <= lock(&flv_titles.blocks).limit);
-        }
-        blocks
-    }
-
-    #[tokio::test]
-    async fn blocks_are_made_once_and_kept_within_the_limit() {
-        let title = title("mp4/surround.mp4");
-        let flv_titles = FlvTitles::new(64 << 20);
-        let flv_title = flv_titles.of(Arc::clone(&title)).unwrap();
-        assert!(Arc::ptr_eq(&flv_title, &flv_titles.of(Arc::clone(&title)).unwrap()));
-        let (one, other) = tokio::join!(
-            all(&flv_titles, &flv_title, Own::default()),
-            all(&flv_titles, &flv_title, Own::default())
-        );
-        assert_eq!(one.len(), other.len());
-        assert!(one.iter().zip(&other).all(|(one, other)| Arc::ptr_eq(one, other)));
-        // The blocks follow each other. None is longer than allowed, except where a single frame
-        // is.
-        for pair in one.windows(2) {
-            assert_eq!(pair[0].next.map(|next| next.time), Some(pair[0].end));
-        }
-        assert!(one.len() > 30_000 / BLOCK as usize - 2, "{}", one.len());
-
-        // With a tenth of the memory the bytes are the same; blocks are made again where needed.
-        let bytes = |blocks: &[Arc<Block>]| -> Vec<u8> {
-            blocks.iter().flat_map(|block| block.bytes.iter().copied()).collect()
-        };
-        let small = FlvTitles::new(bytes(&one).len() / 10);
-        let flv_title = small.of(title).unwrap();
-        for _ in 0..2 {
-            assert!(bytes(&all(&small, &flv_title, Own::default()).await) == bytes(&one));
-        }
-        assert!(small.memory() > 0 && lock(&small.blocks).kept.len() < one.len() / 5);
-    }
-
-    #[tokio::test]
-    async fn a_player_of_a_part_has_blocks_of_its_own() {
-        let flv_titles = FlvTitles::new(64 << 20);
-        let flv_title = flv_titles.of(title("mp4/film.mp4")).unwrap();
-        let whole = all(&flv_titles, &flv_title, Own::default()).await;
-        // A player that stops in the middle of a block: only that block is cut.
-        let own = Own { until: Some(whole[3].end + 100), base: 0 };
-        let part = all(&flv_titles, &flv_title, own).await;
-        assert!((0..4).all(|at| Arc::ptr_eq(&whole[at], &part[at])));
-        assert!(part[4].bytes.len() < whole[4].bytes.len());
-        assert!(whole[4].bytes.starts_with(&part[4].bytes));
-        // Timestamps are smaller by the base; everything else is the same.
-        let own = Own { until: None, base: 1000 };
-        let place = whole[9].next.unwrap();
-        let shifted = flv_titles.block(&flv_title, place, own).await.unwrap().unwrap();
-        let plain = flv_titles.block(&flv_title, place, Own::default()).await.unwrap().unwrap();
-        assert_eq!(shifted.bytes.len(), plain.bytes.len());
-        let time =
-            |block: &Block| u32::from_be_bytes([0, block.bytes[1], block.bytes[2], block.bytes[3]]);
-        assert_eq!(i64::from(time(&plain)), place.time);
-        assert_eq!(time(&shifted) + 1000, time(&plain));
-    }
 }

@@ -1,9 +1,10 @@
 //! Parts of titles that several deliveries need: viewers, the pieces of segments, and the RTMP form.
 
+pub(crate) mod blocks;
 pub(crate) mod flv;
 mod viewers;
 
-pub use flv::FlvTitles;
+pub use blocks::FlvTitles;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

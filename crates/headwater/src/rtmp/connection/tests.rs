@@ -405,3 +405,55 @@ async fn other_connections_have_their_turns_while_many_messages_are_handled() {
     })
     .await;
 }
+
+/// A peer that sends its input in tiny pieces does not have the same block made again and again.
+#[test]
+fn input_of_a_player_does_not_begin_its_block_anew() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).max_blocking_threads(1).build().unwrap();
+    runtime.block_on(local(async {
+        let mut config = Config::default();
+        config.vod.root = testkit::media_dir();
+        let origin = Arc::new(Origin::new(config));
+        let name = "vod/mp4/two-minutes.mp4?pace=fast";
+        let mut peer = Peer::of(name, &origin, Purpose::Play(PlayStart::Any), 0, 20_000);
+        let events = peer.run(None, ALL, STEP * 20).await;
+        when(&events, |event| *event == ClientEvent::Started);
+        let title = origin.titles.title("mp4/two-minutes.mp4").unwrap();
+        let flv_title = origin.flv_titles.of(title).unwrap();
+        // The only thread waits for the test.
+        let (go_on, held) = std::sync::mpsc::channel::<()>();
+        let (begins, begun) = tokio::sync::oneshot::channel();
+        let thread = tokio::task::spawn_blocking(move || {
+            begins.send(()).unwrap();
+            held.recv()
+        });
+        begun.await.unwrap();
+        // The clock stands still meanwhile, so the peer must not wait for it.
+        let listen = async |peer: &Peer| {
+            for _ in 0..20 {
+                peer.double.take(usize::MAX);
+                yield_now().await;
+            }
+        };
+        listen(&peer).await;
+        // Each job of a thread has the title.
+        let jobs = Arc::strong_count(&flv_title);
+        peer.session.seek(60_000.0).unwrap();
+        let seek = peer.session.poll_output().unwrap();
+        let (last, pieces) = seek.split_last().unwrap();
+        for piece in pieces {
+            peer.double.say(&[*piece]);
+            listen(&peer).await;
+        }
+        assert_eq!(Arc::strong_count(&flv_title), jobs);
+        drop(go_on);
+        assert!(thread.await.unwrap().is_err());
+        peer.double.say(&[*last]);
+        let events = peer.run(None, ALL, STEP * 20).await;
+        let has_sought = |event: &ClientEvent| {
+            matches!(event, ClientEvent::Video { timestamp, .. } if *timestamp >= 58_000)
+        };
+        when(&events, has_sought);
+    }));
+}
