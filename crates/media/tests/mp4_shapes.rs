@@ -546,13 +546,25 @@ mod fragments {
 /// Some writers put an empty table into each track.
 #[test]
 fn all_frames_of_audio_are_sync_samples_whatever_the_table_says() {
-    for (table, synced) in [(&[0][..], 0), (&[1, 1], 1)] {
-        let mut file = file(moov(&three_with(&[full(b"stss", 0, 0, table)]), None, &[]));
-        assert_eq!(read(&file).tracks[0].samples.sync_count(), synced);
+    let decoder = [0x40, 0x15, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 2, 0x12, 0x10];
+    let esds = [&[0, 0, 0, 0, 3, 22, 0, 0, 0, 4, 17][..], &decoder].concat();
+    let entry = boxed(b"mp4a", &[vec![0; 28], boxed(b"esds", &esds)].concat());
+    let aac = boxed(b"stsd", &[vec![0, 0, 0, 0, 0, 0, 0, 1], entry].concat());
+    // Of an unknown codec, the table is believed, unless no frame could be the first.
+    for (described, table, of_audio) in [
+        (stsd(2), &[0][..], 3),
+        (stsd(2), &[1, 1], 1),
+        (aac.clone(), &[0], 3),
+        (aac, &[1, 1], 3),
+    ] {
+        let tables = three_with(&[described, full(b"stss", 0, 0, table)]);
+        let mut file = file(moov(&tables, None, &[]));
         let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();
         file[handler..handler + 4].copy_from_slice(b"soun");
-        assert_eq!(read(&file).tracks[0].samples.sync_count(), 3);
+        assert_eq!(read(&file).tracks[0].samples.sync_count(), of_audio, "{table:?}");
     }
+    let file = file(moov(&three_with(&[full(b"stss", 0, 0, &[0])]), None, &[]));
+    assert_eq!(read(&file).tracks[0].samples.sync_count(), 0, "video");
 }
 
 /// Files that browsers write have no sequence header in the record.

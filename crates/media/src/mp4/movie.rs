@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::boxes::{Body, name};
 use super::edit::Edit;
+use super::progressive::Described;
 use super::table::Builder;
 use super::{Description, TrackIndex, entry, limits, progressive};
 use crate::codec::Other;
@@ -213,7 +214,9 @@ fn fill(state: &mut TrackState, trak: Body, movie: u32) -> Result<(), Error> {
     }
     let count = descriptions.len();
     state.index.descriptions = descriptions;
-    progressive::read(stbl, (state.kind, count), &mut state.builder)
+    let (kind, codec) = (state.kind, &state.index.track.codec);
+    let described = Described { kind, codec, descriptions: count };
+    progressive::read(stbl, described, &mut state.builder)
 }
 
 /// The tracks that have the chapters of this one. References are often irregular, which is no reason to refuse a track.

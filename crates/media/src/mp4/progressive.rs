@@ -3,7 +3,7 @@
 
 use super::boxes::Body;
 use super::table::{Builder, SampleEntry};
-use crate::{Error, Kind};
+use crate::{Codec, Error, Kind};
 
 /// The boxes of a sample table, not yet read.
 struct Boxes<'a> {
@@ -15,13 +15,23 @@ struct Boxes<'a> {
     offsets: Option<Body<'a>>,
 }
 
+/// What is known of a track before its sample table is read.
+pub(super) struct Described<'a> {
+    /// Its kind by its handler.
+    pub(super) kind: Kind,
+    pub(super) codec: &'a Codec,
+    /// How many entries `stsd` has.
+    pub(super) descriptions: usize,
+}
+
 /// Reads a sample table into `builder`. Where the tables disagree, the samples read before that
-/// stay there. `descriptions` is the number of entries in `stsd`.
+/// stay there.
 pub(super) fn read(
     stbl: Body,
-    (kind, descriptions): (Kind, usize),
+    Described { kind, codec, descriptions }: Described,
     builder: &mut Builder,
 ) -> Result<(), Error> {
+    let is_all_sync = matches!(codec, Codec::Aac(_) | Codec::Opus(_));
     let mut boxes =
         Boxes { stts: None, ctts: None, stss: None, sizes: None, stsc: None, offsets: None };
     for child in stbl.children() {
@@ -49,9 +59,10 @@ pub(super) fn read(
     builder.check(sizes.count.into(), (sizes.name, sizes.at))?;
     let mut times = Times::parse(boxes.stts.ok_or_else(|| missing("stts"))?)?;
     let mut composition = boxes.ctts.map(Composition::parse).transpose()?;
-    // All audio frames are sync samples. Some writers put an empty table into each track, or list only the first frame.
-    let sync = boxes.stss.filter(|_| kind != Kind::Audio);
-    let mut sync = sync.map(Sync::parse).transpose()?;
+    // All frames of our audio codecs are sync samples, whatever the table says: some writers list only the first. An empty
+    // table is a mistake for any audio, which could not begin without a sync sample.
+    let sync = boxes.stss.filter(|_| !is_all_sync).map(Sync::parse).transpose()?;
+    let mut sync = sync.filter(|sync| kind != Kind::Audio || !sync.numbers.is_empty());
     let mut chunks = Chunks::parse(boxes.stsc.ok_or_else(|| missing("stsc"))?, descriptions)?;
     let offsets = Offsets::parse(boxes.offsets.ok_or_else(|| missing("stco"))?)?;
 

@@ -117,6 +117,14 @@ pub(crate) fn source<'a>(left: &mut Vec<&'a TrackIndex>, track: &Track) -> &'a T
     left.remove(place)
 }
 
+/// How many samples at the end of a track its edit list hides.
+pub(crate) fn behind_the_end(track: &TrackIndex) -> usize {
+    let Some(end) = track.edit.end else { return 0 };
+    let mut times: Vec<i64> = track.samples.iter().map(|sample| sample.pts()).collect();
+    times.reverse();
+    times.iter().take_while(|time| **time >= end).count()
+}
+
 /// Makes a file with ffmpeg, whose last argument is its path.
 pub(crate) fn ffmpeg(arguments: &[&str], to: &Path) {
     testkit::ffmpeg(arguments.iter().map(OsStr::new).chain([to.as_os_str()]));
