@@ -143,24 +143,26 @@ pub fn start() -> Logging {
     Logging(queue)
 }
 
-/// What is logged where `HEADWATER_LOG` says nothing else of it.
+/// What is logged of libraries where `HEADWATER_LOG` does not name them.
 ///
 /// h2 warns of every unexpected frame, and peers decide how many of those come. object_store tells
 /// of each attempt at a request; `store` logs those that fail. async_nats tells of each attempt to
 /// connect, many times a second; `cluster` logs some of them, and what they are about.
-const USUAL: &str = "info,h2=error,object_store=warn,async_nats=off";
+const LIBRARIES: &str = "h2=error,object_store=warn,async_nats=off";
 
 /// The filter for what an operator wants, and what is wrong with that. What is wanted comes behind what is usual, and
 /// the last directive about a target counts.
 fn filter(wanted: &str) -> (EnvFilter, Option<String>) {
+    let usual = |wanted: &str| format!("{LIBRARIES},{wanted}");
     let all = match wanted.trim() {
-        "" => USUAL.to_owned(),
-        "off" => "off".to_owned(),
-        wanted => format!("{USUAL},{wanted}"),
+        "" => usual("info"),
+        // Of libraries, no more is logged than of the program.
+        few @ ("off" | "error") => few.to_owned(),
+        wanted => usual(wanted),
     };
     match EnvFilter::try_new(all) {
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new(USUAL), Some(error.to_string())),
+        Err(error) => (EnvFilter::new(usual("info")), Some(error.to_string())),
     }
 }
 
@@ -388,7 +390,11 @@ mod tests {
         }
         let more = "async_nats=off,h2=error,headwater=debug,object_store=warn,warn".to_owned();
         assert_eq!(directives("headwater=debug,warn"), (more, false));
-        assert_eq!(directives("off"), ("off".to_owned(), false));
+        let one = "async_nats=off,h2=error,headwater::rtmp=debug,object_store=warn".to_owned();
+        assert_eq!(directives("headwater::rtmp=debug"), (one, false));
+        for few in ["off", "error"] {
+            assert_eq!(directives(few), (few.to_owned(), false));
+        }
         assert_eq!(directives("headwater=debgu"), (usual, true));
     }
 

@@ -149,6 +149,10 @@ fn a_refusal_names_file_line_and_key() {
             "headwater.toml:4: access.rule.password: must be a text in quotes",
         ),
         (
+            "[[access.rule]]\nactions = [\"publish\"]\nkey = \"\"",
+            "headwater.toml:3: access.rule.key: must not be empty",
+        ),
+        (
             "[[access.rule]]\nactions = [\"publish\"]\nkey = hunter2",
             "headwater.toml:3: string values must be quoted, expected literal string",
         ),

@@ -551,12 +551,9 @@ fn all_frames_of_audio_are_sync_samples_whatever_the_table_says() {
     let entry = boxed(b"mp4a", &[vec![0; 28], boxed(b"esds", &esds)].concat());
     let aac = boxed(b"stsd", &[vec![0, 0, 0, 0, 0, 0, 0, 1], entry].concat());
     // Of an unknown codec, the table is believed, unless no frame could be the first.
-    for (described, table, of_audio) in [
-        (stsd(2), &[0][..], 3),
-        (stsd(2), &[1, 1], 1),
-        (aac.clone(), &[0], 3),
-        (aac, &[1, 1], 3),
-    ] {
+    for (described, table, of_audio) in
+        [(stsd(2), &[0][..], 3), (stsd(2), &[1, 1], 1), (aac.clone(), &[0], 3), (aac, &[1, 1], 3)]
+    {
         let tables = three_with(&[described, full(b"stss", 0, 0, table)]);
         let mut file = file(moov(&tables, None, &[]));
         let handler = file.windows(4).position(|bytes| bytes == b"vide").unwrap();

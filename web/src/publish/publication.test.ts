@@ -117,15 +117,15 @@ class Peer extends EventTarget {
   setLocalDescription = async () => {};
   setRemoteDescription = async () => {};
   close = () => {};
-  connect() {
-    this.connectionState = 'connected';
+  connect(state = 'connected') {
+    this.connectionState = state;
     this.dispatchEvent(new Event('connectionstatechange'));
   }
 }
 
 describe('a first attempt', () => {
   /** Starts to publish to a server that answers like this. */
-  const start = async (answer: () => Promise<unknown>) => {
+  const start = async (answer: () => Promise<unknown>, time = 10_000) => {
     vi.useFakeTimers();
     Peer.all = [];
     vi.stubGlobal('RTCPeerConnection', Peer);
@@ -136,7 +136,7 @@ describe('a first attempt', () => {
     );
     const publication = new Publication('/live/a/whip');
     publication.start();
-    await vi.advanceTimersByTimeAsync(10_000);
+    await vi.advanceTimersByTimeAsync(time);
     return publication;
   };
   const created = async () => ({
@@ -164,6 +164,15 @@ describe('a first attempt', () => {
     Peer.all[1]?.connect();
     expect([publication.state, publication.trouble]).toEqual(['live', null]);
     publication.stop();
+  });
+
+  it('is made once more where ICE fails', async () => {
+    const publication = await start(created, 1_000);
+    Peer.all[0]?.connect('failed');
+    expect([publication.state, publication.trouble]).toEqual(['again', 'No connection came about.']);
+    await vi.advanceTimersByTimeAsync(2_000);
+    Peer.all[1]?.connect('failed');
+    expect(publication.state).toBe('preview');
   });
 
   it('is told where the server does not answer, or refuses', async () => {

@@ -260,9 +260,8 @@ class Connection {
     private readonly url: string,
     private readonly events: Events,
   ) {
-    this.late = setTimeout(() => {
-      this.lose(`No connection within ${CONNECT / 1000} s.`, this.session === null ? 'some' : 'silence');
-    }, CONNECT);
+    const fail = (why: string) => this.lose(why, this.session === null ? 'some' : 'silence');
+    this.late = setTimeout(() => fail(`No connection within ${CONNECT / 1000} s.`), CONNECT);
     this.peer.addEventListener('connectionstatechange', () => {
       const { connectionState } = this.peer;
       if (connectionState === 'connected' && this.reading === undefined && !this.over) {
@@ -275,8 +274,7 @@ class Connection {
         }
         this.events.connected();
       }
-      if (connectionState === 'failed' && this.leaveIt === null)
-        this.lose('The connection was lost.', 'some');
+      if (connectionState === 'failed' && this.leaveIt === null) fail('No connection came about.');
     });
   }
 

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { TIMEOUT } from './signing-in';
+import { LOOK, TIMEOUT } from './signing-in';
 
 /** Requests that are not answered yet, in their order. */
 let open: { init: RequestInit; answer: (status: number) => void }[];
@@ -45,7 +45,7 @@ function begin(): { outcome: number | string | null } {
 describe('fetchSignedIn', () => {
   it('gives up on a server that does not answer', async () => {
     const request = begin();
-    await vi.advanceTimersByTimeAsync(2 * TIMEOUT - 1);
+    await vi.advanceTimersByTimeAsync(TIMEOUT + LOOK - 1);
     expect(open.map(({ init }) => init.credentials)).toEqual(['same-origin', 'omit']);
     expect(request.outcome).toBeNull();
     await vi.advanceTimersByTimeAsync(1);
@@ -65,11 +65,15 @@ describe('fetchSignedIn', () => {
     await vi.advanceTimersByTimeAsync(0);
     expect(request.outcome).toBe(200);
     expect(open[0]?.init.signal?.aborted).toBe(false);
-    // From then on, a request that is not answered in time is not about a password.
+    // Later, a server may begin to want a password, or may stop to answer.
     const next = begin();
     await vi.advanceTimersByTimeAsync(TIMEOUT);
+    open.at(-1)?.answer(401);
+    await vi.advanceTimersByTimeAsync(TIMEOUT);
+    expect(next.outcome).toBeNull();
+    open.at(-1)?.answer(503);
+    await vi.advanceTimersByTimeAsync(0);
     expect(next.outcome).toBe('TimeoutError');
-    expect(open.at(-1)?.init.method).toBeUndefined();
   });
 
   it('bounds the time for the body', async () => {
@@ -90,5 +94,10 @@ describe('fetchSignedIn', () => {
     expect(request.outcome).toBe(401);
     begin();
     expect(open[1]?.init.credentials).toBe('omit');
+    // Another request with a dialog of its own was let in.
+    open[1]?.answer(200);
+    await vi.advanceTimersByTimeAsync(0);
+    begin();
+    expect(open[2]?.init.credentials).toBe('same-origin');
   });
 });

@@ -3,13 +3,16 @@ import { anyOf, timeout } from './abort';
 /** Longest wait for an answer, and for its body, in milliseconds. */
 export const TIMEOUT = 5_000;
 
-/** Whether the server has let this page in: from then on, the browser has nothing to ask its user. */
+/** Longest wait for the answer to a question without credentials, in milliseconds. */
+export const LOOK = 2_000;
+
+/** Whether the server has let this page in: the browser has what the server wants, if it wants anything. */
 let admitted = false;
 /** Whether the user has closed the browser's dialog. It would come again with each request. */
 let declined = false;
 
 /**
- * Fetches, as `fetch` does, and gives up after `TIMEOUT`. A server that wants a password lets the browser show a dialog
+ * Fetches, as `fetch` does, and gives up after `TIMEOUT` and `LOOK`. A server that wants a password lets the browser show a dialog
  * for it, and the request stays open while the user types. To give up would close the dialog. So the request waits as
  * long as another one without credentials gets the answer that the server wants some. Once the user has closed the
  * dialog, no request opens it again before the page is loaded anew.
@@ -25,7 +28,7 @@ export async function fetchSignedIn(
   let isOpen = true;
   const limit = async () => {
     do await new Promise((resolve) => setTimeout(resolve, TIMEOUT));
-    while (isOpen && !admitted && !declined && (await wantsPassword(url, options)));
+    while (isOpen && !declined && (await wantsPassword(url, options)));
     if (isOpen) giveUp();
   };
   void limit();
@@ -36,7 +39,7 @@ export async function fetchSignedIn(
       credentials: declined ? 'omit' : 'same-origin',
     });
     if (response.status === 401) declined = true;
-    else admitted = true;
+    if (response.ok) [admitted, declined] = [true, false];
     setTimeout(giveUp, TIMEOUT);
     return response;
   } finally {
@@ -50,7 +53,7 @@ export function quietly(): RequestCredentials {
 }
 
 async function wantsPassword(url: string, options: RequestInit): Promise<boolean> {
-  const own = { ...options, method: 'HEAD', credentials: 'omit', signal: timeout(TIMEOUT) } as const;
+  const own = { ...options, method: 'HEAD', credentials: 'omit', signal: timeout(LOOK) } as const;
   const answer = await fetch(url, own).catch(() => null);
   return answer?.status === 401;
 }

@@ -85,10 +85,10 @@ pub(super) fn refused(text: &str, path: &Path, source: &toml::de::Error) -> Erro
             .map(str::to_owned),
     };
     let key = key.unwrap_or_default();
-    // The reader's message may have the value.
+    // The reader's message of a wrong type has the value.
     let message = if key.starts_with("cluster.nats") {
         "must be a list of addresses such as [\"nats://192.0.2.1:4222\"]".to_owned()
-    } else if SECRETS.contains(&key.as_str()) {
+    } else if SECRETS.contains(&key.as_str()) && source.message().starts_with("invalid type") {
         "must be a text in quotes".to_owned()
     } else {
         message(source.message())

@@ -44,6 +44,8 @@ pub(crate) struct Inner {
     /// The first publisher of those who publish. Its address decides who may add renditions.
     pub(crate) owner: Option<PublisherInfo>,
     pub(crate) turns: Limiter,
+    /// The periods of the stream that publishers of other renditions cause. It stays when they return.
+    renditions_turns: Limiter,
     pub(crate) period: u64,
     /// Whether a sample of this period has come.
     pub(super) period_begun: bool,
@@ -135,6 +137,7 @@ impl Inner {
             learnt: None,
             owner: None,
             turns: Limiter::default(),
+            renditions_turns: Limiter::default(),
             period: 0,
             period_begun: false,
             has_jumped: false,
@@ -345,7 +348,11 @@ impl Inner {
         if self.period_begun && (paused || leads && sync && self.dates.is_off(ahead)) {
             // The publisher that causes the period answers for it: a rendition that leads must not use up what the
             // main publisher needs to return. A jump was counted already.
-            if !self.has_jumped && !self.turns_of(publisher).allows(now) {
+            let turns = match self.is_main(publisher) {
+                true => &mut self.turns,
+                false => &mut self.renditions_turns,
+            };
+            if !self.has_jumped && !turns.allows(now) {
                 return false;
             }
             // If the publisher's clock leapt ahead, the new period's dates must know that already.

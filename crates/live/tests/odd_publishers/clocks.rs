@@ -188,6 +188,17 @@ fn a_rendition_that_leads_answers_for_its_periods_itself() {
     assert!(refused.unwrap().to_string().contains("too often within a minute"));
     let periods = registry.stream("x").unwrap().track("v0").unwrap().window();
     assert!((15..=20).contains(&periods.newest().unwrap().period));
+    // Its limit stays when it returns.
+    drop(leads);
+    let mut leads = publish(Some("v"), 12_100).unwrap();
+    leads.track(0, video_codec(31), 1000, *b"und", at(12_100)).unwrap();
+    let again = (0..100).find_map(|frame| {
+        let now = 12_100 + frame * 40;
+        leads.sample(0, sample(frame * 9_000, frame % 25 == 0, 100), at(now)).err()
+    });
+    assert!(again.unwrap().to_string().contains("too often within a minute"));
+    let periods = registry.stream("x").unwrap().track("v0").unwrap().window();
+    assert!(periods.newest().unwrap().period <= 20);
     drop((main, leads));
     let mut main = publish(None, 13_000).unwrap();
     main.track(1, audio_codec(48_000), 1000, *b"und", at(13_000)).unwrap();

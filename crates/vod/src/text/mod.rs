@@ -7,6 +7,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
+use media::language::is_common;
 pub(crate) use tx3g::{is_timed_text, read as read_tx3g};
 pub(crate) use vtt::parse as parse_vtt;
 
@@ -276,11 +277,13 @@ pub(crate) fn finish(
 /// `.commentary`. Without a dot at its beginning, the part is a whole name in the folder of a title, `The.Film.en`.
 pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
     let mut words: Vec<&str> = suffix.split('.').filter(|word| !word.is_empty()).collect();
-    // The words of a film's own name come before the language.
-    let at = match suffix.starts_with('.') {
-        true => words.iter().position(|word| is_tag(word)),
-        false => words.iter().rposition(|word| is_tag(word)),
-    };
+    // In a whole name, the words of the film's own name may come before the language, which most writers put last.
+    let is_known =
+        |word: &&str| is_tag(word) && is_common(word.split('-').next().unwrap_or_default());
+    let first = words.iter().position(|word| is_tag(word));
+    let begins = suffix.starts_with('.') || words.first().is_some_and(is_known);
+    let last = || words.iter().rposition(|word| is_known(word));
+    let at = first.filter(|_| begins).or_else(last).or(first);
     let language = at.map(|at| words.remove(at).to_owned());
     let language = language.map(|tag| {
         let code = <[u8; 3]>::try_from(tag.to_ascii_lowercase().as_bytes()).ok();
@@ -304,9 +307,9 @@ fn is_tag(word: &str) -> bool {
     let mut subtags = word.split('-');
     let language = subtags.next().unwrap_or_default();
     let is_code = match language.len() {
-        2 => media::language::is_common(language),
+        2 => is_common(language),
         3 if language.bytes().all(|byte| byte.is_ascii_lowercase()) => language != "sdh",
-        3 => media::language::is_common(language),
+        3 => is_common(language),
         _ => false,
     };
     is_code
@@ -343,6 +346,10 @@ mod tests {
         assert_eq!(names(".fil"), pair("fil", ""));
         assert_eq!(names("The.Big.Film.en"), pair("en", "en The Big Film"));
         assert_eq!(names("The.Big.Film"), pair("", "The Big Film"));
+        assert_eq!(names("the.film.en"), pair("en", "en the film"));
+        assert_eq!(names("en.hi"), pair("en", "en hi"));
+        assert_eq!(names("en.alt"), pair("en", "en alt"));
+        assert_eq!(names("pt-BR.sdh"), pair("pt-BR", "pt-BR sdh"));
         assert_eq!(names("commentary"), pair("", "commentary"));
         assert_eq!(names(".."), pair("", ""));
     }
