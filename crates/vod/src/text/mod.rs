@@ -282,7 +282,7 @@ pub(crate) fn names(suffix: &str) -> (Option<String>, Option<String>) {
         |word: &&str| is_tag(word) && is_common(word.split('-').next().unwrap_or_default());
     let first = words.iter().position(|word| is_tag(word));
     let begins = suffix.starts_with('.') || words.first().is_some_and(is_known);
-    let last = || words.iter().rposition(|word| is_known(word));
+    let last = || words.iter().rposition(&is_known);
     let at = first.filter(|_| begins).or_else(last).or(first);
     let language = at.map(|at| words.remove(at).to_owned());
     let language = language.map(|tag| {
