@@ -154,6 +154,7 @@ export class Publication {
         this.trouble = why;
         const now = performance.now();
         if (this.state === 'live') this.tryUntil = now + TRY_FOR;
+        // Only once: when the second attempt fails, this time is over.
         if (chance === 'silence') this.tryUntil ??= now + 1;
         const again = chance !== 'none' && this.tryUntil !== null && now < this.tryUntil;
         this.state = again ? 'again' : 'preview';

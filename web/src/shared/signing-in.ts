@@ -12,10 +12,10 @@ let admitted = false;
 let declined = false;
 
 /**
- * Fetches, as `fetch` does, and gives up after `TIMEOUT` and `LOOK`. A server that wants a password lets the browser show a dialog
- * for it, and the request stays open while the user types. To give up would close the dialog. So the request waits as
- * long as another one without credentials gets the answer that the server wants some. Once the user has closed the
- * dialog, no request opens it again before the page is loaded anew.
+ * Fetches, as `fetch` does, and gives up after `TIMEOUT` and `LOOK`. If the server wants a password, the browser shows
+ * a dialog for it, and the request stays open while the user types. To give up would close the dialog. So the page asks
+ * without credentials, again and again, and waits as long as the server answers that it wants some. Once the user has
+ * closed the dialog, no request opens it again before the page is loaded anew.
  */
 export async function fetchSignedIn(
   url: string,

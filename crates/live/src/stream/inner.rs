@@ -44,7 +44,8 @@ pub(crate) struct Inner {
     /// The first publisher of those who publish. Its address decides who may add renditions.
     pub(crate) owner: Option<PublisherInfo>,
     pub(crate) turns: Limiter,
-    /// The periods of the stream that publishers of other renditions cause. It stays when they return.
+    /// The limiter of the periods that publishers of other renditions cause, all of them together. A publisher that
+    /// connects again gets no new one.
     renditions_turns: Limiter,
     pub(crate) period: u64,
     /// Whether a sample of this period has come.

@@ -26,9 +26,9 @@ impl Display {
     pub const AS_CODED: Self =
         Self { matrix: UPRIGHT, size: (0, 0), properties: Bytes::from_static(&[]) };
 
-    /// Whether a box in a visual sample entry describes how frames are shown: the shape of a pixel,
-    /// the visible area and the colours (ISO/IEC 14496-12 12.1.4 and 12.1.5), and the light of the
-    /// mastering display, of the content and of the surroundings (12.1.6 to 12.1.8).
+    /// Whether a box in a visual sample entry describes how frames are shown: the shape of a pixel
+    /// (`pasp`) and the visible area (`clap`, ISO/IEC 14496-12 12.1.4), the colours (`colr`, 12.1.5),
+    /// and the light of the mastering display, of the content and of the surroundings.
     pub fn is_property(kind: [u8; 4]) -> bool {
         matches!(&kind, b"pasp" | b"clap" | b"colr" | b"mdcv" | b"clli" | b"amve")
     }
